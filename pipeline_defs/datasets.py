@@ -1,0 +1,117 @@
+"""A `Dataset` and the function that computes it, as one Dagster asset.
+
+Not here: the datasets themselves (assets/).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pipeline_defs.mappings import partition_mapping
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.partitions import partitions_def
+from pipeline_defs.planning.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline_defs.model.dataset import Dataset
+
+_KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "postgres"}}
+
+
+@dataclass(frozen=True)
+class DatasetAsset:
+    """A dataset with its Dagster asset, the names of the datasets it reads and a hash of its code."""
+
+    dataset: Dataset
+    asset: dg.AssetsDefinition
+    reads: tuple[str, ...]
+    code_version: str
+
+
+def dataset_asset(
+    dataset: Dataset, *, reads: Mapping[str, Dataset] | None = None
+) -> Callable[[Callable[..., Any]], DatasetAsset]:
+    """Make the decorated function compute `dataset`.
+
+    The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset which
+    the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame with
+    the declared columns, for all partitions of the run.
+    """
+    upstreams = dict(reads or {})
+
+    def decorate(compute: Callable[..., Any]) -> DatasetAsset:
+        version = _code_version(dataset, compute)
+        with warnings.catch_warnings():
+            # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            asset = _asset(dataset, upstreams, version)(compute)
+        return DatasetAsset(dataset, asset, tuple(upstream.name for upstream in upstreams.values()), version)
+
+    return decorate
+
+
+def _asset(
+    dataset: Dataset, upstreams: Mapping[str, Dataset], version: str
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    return dg.asset(
+        key=dg.AssetKey([dataset.db, dataset.table]),
+        ins={
+            name: dg.AssetIn(
+                key=dg.AssetKey([upstream.db, upstream.table]),
+                partition_mapping=partition_mapping(dataset.partitioning, upstream.partitioning),
+            )
+            for name, upstream in upstreams.items()
+        },
+        partitions_def=partitions_def(dataset.partitioning),
+        # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        required_resource_keys={"builds", "landing", "spark"},
+        description=dataset.comment,
+        group_name=dataset.db,
+        kinds=_KINDS[dataset.store],
+        owners=list(dataset.owners),
+        code_version=version,
+        metadata=_metadata(dataset),
+    )
+
+
+def graph_of(assets: Iterable[DatasetAsset]) -> Graph:
+    """The graph of these datasets. Raises VarveError for an unknown dataset or a circle."""
+    listed = list(assets)
+    return Graph(
+        {found.dataset.name: found.dataset for found in listed},
+        {found.dataset.name: found.reads for found in listed},
+        {found.dataset.name: found.code_version for found in listed},
+    )
+
+
+def _metadata(dataset: Dataset) -> dict[str, Any]:
+    columns = (*dataset.partition_columns, *dataset.schema.columns)
+    return {
+        "dagster/table_name": dataset.name,
+        "dagster/storage_kind": "postgres" if dataset.store is StoreKind.WAREHOUSE else "parquet",
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn(
+                    column.name,
+                    column.type.lower(),
+                    column.comment or ("partition column" if column in dataset.partition_columns else None),
+                    dg.TableColumnConstraints(nullable=column.nullable),
+                )
+                for column in columns
+            ]
+        ),
+    }
+
+
+def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
+    text = f"{dataset!r}\n{inspect.getsource(compute)}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,57 @@
+"""Everything wired together: `build_defs()`, and the `defs` that workspace.yaml and `-m pipeline_defs.definitions` load.
+
+Nothing here reads the environment or touches a server; both happen when a run, a sensor or a command needs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets.flights import DATASETS
+from pipeline_defs.datasets import DatasetAsset, graph_of
+from pipeline_defs.sensors import arrival_sensor, downstream_sensor
+from resources.builds import builds_resource
+from resources.io_manager import store_io_manager
+from resources.landing_resource import LandingResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline_defs.planning.graph import Graph
+
+
+def build_defs(
+    datasets: Iterable[DatasetAsset] = DATASETS, *, resource_overrides: Mapping[str, Any] | None = None
+) -> dg.Definitions:
+    """The definitions of these datasets; tests and commands build variants through it."""
+    listed = list(datasets)
+    graph = graph_of(listed)
+    return dg.Definitions(
+        assets=[found.asset for found in listed],
+        sensors=_sensors(graph),
+        # One run is one asset nearly always: a process for each step would only cost its start.
+        executor=dg.in_process_executor,
+        resources={
+            "spark": SparkResource(),
+            "builds": builds_resource(graph),
+            "landing": LandingResource(),
+            "io_manager": store_io_manager(),
+            **(resource_overrides or {}),
+        },
+    )
+
+
+def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
+    sensors = []
+    if any(dataset.landing for dataset in graph.datasets.values()):
+        sensors.append(arrival_sensor(graph))
+    if any(graph.reads.values()):
+        sensors.append(downstream_sensor(graph))
+    return sensors
+
+
+graph = graph_of(DATASETS)
+defs = build_defs()

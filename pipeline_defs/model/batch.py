@@ -1,0 +1,98 @@
+"""Batches, their life and what they were made from: the values the catalog stores and the stores pass around.
+
+Not here: SQL (resources/catalog.py) and paths (resources/lake/layout.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.partition import PartitionKey
+
+
+class BatchState(StrEnum):
+    """`building -> staged -> published -> retired -> swept`, or `failed`; nothing else changes state."""
+
+    BUILDING = "building"
+    STAGED = "staged"
+    PUBLISHED = "published"
+    RETIRED = "retired"
+    SWEPT = "swept"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchId:
+    """When the writer of a batch started, in epoch milliseconds; unique within a catalog (seed 002).
+
+    The partitions of one run share the id: a batch is one partition of one run.
+    """
+
+    millis: int
+
+    @property
+    def folder(self) -> str:
+        """Its folder under the partition (seed 002)."""
+        return f"batch_id={self.millis}"
+
+    @property
+    def started(self) -> dt.datetime:
+        """The same as an instant, in UTC."""
+        return dt.datetime.fromtimestamp(self.millis / 1000, tz=dt.UTC)
+
+    def __str__(self) -> str:
+        return str(self.millis)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Input:
+    """One thing a batch was made from: a partition of a dataset at a version.
+
+    The version is a batch id, or for a landing file the fingerprint of its content.
+    """
+
+    source: str
+    partition: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A partition's output as it lies in its store, verified and waiting to be published.
+
+    Attributes:
+        partition: which partition it is of.
+        location: a folder of the lake (URI) or the name of a period table.
+        rows: how many rows it holds.
+        size: its size in bytes (of the files; of the relation with its indexes).
+        files: how many data files it has (1 for a period table).
+    """
+
+    partition: PartitionKey
+    location: str
+    rows: int
+    size: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A published batch, as the catalog lists it.
+
+    Attributes:
+        partition: the partition in its catalog spelling (`PartitionKey.path`).
+        inputs: the trace: what it was made from.
+    """
+
+    partition: str
+    batch_id: BatchId
+    location: str
+    rows: int
+    size: int
+    run_id: str
+    published_at: dt.datetime
+    inputs: frozenset[Input]

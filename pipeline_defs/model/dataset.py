@@ -1,0 +1,88 @@
+"""A dataset: a named, partitioned table (seed 001).
+
+Not here: how it is computed (assets/) and where its batches lie (resources/).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.dimension import Partitioning, TimeDimension
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.dimension import Dimension
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+class StoreKind(StrEnum):
+    """Where the batches of a dataset lie: batch folders of parquet, or period tables in PostgreSQL."""
+
+    LAKE = "lake"
+    WAREHOUSE = "warehouse"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A named, partitioned table; one Dagster asset.
+
+    Attributes:
+        name: `db.name`, lower case, which readers use in Spark and in PostgreSQL.
+        partitioning: its dimensions, which are also its partition columns.
+        schema: its data columns, without the partition columns.
+        store: where its batches lie.
+        comment: what one row means, shown to readers.
+        landing: whether its partitions come from files in the landing folder, one file per partition.
+    """
+
+    name: str
+    partitioning: Partitioning
+    schema: Schema
+    store: StoreKind
+    comment: str
+    landing: bool = False
+    owners: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
+        if not self.partitioning.dimensions:
+            raise VarveError(f"dataset {self.name}: a dataset has at least one dimension.")
+        if both := set(self.schema.names) & set(self.partitioning.names):
+            raise VarveError(f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column.")
+
+    @property
+    def db(self) -> str:
+        """The database (Spark) or schema (PostgreSQL) readers find it in."""
+        return self.name.partition(".")[0]
+
+    @property
+    def table(self) -> str:
+        """The table or view readers find it under."""
+        return self.name.partition(".")[2]
+
+    @property
+    def partition_columns(self) -> tuple[Column, ...]:
+        """The partition columns, typed: dates for days and longer, else text."""
+        return tuple(
+            Column(dimension.name, partition_type(dimension), nullable=False)
+            for dimension in self.partitioning.dimensions
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def partition_type(dimension: Dimension) -> ColumnType:
+    """The column type of a dimension's keys.
+
+    Hours are text: a TIMESTAMP partition column means other instants to readers in other session zones.
+    """
+    if isinstance(dimension, TimeDimension) and dimension.grain.value != "hour":
+        return ColumnType.DATE
+    return ColumnType.STRING

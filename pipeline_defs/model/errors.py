@@ -1,0 +1,58 @@
+"""The errors a person is meant to read: what was found, where, what was expected and what to do.
+
+Not here: errors of programming, which stay Python's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class VarveError(Exception):
+    """Something the user can mend. The message is complete: it needs no traceback to be understood."""
+
+
+class UnknownPartition(VarveError):
+    """A key names no partition of the dataset."""
+
+
+class BadInput(VarveError):
+    """A file or a frame is not what its dataset declares."""
+
+
+class AlreadyBuilding(VarveError):
+    """Another run holds the lock of a partition; one writer per partition (DESIGN section 3)."""
+
+
+class MissingUpstream(VarveError):
+    """A partition that this build reads has no published batch."""
+
+
+class StalePublish(VarveError):
+    """Another run published a partition after our build began; ours is older and must not win."""
+
+
+class VerifyFailed(VarveError):
+    """What lies in the store is not what was computed."""
+
+
+class PublishTimeout(VarveError):
+    """Readers kept the view or an old snapshot for longer than the publish may wait."""
+
+
+class ServiceUnavailable(VarveError):
+    """PostgreSQL, Spark or Java cannot be reached or started."""
+
+
+NOTHING_LOST = "Nothing was published; the current batch stays in force."
+
+
+def some(items: Iterable[object], *, limit: int = 5) -> str:
+    """The first `limit` items for a message, and how many more there are: `a, b, c and 7 more`."""
+    listed: Sequence[object] = list(items)
+    shown = ", ".join(str(item) for item in listed[:limit])
+    rest = len(listed) - limit
+    return f"{shown} and {rest} more" if rest > 0 else shown

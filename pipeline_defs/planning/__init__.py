@@ -1,0 +1,1 @@
+"""What should exist against what does: mapping, arrivals and triggers. Pure functions; no I/O, no Dagster."""

@@ -1,0 +1,127 @@
+"""Builds: what one step of a run holds from its first read to its publish, shared by inputs, landing and outputs.
+
+A build begins with whatever the step touches first, so that what is current is remembered before any input is read.
+
+Not here: the order stage, verify, publish (io_manager.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import psycopg
+
+from pipeline_defs.model.dataset import StoreKind
+from resources.catalog import Catalog
+from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+from resources.postgres import connect, warehouse_url
+from resources.settings import Settings
+from resources.warehouse.store import WarehouseStore
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.planning.graph import Graph
+    from resources.spark import SparkResource
+    from resources.store import Build, Store
+
+# Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
+SPOOL = "_spool"
+
+
+@dataclass
+class OpenBuild:
+    """A build with the catalog connection that holds its locks.
+
+    Attributes:
+        last_looks: called right before the publish; each raises where what was read has changed meanwhile.
+    """
+
+    build: Build
+    catalog: Catalog
+    last_looks: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Builds:
+    """The open builds of one run, by step."""
+
+    def __init__(self, graph: Graph, spark: SparkResource) -> None:
+        self.graph = graph
+        self.settings = Settings()
+        self._spark = spark
+        self._open: dict[tuple[str, str], OpenBuild] = {}
+
+    def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
+        """The build of the step that the context belongs to; begins it. Raises AlreadyBuilding, UnknownPartition."""
+        step = step_of(context)
+        identity = step_identity(step)
+        if identity not in self._open:
+            dataset = self.dataset(step_asset(step))
+            partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
+            catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
+            try:
+                catalog.ensure_schema()
+                build = catalog.begin(
+                    dataset,
+                    partitions,
+                    run_id=step.run_id,
+                    code_version=self.graph.code_versions.get(dataset.name, ""),
+                )
+            except BaseException:
+                catalog.connection.close()
+                raise
+            self._open[identity] = OpenBuild(build, catalog)
+        return self._open[identity]
+
+    def dataset(self, key: dg.AssetKey) -> Dataset:
+        """The dataset that an asset is."""
+        return self.graph.datasets[".".join(key.path)]
+
+    def store(self, dataset: Dataset, catalog: Catalog) -> Store:
+        """The store in which the dataset's batches lie."""
+        if dataset.store is StoreKind.LAKE:
+            return LakeStore(Layout(self.settings.lake), catalog, lambda: self._spark.spark_session)
+        return WarehouseStore(
+            warehouse_url(self.settings),
+            Layout(f"{self.settings.lake}/{SPOOL}"),
+            catalog,
+            lambda: self._spark.spark_session,
+            self.settings.publish_seconds,
+        )
+
+    def close(self, opened: OpenBuild) -> None:
+        """End a build: its locks go with its connection."""
+        self._open = {identity: held for identity, held in self._open.items() if held is not opened}
+        opened.catalog.connection.close()
+
+    def abandon(self, opened: OpenBuild, reason: str) -> None:
+        """End a build that will not publish, and remove what it has written as far as that can be done now."""
+        # The failure that brought us here is the one to tell; what is left lies where no reader looks.
+        with contextlib.suppress(psycopg.Error, OSError):
+            opened.catalog.fail(opened.build, reason)
+            self.store(opened.build.dataset, opened.catalog).discard(opened.build)
+        self.close(opened)
+
+    def abandon_all(self) -> None:
+        """End what a run leaves open: a step that failed between its first read and its output."""
+        for opened in list(self._open.values()):
+            self.abandon(opened, "the step failed before it had an output")
+
+
+def builds_resource(graph: Graph) -> dg.ResourceDefinition:
+    """The builds of each run, as the Dagster resource `builds`."""
+
+    @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
+    def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
+        opened = Builds(graph, context.resources.spark)
+        try:
+            yield opened
+        finally:
+            opened.abandon_all()
+
+    return builds

@@ -1,0 +1,148 @@
+"""The IO manager of both stores: inputs are pinned batches, an output is staged, verified and published.
+
+A thin face: naming, writing and publishing are the stores' (lake/, warehouse/), locks and traces the build's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import psycopg
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, some
+from pipeline_defs.planning.mapping import related
+from resources.dagster_internal import add_partition_metadata, step_of
+from resources.landing import explain_bad_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from pipeline_defs.model.batch import Batch, StagedBatch
+    from pipeline_defs.model.dataset import Dataset
+    from resources.builds import Builds, OpenBuild
+
+
+class StoreIOManager(dg.IOManager):
+    """Reads exactly the batches that are current when the run begins; publishes all partitions of a run at once."""
+
+    def __init__(self, builds: Builds) -> None:
+        self._builds = builds
+
+    def load_input(self, context: dg.InputContext) -> DataFrame:
+        """The partitions of the upstream dataset that this run's partitions read, at their current batches."""
+        with told():
+            opened = self._builds.of(context)
+            upstream = self._builds.dataset(context.asset_key)
+            batches = pin(opened, upstream)
+            return self._builds.store(upstream, opened.catalog).read(upstream, batches)
+
+    def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
+        """Stage, verify and publish the frame."""
+        with told():
+            opened = self._builds.of(context)
+            build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
+            try:
+                with explained(opened):
+                    staged = store.stage(build, obj)
+                    opened.catalog.staged(build, staged)
+                    store.verify(build, staged)
+                    for look in opened.last_looks:
+                        look()
+                    store.publish(build, staged)
+            except BaseException as error:
+                self._builds.abandon(opened, str(error))
+                raise
+            step = step_of(context)
+            for batch in staged:
+                key = build.dataset.partitioning.to_dagster(batch.partition)
+                add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
+            self._builds.close(opened)
+
+
+def pin(opened: OpenBuild, upstream: Dataset) -> list[Batch]:
+    """The current batches of `upstream` that the build reads, recorded in its trace.
+
+    Raises MissingUpstream with the partitions that have none. Partitions that lie outside the upstream's dimensions
+    are not missing: a first week has fewer days.
+    """
+    build = opened.build
+    needed = {
+        partition: related(partition, build.dataset.partitioning, upstream.partitioning).existing
+        for partition in build.partitions
+    }
+    wanted = sorted({key for keys in needed.values() for key in keys})
+    current = opened.catalog.current(upstream.name, wanted)
+    if missing := [key for key in wanted if key.path not in current]:
+        texts = [upstream.partitioning.to_dagster(key) for key in missing]
+        raise MissingUpstream(
+            f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
+            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
+            f"dagster asset materialize -m pipeline_defs.definitions --select {upstream.name.replace('.', '/')} "
+            + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
+        )
+    for partition, keys in needed.items():
+        for key in keys:
+            build.reads(partition, Input(upstream.name, key.path, str(current[key.path].batch_id)))
+    return [current[key.path] for key in wanted]
+
+
+def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
+    """What Dagster shows of one published partition, under its standard keys where it has one."""
+    dataset = opened.build.dataset
+    place = batch.location if "/" in batch.location else f"{dataset.db}_periods.{batch.location}"
+    return {
+        "dagster/partition_row_count": batch.rows,
+        "dagster/table_name": dataset.name,
+        "dagster/uri": place,
+        "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
+        "varve/bytes": batch.size,
+        "varve/files": batch.files,
+        "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
+    }
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
+    try:
+        yield
+    except VarveError as error:
+        # The message is complete; a chain of tracebacks would bury it.
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+@contextlib.contextmanager
+def explained(opened: OpenBuild) -> Iterator[None]:
+    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by file and line, a full disk, a lost server."""
+    from pyspark.errors import PySparkException
+
+    build = opened.build
+    try:
+        yield
+    except PySparkException as error:
+        if found := explain_bad_row(build, str(error)):
+            raise found from error
+        if "No space left on device" in str(error):
+            raise VarveError(
+                f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again."
+            ) from error
+        raise
+    except psycopg.OperationalError as error:
+        raise VarveError(
+            f"{build}: PostgreSQL was lost: {str(error).strip()} {NOTHING_LOST} Run it again when the server is back."
+        ) from error
+
+
+def store_io_manager() -> dg.IOManagerDefinition:
+    """The IO manager as Dagster takes it."""
+
+    @dg.io_manager(required_resource_keys={"builds"}, description="Stages, verifies and publishes batches.")
+    def varve_io_manager(context: dg.InitResourceContext) -> StoreIOManager:
+        return StoreIOManager(context.resources.builds)
+
+    return varve_io_manager

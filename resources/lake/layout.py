@@ -1,0 +1,37 @@
+"""Where a batch lies: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet` (seed 002).
+
+Not here: reading or writing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.batch import BatchId
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
+
+# Spark and Hive pass over names with a leading underscore, so a batch can describe itself inside its folder.
+MANIFEST = "_varve.json"
+BATCH_COLUMN = "batch_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The lake's folders under one root (a local folder or a URI, without a trailing slash)."""
+
+    root: str
+
+    def table(self, dataset: Dataset) -> str:
+        """The folder of a dataset. Never read it by path: it holds every batch, old ones too."""
+        return f"{self.root}/{dataset.db}/{dataset.table}"
+
+    def partition(self, dataset: Dataset, partition: PartitionKey) -> str:
+        """The folder of a partition."""
+        return f"{self.table(dataset)}/{partition.path}"
+
+    def batch(self, dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -> str:
+        """The folder of one batch of a partition; written once, never changed."""
+        return f"{self.partition(dataset, partition)}/{batch_id.folder}"

@@ -1,0 +1,124 @@
+"""The Hive table through which any Spark, Trino or Hive user reads the current batches by name.
+
+The catalog is the truth; the table follows it, and the catalog remembers how far, so that the next publish mends what
+a crash has left behind. SQL text, naming and execution are kept apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from resources.frames import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
+    from resources.catalog import Catalog
+    from resources.lake.layout import Layout
+
+# One statement adds so many partitions; the metastore takes them in one call.
+ADD_AT_ONCE = 200
+
+
+def table_name(dataset: Dataset) -> str:
+    """The name under which readers find the dataset, quoted."""
+    return f"`{dataset.db}`.`{dataset.table}`"
+
+
+def create_database_sql(dataset: Dataset) -> str:
+    """The database, if there is none."""
+    return f"CREATE DATABASE IF NOT EXISTS `{dataset.db}`"
+
+
+def create_table_sql(dataset: Dataset, root: str) -> str:
+    """An external table over the dataset's folder, which shows nothing until partitions are added."""
+    columns = ", ".join(
+        f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in dataset.schema.columns
+    )
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table_name(dataset)} ({columns}, {spark_schema(dataset.partition_columns)}) "
+        f"USING parquet PARTITIONED BY ({', '.join(f'`{name}`' for name in dataset.partitioning.names)}) "
+        f"LOCATION {_literal(root)} COMMENT {_literal(dataset.comment)}"
+    )
+
+
+def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
+    """Add partitions, each at the folder of its batch."""
+    clauses = " ".join(f"{_spec(dataset, batch)} LOCATION {_literal(batch.location)}" for batch in batches)
+    return f"ALTER TABLE {table_name(dataset)} ADD {'IF NOT EXISTS ' if if_not_exists else ''}{clauses}"
+
+
+def set_location_sql(dataset: Dataset, batch: Batch) -> str:
+    """Point an existing partition at the folder of another batch (seed 002)."""
+    return f"ALTER TABLE {table_name(dataset)} {_spec(dataset, batch)} SET LOCATION {_literal(batch.location)}"
+
+
+def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:
+    """Make the table show every current batch it does not show yet; how many it did not.
+
+    One process at a time per dataset: a slow one must not put back what a faster one has moved on.
+    """
+    from pyspark.errors import AnalysisException
+
+    catalog.lock_projection(dataset.name)
+    try:
+        lagging = catalog.lagging(dataset.name)
+        if not lagging:
+            return 0
+        known = catalog.ever_projected(dataset.name, lagging)
+        if len(known) < len(lagging):
+            _ensure_table(spark, layout, dataset)
+        try:
+            _point(spark, dataset, list(lagging.values()), known)
+        except AnalysisException as error:
+            if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}:
+                raise
+            # The metastore was lost: begin again with all that is current.
+            _ensure_table(spark, layout, dataset)
+            catalog.forget_projection(dataset.name)
+            lagging = catalog.lagging(dataset.name)
+            _point(spark, dataset, list(lagging.values()), set())
+        catalog.projected(dataset.name, lagging.values())
+        return len(lagging)
+    finally:
+        catalog.unlock_projection(dataset.name)
+
+
+def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
+    spark.sql(create_database_sql(dataset))
+    spark.sql(create_table_sql(dataset, layout.table(dataset)))
+
+
+def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], known: set[str]) -> None:
+    from pyspark.errors import AnalysisException
+
+    fresh = [batch for batch in batches if batch.partition not in known]
+    for start in range(0, len(fresh), ADD_AT_ONCE):
+        some = fresh[start : start + ADD_AT_ONCE]
+        try:
+            spark.sql(add_partitions_sql(dataset, some))
+        except AnalysisException as error:
+            if error.getCondition() != "PARTITIONS_ALREADY_EXIST":
+                raise
+            # Added by a run that died before the catalog could note it, perhaps at an older batch.
+            spark.sql(add_partitions_sql(dataset, some, if_not_exists=True))
+            for batch in some:
+                spark.sql(set_location_sql(dataset, batch))
+    for batch in batches:
+        if batch.partition in known:
+            spark.sql(set_location_sql(dataset, batch))
+
+
+def _spec(dataset: Dataset, batch: Batch) -> str:
+    key = dataset.partitioning.from_path(batch.partition)
+    return f"PARTITION ({', '.join(f'`{name}`={_literal(str(value))}' for name, value in key.fields)})"
+
+
+def _literal(text: str) -> str:
+    return exp.Literal.string(text).sql(dialect="spark")

@@ -1,0 +1,88 @@
+"""The lake as a `Store`: stage, verify, publish and read, each a call into the room that does it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import fsspec
+
+from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
+from resources.frames import spark_schema
+from resources.lake import projection, write
+from resources.lake.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.batch import Batch, StagedBatch
+    from pipeline_defs.model.dataset import Dataset
+    from resources.catalog import Catalog
+    from resources.store import Build
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LakeStore:
+    """Batch folders of parquet under one root.
+
+    Attributes:
+        spark: opens the session when it is first needed.
+    """
+
+    layout: Layout
+    catalog: Catalog
+    spark: Callable[[], SparkSession]
+
+    def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
+        """See `Store.stage`."""
+        written = write.write_batches(self.layout, build, frame)
+        staged = write.survey(self.layout, build)
+        write.verify_rows(build, staged, written.rows)
+        write.write_manifests(self.layout, build, staged)
+        return staged
+
+    def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.verify`: every folder is there, as a pointer to a missing one reads as no rows without an error."""
+        files, _ = fsspec.core.url_to_fs(self.layout.root)
+        if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
+            raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.publish`; then the Hive table follows. Where it cannot, the catalog knows and the next run mends it."""
+        from pyspark.errors import PySparkException
+
+        del staged
+        self.catalog.publish(build)
+        try:
+            projection.follow(self.spark(), self.catalog, self.layout, build.dataset)
+        except PySparkException as error:
+            logger.warning(
+                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
+                build, build.dataset, error,
+            )  # fmt: skip
+
+    def discard(self, build: Build) -> None:
+        """See `Store.discard`."""
+        write.remove_batches(self.layout, build)
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
+        """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        if not batches:
+            return self.spark().createDataFrame([], spark_schema(columns))
+        self._refuse_missing(dataset, batches)
+        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.layout.table(dataset))
+        return reader.parquet(*[batch.location for batch in batches]).select(*[column.name for column in columns])
+
+    def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        files, _ = fsspec.core.url_to_fs(self.layout.root)
+        if missing := [batch.location for batch in batches if not files.exists(batch.location)]:
+            raise MissingUpstream(
+                f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
+                "Nothing was read or changed. Put the folder back, or rerun those partitions."
+            )

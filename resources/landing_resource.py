@@ -1,0 +1,29 @@
+"""The landing folder as a Dagster resource: `context.resources.landing.read(context)` in the body of an asset.
+
+Not here: what a landing file must look like (landing.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from resources.io_manager import told
+from resources.landing import Landing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from resources.builds import Builds
+
+
+class LandingResource(dg.ConfigurableResource[None]):  # type: ignore[misc]
+    """The landing folder of the settings."""
+
+    def read(self, context: dg.AssetExecutionContext) -> DataFrame:
+        """The files of the run's partitions as typed rows with their partition column; see `Landing.read`."""
+        builds: Builds = context.resources.builds
+        with told():
+            landing = Landing(builds.settings.landing)
+            return landing.read(builds.of(context), context.resources.spark.spark_session)

@@ -1,0 +1,52 @@
+"""Connections to the PostgreSQL that holds the catalog and the warehouse.
+
+A writer's connection must be a session of its own, not one of a transaction-mode pooler: its locks are session locks.
+
+Not here: what is stored (catalog.py, warehouse/).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer
+from resources.settings import dagster_url, libpq_url
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
+
+
+def warehouse_url(settings: Settings) -> str:
+    """The libpq URL of the catalog and the warehouse; starts the embedded server where it is the one to use."""
+    if settings.postgres_url is not None:
+        return libpq_url(settings.postgres_url)
+    server = PostgresServer(settings.home_dir)
+    server.ensure_up()
+    return server.url(CATALOG_DATABASE)
+
+
+def dagster_storage_url(settings: Settings) -> str:
+    """The SQLAlchemy URL of Dagster's own storage; starts the embedded server where it is the one to use."""
+    if settings.dagster_postgres_url is not None:
+        return dagster_url(settings.dagster_postgres_url)
+    server = PostgresServer(settings.home_dir)
+    server.ensure_up()
+    return dagster_url(server.url(DAGSTER_DATABASE))
+
+
+def connect(settings: Settings, *, application: str = "varve") -> psycopg.Connection:
+    """A new autocommit connection; its transactions are opened in the code. Raises ServiceUnavailable.
+
+    Timestamps come and go in UTC.
+    """
+    url = warehouse_url(settings)
+    try:
+        return psycopg.connect(
+            url, autocommit=True, connect_timeout=10, application_name=application, options="-c timezone=UTC"
+        )
+    except psycopg.OperationalError as error:
+        where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
+        raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {str(error).strip()}") from error

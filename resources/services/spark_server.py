@@ -1,0 +1,233 @@
+"""The embedded Spark: one long-lived Spark Connect server that PySpark starts and every process of Varve shares.
+
+PySpark's own `spark.local.connect.reuse` does the work (pyspark.sql.connect.local_server, which calls itself
+experimental: it is used nowhere else). A warm server costs a run about 2 s where a JVM of its own costs 10 to 14.
+
+Not here: sessions (resources/spark.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.java import java_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from resources.settings import Settings
+
+START_SECONDS = 180
+
+
+def static_conf(settings: Settings) -> dict[str, str]:
+    """What a Spark that Varve starts is given once, at start: catalog, memory, loopback; the same in both modes."""
+    home = settings.home_dir
+    conf = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(home / "spark" / "warehouse"),
+        "spark.driver.memory": settings.spark_driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.scheduler.mode": "FAIR",
+        # Partition columns and timestamps mean the same to every reader of this server.
+        "spark.sql.session.timeZone": "UTC",
+        # Data here is days and hours, not terabytes, unless a deployment says otherwise.
+        "spark.sql.shuffle.partitions": "8",
+        "spark.log.level": "WARN",
+    }
+    if settings.hive_metastore_uri:
+        conf["spark.hadoop.hive.metastore.uris"] = settings.hive_metastore_uri
+    else:
+        derby = home / "spark" / "metastore_db"
+        conf["spark.hadoop.javax.jdo.option.ConnectionURL"] = f"jdbc:derby:;databaseName={derby};create=true"
+        # Derby writes its log into the working directory otherwise.
+        conf["spark.driver.extraJavaOptions"] = f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}"
+    return conf
+
+
+@dataclass(frozen=True)
+class SparkServer:
+    """The Spark Connect server of one home folder."""
+
+    settings: Settings
+
+    @property
+    def folder(self) -> Path:
+        """Its discovery file (which holds the token, mode 0600), pid file, logs and metastore."""
+        return self.settings.home_dir / "spark"
+
+    @property
+    def discovery(self) -> Path:
+        """Where PySpark records how to reach the server."""
+        return self.folder / "connect.json"
+
+    def pid(self) -> int | None:
+        """The server's pid as recorded, whether it lives or not."""
+        found = self._recorded()
+        return None if found is None else int(str(found["pid"]))
+
+    def remote(self) -> tuple[str, str] | None:
+        """The `sc://` URL and the token if the server lives and listens; no JVM and no PySpark are touched.
+
+        The token is not part of the URL: PySpark would then speak TLS, which a loopback server does not. It goes into
+        SPARK_CONNECT_AUTHENTICATE_TOKEN.
+        """
+        found = self._recorded()
+        if found is None or not _alive(int(str(found["pid"]))):
+            return None
+        try:
+            socket.create_connection(("127.0.0.1", int(str(found["port"]))), timeout=2).close()
+        except OSError:
+            return None
+        return f"sc://localhost:{found['port']}", str(found["token"])
+
+    def ensure_up(self) -> tuple[str, str]:
+        """The server's URL and token, after starting it where it is not up; safe to call from several processes at once.
+
+        Raises ServiceUnavailable with the reason and the place of the log.
+        """
+        if found := self.remote():
+            return found
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(self.folder / "start.lock"):
+            if found := self.remote():
+                return found
+            self._refuse_taken_port()
+            self._end_unreachable()
+            self._start()
+            if found := self.remote():
+                return found
+        raise ServiceUnavailable(f"the Spark server started but cannot be reached; see {self.folder / 'logs'}.")
+
+    def stop(self) -> bool:
+        """Stop the server if it runs; whether it did."""
+        from psutil import NoSuchProcess, Process, TimeoutExpired
+
+        pid = self.pid()
+        if pid is None:
+            return False
+        with FileLock(self.folder / "start.lock"):
+            was_up = self._ours(pid)
+            if was_up:
+                try:
+                    process = Process(pid)
+                    process.terminate()
+                    try:
+                        process.wait(20)
+                    except TimeoutExpired:
+                        process.kill()
+                        process.wait(10)
+                except NoSuchProcess:
+                    pass
+            for file in (self.discovery, *self.folder.glob("spark-*.pid")):
+                file.unlink(missing_ok=True)
+        return was_up
+
+    def _start(self) -> None:
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(java_home(self.settings.home_dir)),
+            "SPARK_LOCAL_CONNECT_DISCOVERY": str(self.discovery),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        # A token or a Spark of the caller's environment is not this server's.
+        for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
+            environment.pop(name, None)
+        conf = static_conf(self.settings)
+        # Any free port, unless one is asked for: 15002 may be somebody else's next minute.
+        conf["spark.local.connect.server.port"] = str(self.settings.spark_port or _free_port())
+        done = subprocess.run(
+            [sys.executable, "-m", "resources.services.spark_server"],
+            input=json.dumps(conf),
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+            # The server outlives its starter, and a Ctrl-C meant for the starter is not meant for it.
+            start_new_session=True,
+        )
+        if done.returncode != 0:
+            raise ServiceUnavailable(
+                f"the Spark server did not start: {_last_line(done.stderr)} See {self.folder / 'logs'}."
+            )
+
+    def _recorded(self) -> dict[str, object] | None:
+        try:
+            found = json.loads(self.discovery.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and {"pid", "port", "token"} <= set(found) else None
+
+    def _refuse_taken_port(self) -> None:
+        port = self.settings.spark_port
+        if port is None:
+            return
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise ServiceUnavailable(
+                    f"port {port} (VARVE_SPARK_PORT) is in use by another process ({error.strerror}). "
+                    "Choose another, or leave the setting out to take any free port."
+                ) from error
+
+    def _end_unreachable(self) -> None:
+        """A server of ours that lives but does not listen would keep the metastore locked."""
+        pid = self.pid()
+        if pid is not None and self._ours(pid):
+            os.kill(pid, signal.SIGKILL)
+        self.discovery.unlink(missing_ok=True)
+        for file in self.folder.glob("spark-*.pid"):
+            file.unlink(missing_ok=True)
+
+    @staticmethod
+    def _ours(pid: int) -> bool:
+        from psutil import Error, Process
+
+        try:
+            return any("SparkConnectServer" in word for word in Process(pid).cmdline())
+        except Error:
+            return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return re.sub(r"^[\w.]+Error: ", "", lines[-1]) if lines else "no output."
+
+
+if __name__ == "__main__":
+    from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
+
+    reuse_or_start_local_connect_server("local[*]", json.load(sys.stdin))

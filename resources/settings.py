@@ -1,0 +1,84 @@
+"""Every setting of Varve, read from the environment (`VARVE_...`) when asked for, never at import.
+
+Not here: Dagster's own settings (dagster.yaml) and Spark's (services/spark_server.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import make_url
+
+from pipeline_defs.model.errors import VarveError
+
+
+def project_root() -> Path:
+    """The checkout this package runs from, or the working directory where it is installed without one."""
+    checkout = Path(__file__).resolve().parent.parent
+    return checkout if (checkout / "workspace.yaml").is_file() else Path.cwd()
+
+
+class Settings(BaseSettings):
+    """Where state lives and which servers are used. Empty settings mean the embedded services of this machine."""
+
+    model_config = SettingsConfigDict(env_prefix="VARVE_", frozen=True, env_ignore_empty=True)
+
+    home: Path = Field(default_factory=lambda: project_root() / ".varve", description="all state of the default set-up")
+    postgres_url: str | None = Field(None, description="a deployed PostgreSQL for catalog and warehouse")
+    dagster_postgres_url: str | None = Field(None, description="a deployed PostgreSQL for Dagster's own storage")
+    spark_remote: str | None = Field(None, description="a deployed Spark Connect server, sc://host:port/;token=...")
+    spark_master: str | None = Field(None, description="classic mode: a master URL, for example yarn or local[4]")
+    spark_driver_memory: str = Field("2g", description="heap of the Spark that Varve itself starts")
+    spark_port: int | None = Field(None, description="port of the embedded Spark Connect server; default: any free one")
+    hive_metastore_uri: str | None = Field(None, description="thrift:// URI of a deployed Hive metastore")
+    lake_root: str | None = Field(None, description="folder or URI under which the lake lies")
+    landing_root: str | None = Field(None, description="folder or URI into which partners put files")
+    settle_seconds: float = Field(5.0, ge=0, description="a landing file is taken when unchanged for so long")
+    sensor_seconds: float = Field(20.0, gt=0, description="time budget of one sensor tick")
+    partitions_per_run: int = Field(1_000, ge=1, description="a sensor asks for at most so many partitions in one run")
+    attempts: int = Field(3, ge=1, description="a sensor gives a partition up after so many failures in a row")
+    publish_seconds: float = Field(60.0, gt=0, description="how long a warehouse publish waits for readers to let go")
+    ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
+
+    @property
+    def home_dir(self) -> Path:
+        """`home`, absolute."""
+        return self.home.expanduser().resolve()
+
+    @property
+    def lake(self) -> str:
+        """The lake's root as a folder or URI without a trailing slash."""
+        return (self.lake_root or str(self.home_dir / "lake")).rstrip("/")
+
+    @property
+    def landing(self) -> str:
+        """The landing root as a folder or URI without a trailing slash."""
+        return (self.landing_root or str(self.home_dir / "landing")).rstrip("/")
+
+    @property
+    def embedded_postgres(self) -> bool:
+        """Whether PostgreSQL is ours to start."""
+        return self.postgres_url is None
+
+    @property
+    def embedded_spark(self) -> bool:
+        """Whether the Spark Connect server is ours to start."""
+        return self.spark_remote is None and self.spark_master is None
+
+
+def libpq_url(url: str) -> str:
+    """Any PostgreSQL URL as libpq (psycopg, ADBC, psql) reads it: without an SQLAlchemy driver name."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        raise VarveError(f"{parsed.render_as_string()} is not a PostgreSQL URL; write postgresql://user@host/database.")
+    return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def dagster_url(url: str) -> str:
+    """Any PostgreSQL URL as dagster-postgres needs it.
+
+    Under SQLAlchemy 2.1 a plain `postgresql://` picks psycopg 3, on which its `NOTIFY $1` fails.
+    """
+    return make_url(url).set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)

@@ -1,0 +1,106 @@
+"""Spark as a Dagster resource: dagster-pyspark's lazy session, on the shared server, a deployed one, or a master URL.
+
+The same code runs in both modes: the DataFrame API and SQL only, never `sparkContext`, `rdd` or `_jvm`.
+
+Not here: the shared server itself (services/spark_server.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from dagster_pyspark import LazyPySparkResource
+from dagster_pyspark.resources import spark_session_from_config
+
+from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.java import java_home
+from resources.services.spark_server import SparkServer, static_conf
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+# What a session may change by itself, in both modes.
+SESSION_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    # A partitioned write touches only the partitions it writes, and stages privately (DESIGN section 4).
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark is not typed
+    """A session that is opened on first use. `spark_config` holds further session settings, which come last."""
+
+    spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
+
+    def _init_session(self) -> None:
+        # A run lives minutes; a server may die in between. A session that has lost its server is opened anew.
+        if self._spark_session is None:
+            self._spark_session = open_session(Settings(), self.spark_config)
+
+
+def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> SparkSession:
+    """A session in the mode that the settings ask for.
+
+    Raises ServiceUnavailable where Spark cannot be started or reached.
+    """
+    conf: dict[str, Any] = dict(SESSION_CONF)
+    if settings.spark_master is not None:
+        conf |= {"spark.master": settings.spark_master, **_classic_conf(settings)}
+    elif settings.spark_remote is not None:
+        conf["spark.remote"] = settings.spark_remote
+    else:
+        url, token = SparkServer(settings).ensure_up()
+        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
+        conf["spark.remote"] = url
+    return _reachable(lambda: spark_session_from_config({**conf, **(extra or {})}), settings)
+
+
+def _classic_conf(settings: Settings) -> dict[str, str]:
+    """Static settings for a JVM of our own; a cluster's own configuration decides what is left out here."""
+    conf = static_conf(settings)
+    assert settings.spark_master is not None
+    if settings.spark_master.startswith("local"):
+        os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        return conf
+    return {name: value for name, value in conf.items() if not name.startswith(("spark.driver.", "spark.sql.warehouse"))}
+
+
+def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> SparkSession:
+    """The session, after one small query: PySpark itself would go on trying an unreachable server for ten minutes."""
+    from pyspark.errors import PySparkException
+
+    # PySpark logs every failed query as one line of JSON with the JVM's stack; the error itself is enough.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        if settings.spark_remote is not None:
+            _probe(settings.spark_remote)
+        session = open_it()
+        session.sql("SELECT 1").schema  # noqa: B018 - the round trip is the point
+    except (PySparkException, OSError, RuntimeError) as error:
+        which = settings.spark_remote or settings.spark_master or "the embedded server"
+        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if "XSDB6" in str(error) or "Another instance of Derby" in str(error):
+            told = (
+                "its Hive metastore (Derby, one process at a time) is held by another Spark; "
+                "`varve down` ends the shared one, or name a metastore in VARVE_HIVE_METASTORE_URI"
+            )
+        raise ServiceUnavailable(f"Spark ({which}) cannot be used: {told}.") from error
+    return session
+
+
+def _probe(remote: str) -> None:
+    import socket
+
+    found = re.match(r"sc://(\[[^\]]+\]|[^:/;]+)(?::(\d+))?", remote)
+    if not found:
+        raise ServiceUnavailable(f"VARVE_SPARK_REMOTE={remote!r} is no Spark Connect URL; write sc://host:port.")
+    socket.create_connection((found[1].strip("[]"), int(found[2] or 15_002)), timeout=10).close()

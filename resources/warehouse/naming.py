@@ -1,0 +1,53 @@
+"""Names of period tables: readable, unique, at most 62 bytes, never parsed back.
+
+PostgreSQL cuts longer names with no more than a notice, so that two partitions would share a table.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.batch import BatchId
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+# slug 14 + 2 + key 22 + 2 + hash 12 + 1 + batch 9 (base 36 milliseconds, until the year 5188) = 62
+_DATASET_BYTES, _KEY_BYTES, _HASH_CHARACTERS, _BATCH_CHARACTERS = 14, 22, 12, 9
+
+
+def periods_schema(dataset: Dataset) -> str:
+    """The schema in which a dataset's period tables lie, beside the one in which readers find its view."""
+    return f"{dataset.db}_periods"
+
+
+def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -> str:
+    """`weekly_delays__2013_01_07_ewr__wrn2qwmskw7q_hc9p2k3a`: dataset, partition, their hash, the batch."""
+    batch = _base36(batch_id.millis)
+    assert len(batch) <= _BATCH_CHARACTERS
+    slug, key = _slug(dataset.table, _DATASET_BYTES), _slug(" ".join(map(str, partition.values)), _KEY_BYTES)
+    return f"{slug}__{key}__{_hash(dataset.name, partition.path)}_{batch}"
+
+
+def _hash(dataset: str, path: str) -> str:
+    # The raw text, neither folded nor normalised: 'Acme' is not 'acme'.
+    digest = hashlib.blake2b(dataset.encode() + b"\0" + path.encode(), digest_size=8).digest()
+    return base64.b32encode(digest).decode().lower()[:_HASH_CHARACTERS]
+
+
+def _slug(text: str, limit: int) -> str:
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:limit].strip("_") or "x"
+
+
+def _base36(number: int) -> str:
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text or "0"

@@ -38,8 +38,12 @@ class StoreIOManager(dg.IOManager):
         with told():
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
-            batches = pin(opened, upstream)
-            return self._builds.store(upstream, opened.catalog).read(upstream, batches)
+            try:
+                batches = pin(opened, upstream)
+                return self._builds.store(upstream, opened.catalog).read(upstream, batches)
+            except VarveError as error:
+                self._builds.abandon(opened, str(error))
+                raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
         """Stage, verify and publish the frame."""

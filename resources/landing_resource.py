@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from pipeline_defs.model.errors import VarveError
 from resources.io_manager import told
 from resources.landing import Landing
 
@@ -25,5 +26,9 @@ class LandingResource(dg.ConfigurableResource[None]):  # type: ignore[misc]
         """The files of the run's partitions as typed rows with their partition column; see `Landing.read`."""
         builds: Builds = context.resources.builds
         with told():
-            landing = Landing(builds.settings.landing)
-            return landing.read(builds.of(context), context.resources.spark.spark_session)
+            opened = builds.of(context)
+            try:
+                return Landing(builds.settings.landing).read(opened, context.resources.spark.spark_session)
+            except VarveError as error:
+                builds.abandon(opened, str(error))
+                raise

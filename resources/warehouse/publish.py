@@ -94,8 +94,9 @@ def _swap(catalog: Catalog, build: Build, name: str) -> None:
         connection.execute(_LOCK_TIMEOUT)
         catalog.publish(build)
         first = connection.execute("select to_regclass(%s) is null", (name,)).fetchone() == (True,)
+        current = catalog.current(dataset.name)
         try:
-            connection.execute(view.create_view(dataset, catalog.current(dataset.name).values()))
+            connection.execute(view.create_view(dataset, current.values()))
         except psycopg.errors.InvalidTableDefinition as error:
             raise VarveError(
                 f"{build}: the view {name} has other columns than the dataset declares now "
@@ -105,3 +106,5 @@ def _swap(catalog: Catalog, build: Build, name: str) -> None:
         if first:
             for statement in view.comments(dataset):
                 connection.execute(statement)
+        # The view is this dataset's projection, and has followed in the same transaction.
+        catalog.projected(dataset.name, catalog.lagging(dataset.name).values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import fsspec
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed, some
-from resources.frames import arrow_schema
+from resources.frames import arrow_schema, spark_schema
 from resources.lake.layout import Layout
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
@@ -80,10 +80,13 @@ class WarehouseStore:
         import adbc_driver_postgresql.dbapi as adbc
         import pyarrow as pa
 
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
         with adbc.connect(self.url) as connection, connection.cursor() as cursor:
             tables = [self._fetch(cursor, dataset, batch) for batch in batches]
-        schema = arrow_schema((*dataset.schema.columns, *dataset.partition_columns))
+        schema = arrow_schema(columns)
         rows = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
+        if rows.num_rows == 0:
+            return self.spark().createDataFrame([], spark_schema(columns))
         return self.spark().createDataFrame(rows)
 
     def _fetch(self, cursor: object, dataset: Dataset, batch: Batch) -> pa.Table:

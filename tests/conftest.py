@@ -1,0 +1,192 @@
+"""Real services for the suite: one PostgreSQL and one Spark in a home folder of its own, ended when the suite ends.
+
+`--spark-mode` runs the tests marked `spark` on the shared Spark Connect server (default) or in classic mode, in this
+process; `make test` does both. PySpark allows one mode in one process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pendulum
+import pytest
+
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from resources.catalog import Catalog
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+from resources.postgres import connect, warehouse_url
+from resources.services.postgres_server import PostgresServer
+from resources.services.spark_server import SparkServer
+from resources.settings import Settings
+from resources.warehouse.store import WarehouseStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.partition import PartitionKey
+    from resources.store import Build, Store
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--spark-mode", choices=["connect", "classic"], default="connect", help="which Spark to test on")
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """A home folder with a short path, as a unix socket's must be."""
+    folder = Path(tempfile.mkdtemp(prefix="varve-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """The settings of the suite, which every process that a test starts reads from the environment too."""
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))]:
+        del os.environ[name]
+    os.environ |= {"VARVE_HOME": str(home), "VARVE_SETTLE_SECONDS": "0"}
+    if request.config.getoption("--spark-mode") == "classic":
+        os.environ["VARVE_SPARK_MASTER"] = "local[2]"
+    found = Settings()
+    PostgresServer(found.home_dir).ensure_up()
+    yield found
+    SparkServer(found).stop()
+    PostgresServer(found.home_dir).stop()
+    os.environ.clear()
+    os.environ |= before
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    """A session in the mode under test."""
+    from resources.spark import open_session
+
+    session = open_session(settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def connection(settings: Settings) -> Iterator[psycopg.Connection]:
+    """A connection to the catalog and warehouse, whose tables are there."""
+    with connect(settings, application="varve test") as opened:
+        Catalog(opened).ensure_schema()
+        yield opened
+
+
+@pytest.fixture
+def catalog(connection: psycopg.Connection) -> Catalog:
+    return Catalog(connection)
+
+
+DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))
+STORE = StaticDimension("store", ("Detroit", "Paris", "Zürich"))
+COLUMNS = Schema(
+    (
+        Column("product", ColumnType.STRING, "what was sold"),
+        Column("sold", ColumnType.BIGINT, "pieces"),
+        Column("price", ColumnType.DOUBLE, "euros"),
+        Column("at", ColumnType.TIMESTAMP, "when"),
+    )
+)
+
+
+def sales_dataset(store: StoreKind, *, dimensions: Sequence[object] = (DAY, STORE)) -> Dataset:
+    """A dataset of its own database for one test."""
+    return Dataset(
+        name=f"t{uuid.uuid4().hex[:8]}.sales",
+        comment="One row per product sold, it's \"quoted\".",
+        partitioning=Partitioning(tuple(dimensions)),  # type: ignore[arg-type]
+        schema=COLUMNS,
+        store=store,
+    )
+
+
+@pytest.fixture
+def lake_sales() -> Dataset:
+    return sales_dataset(StoreKind.LAKE)
+
+
+@pytest.fixture
+def warehouse_sales() -> Dataset:
+    return sales_dataset(StoreKind.WAREHOUSE)
+
+
+@dataclass
+class Workbench:
+    """Builds without Dagster: what an IO manager does, step by step, for a test to stop or disturb anywhere."""
+
+    settings: Settings
+    spark: SparkSession
+
+    def catalog(self) -> Catalog:
+        """A catalog over a new connection."""
+        found = Catalog(connect(self.settings, application="varve test"))
+        found.ensure_schema()
+        return found
+
+    def store(self, dataset: Dataset, catalog: Catalog) -> Store:
+        if dataset.store is StoreKind.LAKE:
+            return LakeStore(Layout(self.settings.lake), catalog, lambda: self.spark)
+        url = warehouse_url(self.settings)
+        return WarehouseStore(url, Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0)
+
+    def frame(self, dataset: Dataset, rows: Sequence[tuple[PartitionKey, str, int]]) -> DataFrame:
+        """Rows of (partition, product, sold) with their partition columns."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        names = dataset.partitioning.names
+        kinds = ", ".join(f"{column.name} {column.type}" for column in dataset.partition_columns)
+        values = [(product, sold, sold * 1.5, *(key[name] for name in names)) for key, product, sold in rows]
+        found = self.spark.createDataFrame(values, f"product STRING, sold BIGINT, price DOUBLE, {kinds}")
+        return found.withColumn("at", F.timestamp_seconds(F.col("sold")))
+
+    def begin(self, catalog: Catalog, dataset: Dataset, partitions: Sequence[PartitionKey]) -> Build:
+        return catalog.begin(dataset, partitions, run_id=f"run-{uuid.uuid4()}", code_version="test")
+
+    def publish(
+        self, dataset: Dataset, partitions: Sequence[PartitionKey], rows: Sequence[tuple[PartitionKey, str, int]]
+    ) -> dict[str, Batch]:
+        """Begin, stage, verify and publish; what is current afterwards."""
+        catalog = self.catalog()
+        try:
+            build = self.begin(catalog, dataset, partitions)
+            store = self.store(dataset, catalog)
+            staged = store.stage(build, self.frame(dataset, rows))
+            catalog.staged(build, staged)
+            store.verify(build, staged)
+            store.publish(build, staged)
+            return catalog.current(dataset.name)
+        finally:
+            catalog.connection.close()
+
+    def read(self, dataset: Dataset, partitions: Sequence[PartitionKey] | None = None) -> list[tuple[object, ...]]:
+        """What is current, as sorted (partition values..., product, sold)."""
+        catalog = self.catalog()
+        try:
+            batches = list(catalog.current(dataset.name, partitions).values())
+            frame = self.store(dataset, catalog).read(dataset, batches)
+            names = (*dataset.partitioning.names, "product", "sold")
+            return sorted(tuple(row[name] for name in names) for row in frame.collect())
+        finally:
+            catalog.connection.close()
+
+
+@pytest.fixture
+def workbench(settings: Settings, spark: SparkSession) -> Workbench:
+    return Workbench(settings, spark)

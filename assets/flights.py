@@ -15,11 +15,15 @@ from pipeline_defs.model.schema import Column, ColumnType, Schema
 
 NEW_YORK = "America/New_York"
 
-DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1, tz=NEW_YORK), pendulum.datetime(2014, 1, 1, tz=NEW_YORK))
+DAY = TimeDimension(
+    "day", Grain.DAY, pendulum.datetime(2013, 1, 1, tz=NEW_YORK), pendulum.datetime(2014, 1, 1, tz=NEW_YORK)
+)
 # The UTC hours of New York's year.
 HOUR = TimeDimension("hour", Grain.HOUR, DAY.start.in_timezone("UTC"), pendulum.datetime(2014, 1, 1, 5, tz="UTC"))
 # ISO weeks, named by their Monday; the first and the last reach over the year's ends.
-WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2012, 12, 31, tz=NEW_YORK), pendulum.datetime(2014, 1, 6, tz=NEW_YORK))
+WEEK = TimeDimension(
+    "week", Grain.WEEK, pendulum.datetime(2012, 12, 31, tz=NEW_YORK), pendulum.datetime(2014, 1, 6, tz=NEW_YORK)
+)
 ORIGIN = StaticDimension("origin", ("EWR", "JFK", "LGA"))
 
 INT, BIGINT, DOUBLE, STRING, TIMESTAMP = (

@@ -41,9 +41,9 @@ def dataset_asset(
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
 
-    The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset which
-    the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame with
-    the declared columns, for all partitions of the run.
+    The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset
+    which the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame
+    with the declared columns, for all partitions of the run.
     """
     upstreams = dict(reads or {})
 

@@ -1,4 +1,4 @@
-"""Everything wired together: `build_defs()`, and the `defs` that workspace.yaml and `-m pipeline_defs.definitions` load.
+"""Everything wired together: `build_defs()`, and the `defs` that workspace.yaml and `dagster -m` load.
 
 Nothing here reads the environment or touches a server; both happen when a run, a sensor or a command needs them.
 """

@@ -37,7 +37,7 @@ def partition_mapping(downstream: Partitioning, upstream: Partitioning) -> dg.Pa
 
 
 def _pairs(downstream: Partitioning, upstream: Partitioning) -> Mapping[str, tuple[Dimension, Dimension]] | None:
-    """For each dimension of the upstream the one of the downstream that it matches, where Dagster can map every pair."""
+    """For each dimension of the upstream the one of the downstream it matches, where Dagster can map every pair."""
     pairs: dict[str, tuple[Dimension, Dimension]] = {}
     for theirs in upstream.dimensions:
         if isinstance(theirs, TimeDimension):

@@ -21,7 +21,8 @@ from resources.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+
+    import psycopg
 
     from pipeline_defs.model.batch import Input
     from pipeline_defs.model.dataset import Dataset
@@ -32,6 +33,8 @@ RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
+# How a tick begins that could not reach its servers; the next one looks again.
+NOT_LOOKED = "Nothing was looked at"
 
 
 def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
@@ -40,7 +43,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="arrivals",
-        target=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in sources]),
+        asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in sources]),
         minimum_interval_seconds=30,
         description="Files that arrived, or arrived again with other content, run their partitions.",
     )
@@ -53,7 +56,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
                 cursors = _look(context, catalog, settings, sources)
                 requests = [request for dataset in sources for request in _landed(catalog, settings, dataset)]
         except VarveError as error:
-            return dg.SkipReason(f"Nothing was looked at: {error}")
+            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
         return dg.SensorResult(run_requests=requests, cursor=cursors)
 
     return evaluate
@@ -65,7 +68,7 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="downstream",
-        target=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in readers]),
+        asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in readers]),
         minimum_interval_seconds=30,
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
@@ -78,7 +81,9 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
                 catalog.ensure_schema()
                 requests = _downstream(catalog, settings, graph)
         except VarveError as error:
-            return dg.SkipReason(f"Nothing was looked at: {error}")
+            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
+        if not requests:
+            return dg.SkipReason("Every partition whose inputs exist is current, in flight or given up.")
         return dg.SensorResult(run_requests=requests)
 
     return evaluate
@@ -104,13 +109,11 @@ def run_request(run: triggers.Run, failures: Mapping[str, int]) -> dg.RunRequest
     )
 
 
-def _catalog(settings: Settings) -> AbstractContextManager[object]:
+def _catalog(settings: Settings) -> psycopg.Connection:
     return connect(settings, application="varve sensor")
 
 
-def _look(
-    context: dg.SensorEvaluationContext, catalog: Catalog, settings: Settings, sources: Sequence[Dataset]
-) -> str:
+def _look(context: dg.SensorEvaluationContext, catalog: Catalog, settings: Settings, sources: Sequence[Dataset]) -> str:
     """Record the files that arrived since the cursor, as far as the time budget reaches; the new cursor."""
     stop = time.monotonic() + settings.sensor_seconds
     landing = Landing(settings.landing)
@@ -134,7 +137,7 @@ def _record(
         found = inspect(dataset, file.uri)
     except (UnknownPartition, BadInput) as error:
         # Said once, when the file arrives; a run of the partition says it again.
-        context.log.error(f"{file.uri} is not taken: {error}")  # noqa: TRY400 - the message is complete
+        context.log.error("%s is not taken: %s", file.uri, error)  # noqa: TRY400 - the message is complete
         return
     if found is not None:
         catalog.arrived(dataset.name, partition, uri=file.uri, size=file.size, fingerprint=found.fingerprint)

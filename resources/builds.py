@@ -8,7 +8,6 @@ Not here: the order stage, verify, publish (io_manager.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,8 @@ from resources.settings import Settings
 from resources.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.graph import Graph
     from resources.spark import SparkResource

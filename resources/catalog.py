@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, StalePublish, some
-from pipeline_defs.model.partition import PartitionKey
 from resources.store import Build
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
 
 VERSION = 1
 
@@ -52,7 +52,7 @@ _HOLDERS = """
 """
 # We hold the locks: whoever was building these partitions is dead.
 _BURY = """
-    update varve.batch set state = 'failed', failure = 'the run ended without saying why (killed, or lost its connection)'
+    update varve.batch set state = 'failed', failure = 'the run ended without a word: killed, or cut off'
     where dataset = %s and partition = any(%s) and state in ('building', 'staged')
 """
 _BEGIN = """
@@ -167,7 +167,7 @@ class Catalog:
             self.connection.execute(_LOCK_SCHEMA)
             if not self._has_schema():
                 script = resources.files("resources").joinpath("catalog.sql").read_text(encoding="utf-8")
-                self.connection.execute(cast("LiteralString", script))
+                self.connection.execute(script.encode())
 
     def begin(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str, code_version: str) -> Build:
         """Lock the partitions, remember what is current, and start a batch of each.
@@ -187,7 +187,7 @@ class Catalog:
             assert row is not None
             batch_id = BatchId(row[0])
             self.connection.execute(_BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
-            found = dict(self.connection.execute(_EXPECTED, (dataset.name, paths)).fetchall())
+            found: dict[str, int] = dict(self.connection.execute(_EXPECTED, (dataset.name, paths)).fetchall())
         expected = {
             partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
         }

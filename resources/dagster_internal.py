@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, InputContext, OutputContext
 from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._serdes import ConfigurableClassData
 from dagster_postgres import DagsterPostgresStorage
 
 from resources.postgres import dagster_storage_url
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from dagster import AssetExecutionContext
     from dagster._core.execution.context.system import StepExecutionContext
+    from dagster._serdes import ConfigurableClassData
 
 
 class VarveDagsterStorage(DagsterPostgresStorage):
@@ -63,7 +63,7 @@ def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> St
     """The step that a body, an input or an output belongs to."""
     if isinstance(context, InputContext | OutputContext):
         return context.step_context
-    return context.op_execution_context._step_execution_context  # noqa: SLF001 - no public name
+    return context.op_execution_context._step_execution_context
 
 
 def step_identity(step: StepExecutionContext) -> tuple[str, str]:

@@ -66,7 +66,9 @@ def conform(build: Build, frame: DataFrame) -> DataFrame:
     declared = (*dataset.schema.columns, *dataset.partition_columns)
     if problems := _differences(declared, frame.schema):
         raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
-    return frame.select(*[F.col(f"`{column.name}`").cast(column.type.lower()).alias(column.name) for column in declared])
+    return frame.select(
+        *[F.col(f"`{column.name}`").cast(column.type.lower()).alias(column.name) for column in declared]
+    )
 
 
 def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:

@@ -122,7 +122,7 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(opened: OpenBuild) -> Iterator[None]:
-    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by file and line, a full disk, a lost server."""
+    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
     from pyspark.errors import PySparkException
 
     build = opened.build

@@ -153,10 +153,7 @@ def _frame(spark: SparkSession, dataset: Dataset, uris: Sequence[str]) -> DataFr
     first = F.when(broken, _refuse(file, "_row", F.col("_broken"))).otherwise(columns[0])
     return rows.select(
         first.cast(dataset.schema.columns[0].type.lower()).alias(dataset.schema.columns[0].name),
-        *[
-            typed.alias(column.name)
-            for typed, column in zip(columns[1:], dataset.schema.columns[1:], strict=True)
-        ],
+        *[typed.alias(column.name) for typed, column in zip(columns[1:], dataset.schema.columns[1:], strict=True)],
         key.cast(partition.type.lower()).alias(partition.name),
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resources.builds import Builds
 
 
-class LandingResource(dg.ConfigurableResource[None]):  # type: ignore[misc]
+class LandingResource(dg.ConfigurableResource[None]):
     """The landing folder of the settings."""
 
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:

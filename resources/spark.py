@@ -35,7 +35,7 @@ SESSION_CONF = {
 }
 
 
-class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark is not typed
+class SparkResource(LazyPySparkResource):
     """A session that is opened on first use. `spark_config` holds further session settings, which come last."""
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
@@ -60,7 +60,12 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
         url, token = SparkServer(settings).ensure_up()
         os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
         conf["spark.remote"] = url
-    return _reachable(lambda: spark_session_from_config({**conf, **(extra or {})}), settings)
+    return _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+
+
+def _session(conf: dict[str, Any]) -> SparkSession:
+    session: SparkSession = spark_session_from_config(conf)  # type: ignore[no-untyped-call]
+    return session
 
 
 def _classic_conf(settings: Settings) -> dict[str, str]:
@@ -71,7 +76,9 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         return conf
-    return {name: value for name, value in conf.items() if not name.startswith(("spark.driver.", "spark.sql.warehouse"))}
+    return {
+        name: value for name, value in conf.items() if not name.startswith(("spark.driver.", "spark.sql.warehouse"))
+    }
 
 
 def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> SparkSession:

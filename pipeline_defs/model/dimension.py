@@ -36,9 +36,13 @@ class Grain(StrEnum):
     @property
     def cron(self) -> str:
         """The same windows as a cron schedule; weeks are ISO weeks, from Monday."""
-        return {"hour": "0 * * * *", "day": "0 0 * * *", "week": "0 0 * * 1", "month": "0 0 1 * *", "year": "0 0 1 1 *"}[
-            self
-        ]
+        return {
+            "hour": "0 * * * *",
+            "day": "0 0 * * *",
+            "week": "0 0 * * 1",
+            "month": "0 0 1 * *",
+            "year": "0 0 1 1 *",
+        }[self]
 
     @property
     def key_format(self) -> str:
@@ -67,6 +71,11 @@ class TimeDimension:
             )
         if self.end is not None and self.end <= self.start:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
+        if self.grain is Grain.HOUR and self._clock_moves():
+            raise VarveError(
+                f"dimension {self.name}: the clock of {self.timezone} shows an hour twice when it goes back, so that two "
+                "hours would have one key. Give start and end in UTC; days of any zone map onto UTC hours exactly."
+            )
 
     @property
     def timezone(self) -> str:
@@ -75,21 +84,16 @@ class TimeDimension:
 
     def floor(self, instant: dt.datetime) -> pendulum.DateTime:
         """The start of the window that holds `instant`."""
-        return pendulum.instance(instant).in_timezone(self.timezone).start_of(self.grain.value)
+        wall = pendulum.instance(instant).in_timezone(self.timezone).naive()
+        start = _boundary(_truncated(wall, self.grain), self.timezone)
+        # Where clocks go back over midnight, the wall shows the day before once more.
+        return following if (following := self.next(start)) <= instant else start
 
     def next(self, start: pendulum.DateTime) -> pendulum.DateTime:
-        """The start of the window after the one that starts at `start`; for hours in absolute time, else on the calendar."""
-        match self.grain:
-            case Grain.HOUR:
-                return start.add(hours=1)
-            case Grain.DAY:
-                return start.add(days=1)
-            case Grain.WEEK:
-                return start.add(weeks=1)
-            case Grain.MONTH:
-                return start.add(months=1)
-            case Grain.YEAR:
-                return start.add(years=1)
+        """The start of the window after the one that starts at `start`: hours in absolute time, others by calendar."""
+        if self.grain is Grain.HOUR:
+            return start.add(hours=1)
+        return _boundary(_following(_truncated(start.naive(), self.grain), self.grain), self.timezone)
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
         """The half-open window of a key."""
@@ -111,14 +115,14 @@ class TimeDimension:
         return start >= self.start and (self.end is None or self.next(start) <= self.end)
 
     def parse(self, text: str) -> Value:
-        """The key that `text` spells. Raises UnknownPartition where it spells none, or a window outside the dimension."""
+        """The key that `text` spells. Raises UnknownPartition where it spells none, or one outside the dimension."""
         try:
             naive = dt.datetime.strptime(text, self.grain.key_format)  # noqa: DTZ007 - the zone is the dimension's
         except ValueError:
             raise UnknownPartition(
                 f"{text!r} is no key of dimension {self.name}; its keys look like {self._text_of(self.start)}."
             ) from None
-        start = pendulum.instance(naive, tz=self.timezone)
+        start = _boundary(naive, self.timezone)
         value = self._key_of(start)
         if self.floor(start) != start or self._text_of(start) != text:
             raise UnknownPartition(
@@ -152,10 +156,53 @@ class TimeDimension:
     def _start_of(self, value: Value) -> pendulum.DateTime:
         return _start_of(str(value), self.grain.key_format, self.timezone)
 
+    def _clock_moves(self) -> bool:
+        years = range(self.start.year, (self.end or pendulum.now()).year + 2)
+        zone = pendulum.timezone(self.timezone)
+        return (
+            len({dt.datetime(year, month, 1, tzinfo=zone).utcoffset() for year in years for month in range(1, 13)}) > 1
+        )
+
 
 @lru_cache(maxsize=65_536)
 def _start_of(text: str, key_format: str, timezone: str) -> pendulum.DateTime:
-    return pendulum.instance(dt.datetime.strptime(text, key_format), tz=timezone)  # noqa: DTZ007
+    return _boundary(dt.datetime.strptime(text, key_format), timezone)  # noqa: DTZ007
+
+
+@lru_cache(maxsize=65_536)
+def _boundary(wall: dt.datetime, timezone: str) -> pendulum.DateTime:
+    """The instant at which a window begins: the first of two where clocks go back over it, and where they skip it the
+    one at which they do. Pendulum's own arithmetic begins such days at 23:00 or goes on from 01:00.
+    """
+    zone = pendulum.timezone(timezone)
+    return pendulum.instance(wall.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)).in_timezone(zone)
+
+
+def _truncated(wall: dt.datetime, grain: Grain) -> dt.datetime:
+    if grain is Grain.HOUR:
+        return wall.replace(minute=0, second=0, microsecond=0)
+    midnight = dt.datetime(wall.year, wall.month, wall.day)  # noqa: DTZ001 - a wall clock's
+    match grain:
+        case Grain.WEEK:
+            return midnight - dt.timedelta(days=midnight.weekday())
+        case Grain.MONTH:
+            return midnight.replace(day=1)
+        case Grain.YEAR:
+            return midnight.replace(month=1, day=1)
+        case _:
+            return midnight
+
+
+def _following(wall: dt.datetime, grain: Grain) -> dt.datetime:
+    match grain:
+        case Grain.WEEK:
+            return wall + dt.timedelta(days=7)
+        case Grain.MONTH:
+            return (wall + dt.timedelta(days=31)).replace(day=1)
+        case Grain.YEAR:
+            return wall.replace(year=wall.year + 1)
+        case _:
+            return wall + dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)

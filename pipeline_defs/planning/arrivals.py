@@ -37,13 +37,13 @@ class Cursor:
 
 
 def settled(files: Iterable[LandingFile], cursor: Cursor, *, now: float, settle_seconds: float) -> list[LandingFile]:
-    """The files after the cursor that have not changed for `settle_seconds`, in order.
+    """The files after the cursor that have not changed for more than `settle_seconds`, in order.
+
+    More than: a file may still be written at this very instant, and its name may sort before the cursor.
 
     A file that is still being written changes all the time, so it and whatever changed after it wait; the cursor never
     passes it.
     """
     return sorted(
-        file
-        for file in files
-        if Cursor(file.changed_at, file.key) > cursor and file.changed_at <= now - settle_seconds
+        file for file in files if Cursor(file.changed_at, file.key) > cursor and file.changed_at < now - settle_seconds
     )

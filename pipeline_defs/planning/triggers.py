@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.dimension import Partitioning
+    from pipeline_defs.model.dimension import Dimension, Partitioning
     from pipeline_defs.model.partition import PartitionKey, Value
 
 
@@ -82,8 +82,7 @@ def inputs_from_datasets(
 ) -> dict[PartitionKey, frozenset[Input]]:
     """What each partition whose every input exists would be made from.
 
-    Args:
-        versions: for each upstream dataset, the version (batch id) of each of its current partitions.
+    `versions` has, for each upstream dataset, the version (batch id) of each of its current partitions.
     """
     ready: dict[PartitionKey, frozenset[Input]] = {}
     for key in _touched(dataset, upstreams, versions):
@@ -129,7 +128,7 @@ def due(
 
 
 def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
-    """The due partitions grouped into as few runs as ranges and the limit allow: a run costs seconds, whatever it does."""
+    """The due partitions grouped into as few runs as ranges and the limit allow: a run costs seconds in any case."""
     by_key = {found.partition: found for found in dues}
     planned = []
     for block in _blocks(dataset.partitioning, by_key, limit):
@@ -149,26 +148,26 @@ def _touched(
     return {
         key
         for path in versions[fewest.name]
-        for key in related(
-            fewest.partitioning.from_path(path), fewest.partitioning, dataset.partitioning
-        ).existing
+        for key in related(fewest.partitioning.from_path(path), fewest.partitioning, dataset.partitioning).existing
     }
 
 
-def _blocks(
-    partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int
-) -> Iterator[tuple[PartitionKey, ...]]:
-    """Blocks of neighbouring windows that all have the same neighbouring other keys."""
+def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int) -> Iterator[tuple[PartitionKey, ...]]:
+    """Blocks of neighbouring windows that all have the same neighbouring other keys.
+
+    The first of two static dimensions takes the place of the windows.
+    """
+    lead = partitioning.time or (partitioning.dimensions[0] if len(partitioning.dimensions) > 1 else None)
     rows: dict[Value | None, list[PartitionKey]] = {}
-    time = partitioning.time
-    for key in sorted(keys):
-        rows.setdefault(key[time.name] if time else None, []).append(key)
-    slices = [piece for row in rows.items() for piece in _slices(partitioning, *row)]
-    for _, group in groupby(sorted(slices, key=lambda piece: (piece[1], str(piece[0]))), key=lambda piece: piece[1]):
+    for key in keys:
+        rows.setdefault(key[lead.name] if lead else None, []).append(key)
+    ordered = sorted(rows.items(), key=lambda row: _place(lead, row[0]))
+    slices = [piece for row in ordered for piece in _slices(partitioning, lead, *row)]
+    for _, group in groupby(sorted(slices, key=lambda piece: piece[1]), key=lambda piece: piece[1]):
         pending: list[tuple[Value | None, tuple[PartitionKey, ...]]] = []
         for window, _, members in group:
             full = sum(len(held) for _, held in pending) + len(members) > limit
-            if pending and (full or not _follows(partitioning, pending[-1][0], window)):
+            if pending and (full or not _follows(lead, pending[-1][0], window)):
                 yield tuple(key for _, held in pending for key in held)
                 pending = []
             pending.append((window, members))
@@ -177,14 +176,15 @@ def _blocks(
 
 
 def _slices(
-    partitioning: Partitioning, window: Value | None, row: list[PartitionKey]
+    partitioning: Partitioning, lead: Dimension | None, window: Value | None, row: list[PartitionKey]
 ) -> Iterator[tuple[Value | None, tuple[int, ...], tuple[PartitionKey, ...]]]:
     """One window's partitions, cut where the other dimension's keys are not neighbours; at most one such dimension."""
-    others = [dimension for dimension in partitioning.dimensions if isinstance(dimension, StaticDimension)]
+    others = [dimension for dimension in partitioning.dimensions if dimension is not lead]
     if not others:
         yield window, (), tuple(row)
         return
     (other,) = others
+    assert isinstance(other, StaticDimension)
     place = {member: position for position, member in enumerate(other.members)}
     ordered = sorted((place[str(key[other.name])], key) for key in row)
     for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1][0] - pair[0]):
@@ -192,7 +192,14 @@ def _slices(
         yield window, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
-def _follows(partitioning: Partitioning, before: Value | None, after: Value | None) -> bool:
-    if partitioning.time is None or before is None or after is None:
+def _place(lead: Dimension | None, value: Value | None) -> str | int:
+    # Keys of windows sort as text.
+    return lead.members.index(str(value)) if isinstance(lead, StaticDimension) else str(value)
+
+
+def _follows(lead: Dimension | None, before: Value | None, after: Value | None) -> bool:
+    if lead is None or before is None or after is None:
         return False
-    return partitioning.time.window(before).end == partitioning.time.window(after).start
+    if isinstance(lead, StaticDimension):
+        return lead.members.index(str(before)) + 1 == lead.members.index(str(after))
+    return lead.window(before).end == lead.window(after).start

@@ -11,7 +11,6 @@ import fsspec
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from resources.frames import spark_schema
 from resources.lake import projection, write
-from resources.lake.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.batch import Batch, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
+    from resources.lake.layout import Layout
     from resources.store import Build
 
 logger = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class LakeStore:
         return staged
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """See `Store.verify`: every folder is there, as a pointer to a missing one reads as no rows without an error."""
+        """See `Store.verify`: every folder is there; a pointer to a missing one would read as no rows, silently."""
         files, _ = fsspec.core.url_to_fs(self.layout.root)
         if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
             raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """See `Store.publish`; then the Hive table follows. Where it cannot, the catalog knows and the next run mends it."""
+        """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
         from pyspark.errors import PySparkException
 
         del staged

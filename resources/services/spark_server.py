@@ -95,7 +95,7 @@ class SparkServer:
         return f"sc://localhost:{found['port']}", str(found["token"])
 
     def ensure_up(self) -> tuple[str, str]:
-        """The server's URL and token, after starting it where it is not up; safe to call from several processes at once.
+        """The server's URL and token, after starting it where it is not up; several processes may call it at once.
 
         Raises ServiceUnavailable with the reason and the place of the log.
         """

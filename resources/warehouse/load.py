@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from psycopg import sql
+
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed
 from resources.warehouse import view
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
 def load(connection: psycopg.Connection, url: str, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
     """Load the parquet files of every partition into a period table of its own; what was loaded.
 
-    Args:
-        url: the libpq URL for ADBC's own connection.
-        files: the partitions as staged parquet, in any order.
+    `url` is for ADBC's own connection; `files` are the partitions as staged parquet, in any order.
 
     Raises BadInput where PostgreSQL cannot hold a value (a NUL character in a text).
     """
@@ -45,7 +45,7 @@ def load(connection: psycopg.Connection, url: str, build: Build, files: Sequence
                 for statement in view.create_period_table(build.dataset, table, _description(build, batch)):
                     connection.execute(statement)
             _copy(copying, build, batch, table)
-            connection.execute(view.sql.SQL("analyze {}").format(view.table_name(build.dataset, table)))
+            connection.execute(sql.SQL("analyze {}").format(view.table_name(build.dataset, table)))
             rows, size = _measure(connection, build, table)
             loaded.append(StagedBatch(batch.partition, table, rows, size, files=1))
     return loaded
@@ -66,7 +66,7 @@ def drop_tables(connection: psycopg.Connection, build: Build) -> None:
     """Drop the tables of a failed build, as far as they are there."""
     for partition in build.partitions:
         table = view.table_name(build.dataset, period_table(build.dataset, partition, build.batch_id))
-        connection.execute(view.sql.SQL("drop table if exists {}").format(table))
+        connection.execute(sql.SQL("drop table if exists {}").format(table))
 
 
 def _copy(copying: Any, build: Build, batch: StagedBatch, table: str) -> None:
@@ -100,8 +100,8 @@ def _rows(folder: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _measure(connection: psycopg.Connection, build: Build, table: str) -> tuple[int, int]:
     name = view.table_name(build.dataset, table)
     row = connection.execute(
-        view.sql.SQL("select count(*), pg_total_relation_size({}::regclass) from {}").format(
-            view.sql.Literal(name.as_string(connection)), name
+        sql.SQL("select count(*), pg_total_relation_size({}::regclass) from {}").format(
+            sql.Literal(name.as_string(connection)), name
         )
     ).fetchone()
     assert row is not None

@@ -9,7 +9,6 @@ import fsspec
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed, some
 from resources.frames import arrow_schema, spark_schema
-from resources.lake.layout import Layout
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
 from resources.warehouse import load, publish, view
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.batch import Batch, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
+    from resources.lake.layout import Layout
     from resources.store import Build
 
 

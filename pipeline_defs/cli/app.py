@@ -1,0 +1,114 @@
+"""The commands. Each is a few lines over a room of its own: services.py, demo.py.
+
+Heavy libraries are imported by the command that needs them: `varve --help` costs what typer costs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline_defs.model.errors import VarveError
+
+app = typer.Typer(
+    help="Rerun any partition, any time, and no reader notices.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    epilog="Settings are environment variables, VARVE_...; docs/reference.md lists them.",
+)
+console = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+@app.command()
+def up() -> None:
+    """Start the embedded PostgreSQL and Spark, where the settings name no servers of your own. Safe to repeat."""
+    from pipeline_defs.cli import services
+
+    services.up(console)
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded services. Data and catalog stay; the next command that needs a service starts it again."""
+    from pipeline_defs.cli import services
+
+    services.down(console)
+
+
+@app.command()
+def status(*, as_json: Json = False) -> None:
+    """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
+    from pipeline_defs.cli import services
+
+    found = services.status()
+    if as_json:
+        console.print_json(json.dumps(found))
+    else:
+        services.show_status(console, found)
+
+
+@app.command()
+def ui(
+    *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None
+) -> None:
+    """Serve the Dagster UI with its daemon until Ctrl-C. Sensors and backfills run while it is up."""
+    from pipeline_defs.cli import services
+
+    services.serve_ui(console, port)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def psql(context: typer.Context) -> None:
+    """Open psql on the warehouse. Further words go to psql: `varve psql -c 'select * from flights.weekly_delays'`."""
+    from pipeline_defs.cli import services
+
+    services.psql(context.args)
+
+
+@app.command()
+def land(
+    *,
+    days: Annotated[int, typer.Option(min=1, max=365, help="How many days of 2013, from January 1st.")] = 28,
+) -> None:
+    """Lay the sample files into the landing folder, as a partner would send them: flights by day, weather by hour."""
+    from pipeline_defs.cli import demo
+
+    demo.land(console, days)
+
+
+@app.command("demo")
+def run_demo(
+    *,
+    days: Annotated[
+        int, typer.Option(min=6, max=365, help="How many days of 2013; 6 are the first (short) week, 28 a month.")
+    ] = 28,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget all data of the default home folder first.")] = False,
+) -> None:
+    """Run the flights pipeline on real data, then correct one day while a reader keeps querying the result."""
+    from pipeline_defs.cli import demo
+
+    demo.run(console, days=days, fresh=fresh)
+
+
+def main() -> None:
+    """The entry point: errors that a person can mend are one red message and exit code 1."""
+    try:
+        app()
+    except VarveError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
+        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
+        Console(stderr=True).print_exception()
+        Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
+        sys.exit(2)

@@ -1,0 +1,300 @@
+"""`varve demo`: the whole story on real data, in a few minutes, and checked as it goes.
+
+Files arrive, sensors ask for runs, the weekly view appears; then the partner corrects a day while a reader keeps
+querying the view. Every figure printed is compared with the source or with the catalog; a difference ends with exit 1.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from assets.flights import DAY, DEPARTURES, HOUR, WEATHER, WEEKLY_DELAYS
+from pipeline_defs.cli import services
+from pipeline_defs.cli.drive import Driver, open_instance, spelt
+from pipeline_defs.definitions import graph
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.planning.mapping import related
+from pipeline_defs.sensors import DATASET_TAG, RANGE_END_TAG, RANGE_START_TAG
+from resources import partner
+from resources.catalog import Catalog
+from resources.postgres import connect, warehouse_url
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    import dagster as dg
+    from rich.console import Console
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
+
+CORRECTED = dt.date(2013, 1, 3)
+_STATE_OF_VIEW = """
+    select count(*), sum(flights)::bigint, sum(delay_minutes)::bigint, count(distinct (week, origin))
+    from flights.weekly_delays
+"""
+
+
+def land(console: Console, days: int) -> None:
+    """Lay the sample files of the first `days` days of 2013."""
+    folder = Path(Settings().landing)
+    chosen, hours = _days_and_hours(days)
+    with _progress(console) as progress:
+        task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours))
+        for _ in partner.send_days(folder, chosen, hours):
+            progress.advance(task)
+
+
+def run(console: Console, *, days: int, fresh: bool) -> None:
+    """The demo. Raises VarveError where a count differs from its source."""
+    settings = Settings()
+    if fresh:
+        _forget(console, settings)
+    services.up(console)
+    console.rule("[bold]1. A partner sends files")
+    land(console, days)
+    with open_instance(settings) as instance, connect(settings, application="varve demo") as connection:
+        catalog = Catalog(connection)
+        console.rule("[bold]2. Sensors run what became possible")
+        _drive(console, instance, settings)
+        before = _current(catalog)
+        _check_source(catalog, days)
+        console.rule("[bold]3. The partner corrects a day, and nobody notices")
+        _correct(console, settings)
+        reader = Reader(warehouse_url(settings))
+        with reader:
+            _drive(console, instance, settings)
+        after = _current(catalog)
+        _show_change(console, reader, before, after)
+        _show_result(console, catalog, days)
+    _show_next(console, settings)
+
+
+@dataclass
+class Reader:
+    """Somebody else's dashboard: asks the view again and again, on one connection, and keeps every distinct answer."""
+
+    url: str
+    reads: int = 0
+    slowest: float = 0.0
+    states: list[tuple[int, ...]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._read, name="reader")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _read(self) -> None:
+        with psycopg.connect(self.url, autocommit=True, application_name="dashboard") as connection:
+            # One read after the end as well, so that the last state is among them.
+            while True:
+                last = self._stop.is_set()
+                start = time.monotonic()
+                try:
+                    row = connection.execute(_STATE_OF_VIEW).fetchone()
+                except psycopg.Error as error:
+                    self.errors.append(str(error))
+                    return
+                self.slowest = max(self.slowest, time.monotonic() - start)
+                self.reads += 1
+                assert row is not None
+                if not self.states or self.states[-1] != row:
+                    self.states.append(row)
+                if last:
+                    return
+                time.sleep(0.005)
+
+
+def _days_and_hours(days: int) -> tuple[list[dt.date], list[str]]:
+    chosen = [key for key in itertools.islice(DAY.keys(), days) if isinstance(key, dt.date)]
+    keys = [
+        key
+        for day in chosen
+        for key in related(PartitionKey.of(day=day), DEPARTURES.partitioning, WEATHER.partitioning).existing
+    ]
+    return chosen, sorted({str(key[HOUR.name]) for key in keys})
+
+
+def _forget(console: Console, settings: Settings) -> None:
+    services.down(console)
+    for name in ("postgres", "spark", "lake", "landing", "dagster"):
+        shutil.rmtree(settings.home_dir / name, ignore_errors=True)
+
+
+def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -> None:
+    with console.status(f"Waiting {settings.settle_seconds:g} s: a file must be settled before it is taken..."):
+        time.sleep(settings.settle_seconds)
+    with _progress(console) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def before(request: dg.RunRequest) -> None:
+            name = request.tags[DATASET_TAG]
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=0)
+            total = progress.tasks[tasks[name]].total or 0
+            progress.update(tasks[name], total=total + _size(request), description=spelt(request))
+
+        def after(request: dg.RunRequest, run_id: str) -> None:
+            name = request.tags[DATASET_TAG]
+            progress.advance(tasks[name], _size(request))
+            progress.update(tasks[name], description=f"{name} [dim](run {run_id[:8]})")
+
+        Driver(instance, before, after).until_quiet()
+        if not tasks:
+            progress.add_task("nothing to run: everything is current", total=1, completed=1)
+
+
+def _size(request: dg.RunRequest) -> int:
+    """How many partitions a run request asks for."""
+    if request.partition_key is not None:
+        return 1
+    dataset = graph.datasets[request.tags[DATASET_TAG]]
+    first = dataset.partitioning.from_dagster(request.tags[RANGE_START_TAG])
+    last = dataset.partitioning.from_dagster(request.tags[RANGE_END_TAG])
+    size = 1
+    for dimension in dataset.partitioning.dimensions:
+        keys = list(dimension.keys())
+        size *= keys.index(last[dimension.name]) - keys.index(first[dimension.name]) + 1
+    return size
+
+
+def _current(catalog: Catalog) -> dict[str, dict[str, Batch]]:
+    return {dataset.name: catalog.current(dataset.name) for dataset in graph.in_order()}
+
+
+def _correct(console: Console, settings: Settings) -> None:
+    """The partner found out that every departure of the day was reported five minutes too early."""
+    key = CORRECTED.isoformat()
+    rows = partner.flights_by_day([CORRECTED])[key]
+    for row in rows:
+        if row["dep_delay"] != "NA":
+            row["dep_delay"] = str(int(row["dep_delay"]) + 5)
+    folder = Path(settings.landing) / DEPARTURES.db / DEPARTURES.table
+    partner.send(folder, key, partner.FLIGHTS_COLUMNS, rows)
+    console.print(f"{DEPARTURES} {key} arrives again: every delay of its {len(rows)} flights is 5 minutes longer.")
+
+
+def _check_source(catalog: Catalog, days: int) -> None:
+    for dataset, expected in _source_rows(days).items():
+        found = sum(catalog.current(dataset.name)[path].rows for path in expected)
+        if found != sum(expected.values()):
+            raise VarveError(f"{dataset} holds {found:,} rows; its files have {sum(expected.values()):,}.")
+
+
+def _source_rows(days: int) -> dict[Dataset, dict[str, int]]:
+    """How many rows the package has for every landed partition."""
+    chosen, hours = _days_and_hours(days)
+    flights, weather = partner.flights_by_day(chosen), partner.weather_by_hour(hours)
+    return {
+        DEPARTURES: {PartitionKey.of(day=day).path: len(flights[day.isoformat()]) for day in chosen},
+        WEATHER: {PartitionKey.of(hour=hour).path: len(weather[hour]) for hour in hours},
+    }
+
+
+def _show_change(
+    console: Console, reader: Reader, before: dict[str, dict[str, Batch]], after: dict[str, dict[str, Batch]]
+) -> None:
+    changed = {
+        name: [path for path, batch in batches.items() if batch != before[name].get(path)]
+        for name, batches in after.items()
+    }
+    table = Table("dataset", "new batches", "untouched", title="What the correction touched", title_justify="left")
+    for name, paths in changed.items():
+        table.add_row(name, ", ".join(paths) or "-", f"{len(after[name]) - len(paths):,}")
+    console.print(table)
+    expected = _expected_change()
+    if {name: set(paths) for name, paths in changed.items()} != expected:
+        raise VarveError(f"the correction should have touched {expected}.")
+    if reader.errors or len(reader.states) != 2:
+        raise VarveError(f"the reader should have seen two states, old and new; saw {reader.states} {reader.errors}.")
+    old, new = reader.states
+    console.print(
+        f"A reader asked the view {reader.reads:,} times meanwhile (slowest {reader.slowest * 1000:.0f} ms) and saw "
+        f"exactly two states: {_state(old)}, then {_state(new)}.",
+        highlight=False,
+    )
+
+
+def _expected_change() -> dict[str, set[str]]:
+    """The corrected day and all that is downstream of it, by the mappings alone."""
+    touched = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
+    for dataset in graph.in_order():
+        for upstream in graph.upstreams(dataset):
+            for key in touched.get(upstream.name, ()):
+                found = related(key, upstream.partitioning, dataset.partitioning).existing
+                touched.setdefault(dataset.name, set()).update(found)
+    return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
+
+
+def _state(row: tuple[Any, ...]) -> str:
+    return f"{row[3]} periods, {row[1]:,} flights, {row[2]:,} minutes of delay"
+
+
+def _show_result(console: Console, catalog: Catalog, days: int) -> None:
+    source = {dataset.name: sum(rows.values()) for dataset, rows in _source_rows(days).items()}
+    table = Table(
+        "dataset", "store", "partitions", "rows", "rows in the source", "batches kept",
+        title="What there is now", title_justify="left",
+    )  # fmt: skip
+    for one in catalog.counts():
+        if one.dataset in graph.datasets:
+            table.add_row(
+                one.dataset, one.store, f"{one.partitions:,}", f"{one.rows:,}",
+                f"{source[one.dataset]:,}" if one.dataset in source else "", f"{one.batches:,}",
+            )  # fmt: skip
+    console.print(table)
+    answer = catalog.connection.execute(
+        "select week, sum(flights)::bigint, sum(cancelled)::bigint, round(sum(delay_minutes) / sum(flights), 1) "
+        "from flights.weekly_delays group by week order by week"
+    ).fetchall()
+    weeks = Table("week", "flights", "cancelled", "mean delay (min)", title=f"{WEEKLY_DELAYS}", title_justify="left")
+    for week, flights, cancelled, mean in answer:
+        weeks.add_row(str(week), f"{flights:,}", f"{cancelled:,}", f"{mean}")
+    console.print(weeks)
+
+
+def _show_next(console: Console, settings: Settings) -> None:
+    console.print(
+        Panel(
+            "make ui                                      the Dagster UI: backfill partitions, watch sensors\n"
+            "varve psql -c 'table flights.weekly_delays'  the union view, in SQL\n"
+            "varve status                                 how to reach PostgreSQL and Spark with other tools;\n"
+            "                                             there, spark.table('flights.departures')\n"
+            f"{settings.lake}/flights  the batches, as plain parquet",
+            title="Where to look next",
+            title_align="left",
+            expand=False,
+        ),
+        highlight=False,
+    )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )

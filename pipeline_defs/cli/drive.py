@@ -1,0 +1,103 @@
+"""Dagster without its daemon: evaluates the project's sensors and executes the runs they ask for, one by one.
+
+The same sensors, the same runs and the same storage as under the daemon, so everything shows in the UI afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipeline_defs.cli.services import dagster_home
+from pipeline_defs.definitions import defs
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.sensors import DATASET_TAG, NOT_LOOKED, RANGE_END_TAG, RANGE_START_TAG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from resources.settings import Settings
+
+# Errors only: the progress bars say the rest.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def open_instance(settings: Settings) -> dg.DagsterInstance:
+    """Dagster's instance as dagster.yaml describes it."""
+    os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
+    # A range run records an event for each partition: in batches, or each costs a connection and a commit.
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "100")
+    return dg.DagsterInstance.get()
+
+
+@dataclass
+class Driver:
+    """Ticks the sensors of the project until none asks for a run.
+
+    Attributes:
+        before: called with each run request before it is executed.
+        after: called with each run request and its run id after it has succeeded.
+    """
+
+    instance: dg.DagsterInstance
+    before: Callable[[dg.RunRequest], None] = lambda request: None  # noqa: ARG005
+    after: Callable[[dg.RunRequest, str], None] = lambda request, run_id: None  # noqa: ARG005
+    _cursors: dict[str, str | None] = field(default_factory=dict)
+
+    def until_quiet(self) -> int:
+        """Execute what the sensors ask for until they ask for nothing; how many runs that were. Raises VarveError."""
+        executed = 0
+        while requests := [*self._tick("arrivals"), *self._tick("downstream")]:
+            # Upstream first: what reads it is asked for again when it is there, from its new batches.
+            for request in requests:
+                self._execute(request)
+                executed += 1
+        return executed
+
+    def _tick(self, name: str) -> Iterator[dg.RunRequest]:
+        sensor = defs.get_repository_def().get_sensor_def(name)
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=self._cursors.get(name), definitions=defs, sensor_name=name
+        )
+        result = sensor.evaluate_tick(context)
+        self._cursors[name] = result.cursor
+        if result.skip_message and result.skip_message.startswith(NOT_LOOKED):
+            raise VarveError(f"the sensor {name} could not look: {result.skip_message}")
+        yield from result.run_requests or ()
+
+    def _execute(self, request: dg.RunRequest) -> None:
+        assert request.asset_selection is not None
+        self.before(request)
+        job = defs.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
+        assert job is not None
+        result = job.execute_in_process(
+            run_config=_QUIET,
+            instance=self.instance,
+            asset_selection=list(request.asset_selection),
+            partition_key=request.partition_key,
+            tags=dict(request.tags),
+            raise_on_error=False,
+        )
+        if not result.success:
+            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_reason(result)}")
+        self.after(request, result.run_id)
+
+
+def spelt(request: dg.RunRequest) -> str:
+    """What a run request asks for, in words."""
+    first = request.partition_key or request.tags[RANGE_START_TAG]
+    last = request.tags.get(RANGE_END_TAG, first)
+    return f"{request.tags[DATASET_TAG]} {first}{f' ... {last}' if last != first else ''}"
+
+
+def _reason(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.get_step_failure_events():
+        error = event.step_failure_data.error
+        if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:
+            return str(event.step_failure_data.user_failure_data.description)
+        if error:
+            return error.to_string().strip().splitlines()[0]
+    return "see its log in the Dagster UI."

@@ -1,0 +1,268 @@
+"""Windows and keys of dimensions: the calendar of any zone tiled without gap or overlap, and keys that say what they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pendulum
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.partition import PartitionKey
+
+NEW_YORK = "America/New_York"
+# Zones whose clocks move at night, at midnight (both ways), by half an hour, by a whole day, at 00:01, and never.
+ZONES = (
+    NEW_YORK,
+    "UTC",
+    "Europe/Paris",
+    "America/Sao_Paulo",
+    "America/Havana",
+    "Asia/Beirut",
+    "Africa/Cairo",
+    "Atlantic/Azores",
+    "America/Santiago",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "America/St_Johns",
+    "Asia/Kolkata",
+)
+DAY = TimeDimension(
+    "day", Grain.DAY, pendulum.datetime(2013, 1, 1, tz=NEW_YORK), pendulum.datetime(2014, 1, 1, tz=NEW_YORK)
+)
+HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))
+WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2012, 12, 31), pendulum.datetime(2014, 1, 6))
+ORIGIN = StaticDimension("origin", ("EWR", "JFK", "LGA"))
+
+instants = st.datetimes(dt.datetime(1995, 1, 1), dt.datetime(2030, 1, 1), timezones=st.just(dt.UTC))
+members = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_characters="|"), min_size=1), min_size=1, max_size=5, unique=True
+)
+
+
+@st.composite
+def calendars(draw: st.DrawFn) -> TimeDimension:
+    """Time dimensions without end, of every grain in every zone that can have it."""
+    grain = draw(st.sampled_from(Grain))
+    zone = draw(st.sampled_from(("UTC", "Asia/Kolkata") if grain is Grain.HOUR else ZONES))
+    start = {
+        Grain.HOUR: dt.datetime(1990, 1, 1),
+        Grain.WEEK: dt.datetime(1990, 1, 1),  # a Monday
+    }.get(grain, dt.datetime(1990, 1, 1))
+    return TimeDimension("time", grain, pendulum.datetime(start.year, start.month, start.day, tz=zone))
+
+
+def hours_of(day: dt.date) -> list[object]:
+    return list(HOUR.overlapping(DAY.window(day)))
+
+
+def test_a_day_in_new_york_reads_23_hours_when_clocks_go_forward() -> None:
+    hours = hours_of(dt.date(2013, 3, 10))
+    assert len(hours) == 23
+    assert (hours[0], hours[-1]) == ("2013-03-10T05", "2013-03-11T03")
+
+
+def test_a_day_in_new_york_reads_25_hours_when_clocks_go_back() -> None:
+    hours = hours_of(dt.date(2013, 11, 3))
+    assert len(hours) == 25
+    assert (hours[0], hours[-1]) == ("2013-11-03T04", "2013-11-04T04")
+
+
+def test_an_ordinary_day_in_new_york_reads_24_hours() -> None:
+    assert len(hours_of(dt.date(2013, 7, 4))) == 24
+
+
+def test_a_day_whose_midnight_is_skipped_begins_when_the_clocks_have_moved() -> None:
+    days = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1, tz="America/Sao_Paulo"))
+    window = days.window(dt.date(2013, 10, 20))
+    assert window.start == pendulum.datetime(2013, 10, 20, 3)
+    assert window.end == pendulum.datetime(2013, 10, 21, 2)
+    assert len(HOUR.overlapping(window)) == 23
+
+
+def test_a_day_whose_midnight_comes_twice_begins_with_the_first() -> None:
+    days = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1, tz="America/Havana"))
+    window = days.window(dt.date(2013, 11, 3))
+    assert window.start == pendulum.datetime(2013, 11, 3, 4)
+    assert window.end == pendulum.datetime(2013, 11, 4, 5)
+    assert days.floor(pendulum.datetime(2013, 11, 3, 5, 30)) == window.start
+
+
+def test_a_day_that_a_zone_left_out_is_no_key() -> None:
+    days = TimeDimension(
+        "day",
+        Grain.DAY,
+        pendulum.datetime(2011, 12, 28, tz="Pacific/Apia"),
+        pendulum.datetime(2012, 1, 2, tz="Pacific/Apia"),
+    )
+    assert [str(key) for key in days.keys()] == ["2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01"]
+    with pytest.raises(UnknownPartition):
+        days.parse("2011-12-30")
+
+
+def test_weeks_begin_on_monday_and_months_and_years_on_their_first() -> None:
+    at = pendulum.datetime(2013, 2, 28, 13, 5, 7, 9)
+    floors = {grain: TimeDimension("t", grain, pendulum.datetime(1990, 1, 1)).floor(at) for grain in Grain}
+    assert floors == {
+        Grain.HOUR: pendulum.datetime(2013, 2, 28, 13),
+        Grain.DAY: pendulum.datetime(2013, 2, 28),
+        Grain.WEEK: pendulum.datetime(2013, 2, 25),
+        Grain.MONTH: pendulum.datetime(2013, 2, 1),
+        Grain.YEAR: pendulum.datetime(2013, 1, 1),
+    }
+
+
+@given(calendars(), instants)
+def test_windows_tile_time_without_gap_or_overlap(calendar: TimeDimension, at: dt.datetime) -> None:
+    start = calendar.floor(at)
+    following = calendar.next(start)
+    assert start <= at < following
+    assert calendar.floor(start) == start
+    assert calendar.floor(following) == following
+    assert calendar.floor(following.subtract(microseconds=1)) == start
+    before, here, after = (
+        calendar.floor(start.subtract(microseconds=1)), start, following,
+    )  # fmt: skip
+    assert [calendar.next(before), calendar.next(here)] == [here, after]
+
+
+@given(calendars(), instants, st.integers(1, 40))
+def test_the_windows_that_overlap_a_span_cover_it_end_to_end(
+    calendar: TimeDimension, at: dt.datetime, days: int
+) -> None:
+    span = pendulum.interval(pendulum.instance(at), pendulum.instance(at).add(days=days))
+    windows = [calendar.window(key) for key in calendar.overlapping(span)]
+    assert all(one.end == other.start for one, other in zip(windows, windows[1:], strict=False))
+    assert windows[0].start <= span.start < windows[0].end
+    assert windows[-1].start < span.end <= windows[-1].end
+
+
+@given(calendars(), instants)
+def test_the_text_of_a_key_is_read_back_as_the_key_of_the_same_window(
+    calendar: TimeDimension, at: dt.datetime
+) -> None:
+    instant = pendulum.instance(at)
+    (key,) = calendar.overlapping(pendulum.interval(instant, instant.add(microseconds=1)))
+    assert calendar.parse(str(key)) == key
+    assert calendar.window(key).start == calendar.floor(at)
+    assert calendar.exists(key)
+
+
+def test_the_keys_of_a_dimension_are_its_windows_in_order() -> None:
+    keys = list(DAY.keys())
+    assert len(keys) == 365
+    assert (keys[0], keys[-1]) == (dt.date(2013, 1, 1), dt.date(2013, 12, 31))
+    assert keys == sorted(keys, key=str)
+    assert all(DAY.exists(key) for key in keys)
+
+
+def test_a_dimension_without_end_reaches_to_the_last_whole_window() -> None:
+    keys = list(TimeDimension("day", Grain.DAY, pendulum.now("UTC").start_of("day").subtract(days=3)).keys())
+    assert len(keys) in {3, 4}  # four where midnight passes during the test
+
+
+def test_windows_before_start_and_after_end_do_not_exist() -> None:
+    assert not DAY.exists(dt.date(2012, 12, 31))
+    assert DAY.exists(dt.date(2013, 12, 31))
+    assert not DAY.exists(dt.date(2014, 1, 1))
+
+
+def test_a_key_outside_names_its_dimension_and_how_far_it_reaches() -> None:
+    with pytest.raises(UnknownPartition) as refused:
+        DAY.parse("2014-01-01")
+    assert str(refused.value) == (
+        "'2014-01-01' lies outside dimension day, which runs from 2013-01-01, before 2014-01-01 (America/New_York)."
+    )
+
+
+def test_a_text_that_is_no_key_names_its_dimension_and_shows_one() -> None:
+    with pytest.raises(UnknownPartition, match="'yesterday' is no key of dimension day; its keys look like 2013-01-01"):
+        DAY.parse("yesterday")
+    with pytest.raises(UnknownPartition, match="no key of dimension hour; its keys look like 2013-01-01T00"):
+        HOUR.parse("2013-01-05 13:00")
+
+
+def test_a_date_inside_a_week_names_the_week_that_holds_it() -> None:
+    with pytest.raises(UnknownPartition, match=r"not the start of a week of dimension week; .* starts at 2013-01-07"):
+        WEEK.parse("2013-01-09")
+
+
+def test_a_date_spelt_otherwise_names_the_spelling() -> None:
+    with pytest.raises(UnknownPartition, match="starts at 2013-01-05"):
+        DAY.parse("2013-1-5")
+
+
+def test_a_start_off_a_boundary_names_the_boundary_before_it() -> None:
+    with pytest.raises(VarveError, match=r"dimension week: start 2013-01-02.* not on a boundary.*2012-12-31"):
+        TimeDimension("week", Grain.WEEK, pendulum.datetime(2013, 1, 2))
+
+
+@pytest.mark.parametrize("end", [pendulum.datetime(2012, 1, 1), pendulum.datetime(2013, 1, 1)])
+def test_an_end_that_is_not_after_the_start_is_refused(end: pendulum.DateTime) -> None:
+    with pytest.raises(VarveError, match="dimension day: end .* is not after start 2013-01-01"):
+        TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), end)
+
+
+def test_hours_of_a_zone_whose_clock_goes_back_are_refused_as_two_would_share_a_key() -> None:
+    with pytest.raises(VarveError, match=r"dimension hour: .*America/New_York shows an hour twice.*in UTC"):
+        TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1, tz=NEW_YORK))
+
+
+@pytest.mark.parametrize("found", [(), ("EWR", "EWR"), ("EWR", "")])
+def test_static_keys_must_be_given_unlike_and_not_empty(found: tuple[str, ...]) -> None:
+    with pytest.raises(VarveError, match="dimension origin: keys must be given, unlike and not empty"):
+        StaticDimension("origin", found)
+
+
+def test_an_unknown_static_key_names_the_ones_there_are() -> None:
+    with pytest.raises(UnknownPartition, match="'SFO' is no key of dimension origin, which has EWR, JFK, LGA"):
+        ORIGIN.parse("SFO")
+    assert not ORIGIN.exists("SFO")
+    assert list(ORIGIN.keys()) == ["EWR", "JFK", "LGA"]
+
+
+def test_two_time_dimensions_are_refused() -> None:
+    with pytest.raises(VarveError, match=r"more than one time dimension in \['day', 'hour'\]"):
+        Partitioning((DAY, HOUR))
+
+
+def test_two_dimensions_of_one_name_are_refused() -> None:
+    with pytest.raises(VarveError, match="two dimensions of one name"):
+        Partitioning((DAY, StaticDimension("day", ("Monday",))))
+
+
+def test_dagster_spells_a_key_in_the_order_of_the_dimensions_names() -> None:
+    partitioning = Partitioning((DAY, StaticDimension("airport", ("EWR", "JFK"))))
+    key = PartitionKey.of(day=dt.date(2013, 1, 5), airport="EWR")
+    assert partitioning.to_dagster(key) == "EWR|2013-01-05"
+    assert partitioning.from_dagster("EWR|2013-01-05") == key
+    assert key.path == "day=2013-01-05/airport=EWR"
+
+
+def test_a_key_of_the_wrong_number_of_parts_is_refused_with_the_parts_named() -> None:
+    partitioning = Partitioning((DAY, ORIGIN))
+    with pytest.raises(UnknownPartition, match=r"'2013-01-05' must have 2 parts, day\|origin"):
+        partitioning.from_dagster("2013-01-05")
+    with pytest.raises(UnknownPartition, match="must name the columns day, origin"):
+        partitioning.from_path("day=2013-01-05")
+
+
+@given(members, st.data())
+def test_keys_survive_dagster_and_paths_whatever_their_characters(texts: list[str], data: st.DataObject) -> None:
+    partitioning = Partitioning((DAY, StaticDimension("name", tuple(texts))))
+    day = data.draw(st.dates(dt.date(2013, 1, 1), dt.date(2013, 12, 31)))
+    key = PartitionKey.of(day=day, name=data.draw(st.sampled_from(texts)))
+    assert partitioning.from_dagster(partitioning.to_dagster(key)) == key
+    assert partitioning.from_path(key.path) == key
+    assert partitioning.exists(key)
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_a_single_static_dimension_may_even_have_a_bar_in_its_keys(text: str) -> None:
+    partitioning = Partitioning((StaticDimension("name", (text,)),))
+    key = PartitionKey.of(name=text)
+    assert partitioning.from_dagster(partitioning.to_dagster(key)) == key
+    assert partitioning.from_path(key.path) == key

@@ -165,6 +165,3 @@ def weekly_delays(context: dg.AssetExecutionContext, delays: DataFrame) -> DataF
             F.sum("delay_minutes").alias("delay_minutes"),
         )
     )
-
-
-DATASETS = (departures, weather, delays, weekly_delays)

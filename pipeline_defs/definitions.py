@@ -5,11 +5,13 @@ Nothing here reads the environment or touches a server; both happen when a run, 
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.flights import DATASETS
+import assets
 from pipeline_defs.datasets import DatasetAsset, graph_of
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
 from resources.builds import builds_resource
@@ -23,11 +25,17 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
 
 
+def discover() -> list[DatasetAsset]:
+    """Every dataset that a module of `assets/` declares: a new file there is all that a new dataset needs."""
+    modules = [importlib.import_module(f"assets.{found.name}") for found in pkgutil.iter_modules(assets.__path__)]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
+
+
 def build_defs(
-    datasets: Iterable[DatasetAsset] = DATASETS, *, resource_overrides: Mapping[str, Any] | None = None
+    datasets: Iterable[DatasetAsset] | None = None, *, resource_overrides: Mapping[str, Any] | None = None
 ) -> dg.Definitions:
-    """The definitions of these datasets; tests and commands build variants through it."""
-    listed = list(datasets)
+    """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
+    listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
     return dg.Definitions(
         assets=[found.asset for found in listed],
@@ -53,5 +61,5 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     return sensors
 
 
-graph = graph_of(DATASETS)
+graph = graph_of(discover())
 defs = build_defs()

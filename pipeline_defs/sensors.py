@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pipeline_defs.model.batch import Input
+    from pipeline_defs.model.batch import Batch, Input
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Graph
@@ -145,7 +145,7 @@ def _record(
 
 def _landed(catalog: Catalog, settings: Settings, dataset: Dataset) -> list[dg.RunRequest]:
     possible = triggers.inputs_from_landing(dataset, catalog.arrivals(dataset.name))
-    requests, _ = _requests(catalog, settings, dataset, possible, ())
+    requests, _ = _requests(catalog, settings, dataset, possible, changing=(), upstream={})
     return requests
 
 
@@ -158,9 +158,10 @@ def _downstream(catalog: Catalog, settings: Settings, graph: Graph) -> list[dg.R
         upstreams = graph.upstreams(dataset)
         if not upstreams:
             continue
-        current = {upstream.name: versions(catalog.current(upstream.name)) for upstream in upstreams}
-        possible = triggers.inputs_from_datasets(dataset, upstreams, current)
-        asked, dues = _requests(catalog, settings, dataset, possible, changing)
+        current = {upstream.name: catalog.current(upstream.name) for upstream in upstreams}
+        current_versions = {name: versions(batches) for name, batches in current.items()}
+        possible = triggers.inputs_from_datasets(dataset, upstreams, current_versions)
+        asked, dues = _requests(catalog, settings, dataset, possible, changing=changing, upstream=current)
         requests += asked
         changing |= {(dataset.name, found.partition.path) for found in dues}
     return requests
@@ -171,14 +172,34 @@ def _requests(
     settings: Settings,
     dataset: Dataset,
     possible: Mapping[PartitionKey, frozenset[Input]],
+    *,
     changing: Iterable[tuple[str, str]],
+    upstream: Mapping[str, Mapping[str, Batch]],
 ) -> tuple[list[dg.RunRequest], list[triggers.Due]]:
     if not possible:
         return [], []
-    failures = catalog.failures(dataset.name)
+    failures = _failures(catalog, dataset, possible, upstream)
     given_up = {path for path, count in failures.items() if count >= settings.attempts}
     traces = {path: batch.inputs for path, batch in catalog.current(dataset.name).items()}
     waiting = catalog.in_flight(dataset.name) | given_up
     dues = triggers.due(possible, traces, waiting=waiting, upstream_waiting=changing)
     planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
     return [run_request(run, failures) for run in planned], dues
+
+
+def _failures(
+    catalog: Catalog,
+    dataset: Dataset,
+    possible: Mapping[PartitionKey, frozenset[Input]],
+    upstream: Mapping[str, Mapping[str, Batch]],
+) -> dict[str, int]:
+    """The failures of each partition with the inputs it would have now: a corrected input is worth new attempts."""
+    ever = catalog.failures(dataset.name)
+    if not ever or not upstream:
+        return ever
+    since = {
+        key.path: max(upstream[found.source][found.partition].published_at for found in inputs)
+        for key, inputs in possible.items()
+        if key.path in ever
+    }
+    return catalog.failures(dataset.name, since=since)

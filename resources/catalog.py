@@ -20,6 +20,7 @@ from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, StalePubli
 from resources.store import Build
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Mapping, Sequence
 
     import psycopg
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
+# Not to_regclass: after waiting for the lock it still answers from what this session had cached before.
+_HAS_SCHEMA = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'schema_version'"
 _LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve schema', 0))"
 _REGISTER = """
     insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s)
@@ -123,7 +126,11 @@ _IN_FLIGHT = """
 _FAILURES = """
     select b.partition, count(*) from varve.batch b
     left join varve.current c using (dataset, partition)
-    where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0) group by b.partition
+    left join varve.arrival a using (dataset, partition)
+    left join unnest(%s::text[], %s::timestamptz[]) as s (partition, at) on s.partition = b.partition
+    where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0)
+      and b.started_at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
+    group by b.partition
 """
 _ARRIVED = """
     insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, %s, %s, %s)
@@ -283,9 +290,14 @@ class Catalog:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
         return {path for (path,) in self.connection.execute(_IN_FLIGHT, (dataset,))}
 
-    def failures(self, dataset: str) -> dict[str, int]:
-        """How many builds of a partition have failed since its last publish, where any has."""
-        return dict(self.connection.execute(_FAILURES, (dataset,)).fetchall())
+    def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
+        """How many builds of a partition have failed since its last publish, where any has.
+
+        Those that began before its landing file arrived, or before the instant in `since`, had other inputs: they do
+        not count.
+        """
+        given = since or {}
+        return dict(self.connection.execute(_FAILURES, (list(given), list(given.values()), dataset)).fetchall())
 
     def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
         """Record a landing file; whether it is new, or has other content than before."""
@@ -301,8 +313,7 @@ class Catalog:
         return [DatasetCounts(*row) for row in self.connection.execute(_COUNTS)]
 
     def _has_schema(self) -> bool:
-        row = self.connection.execute("select to_regclass('varve.schema_version') is not null").fetchone()
-        return row is not None and bool(row[0])
+        return self.connection.execute(_HAS_SCHEMA).fetchone() is not None
 
     def _already_building(self, dataset: Dataset, refused: Sequence[str]) -> AlreadyBuilding:
         holders = self.connection.execute(_HOLDERS, (dataset.name, list(refused))).fetchall()

@@ -6,6 +6,7 @@ A thin face: naming, writing and publishing are the stores' (lake/, warehouse/),
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.batch import Batch, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from resources.builds import Builds, OpenBuild
+    from resources.store import Build
 
 
 class StoreIOManager(dg.IOManager):
@@ -132,14 +134,21 @@ def explained(opened: OpenBuild) -> Iterator[None]:
         if found := explain_bad_row(build, str(error)):
             raise found from error
         if "No space left on device" in str(error):
-            raise VarveError(
-                f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again."
-            ) from error
+            raise _full_disk(build) from error
+        raise
+    except OSError as error:
+        # Spark has written its files; the batch's description or an empty partition's file is ours.
+        if error.errno == errno.ENOSPC:
+            raise _full_disk(build) from error
         raise
     except psycopg.OperationalError as error:
         raise VarveError(
             f"{build}: PostgreSQL was lost: {str(error).strip()} {NOTHING_LOST} Run it again when the server is back."
         ) from error
+
+
+def _full_disk(build: Build) -> VarveError:
+    return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
 
 
 def store_io_manager() -> dg.IOManagerDefinition:

@@ -17,6 +17,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import fsspec
 
@@ -121,14 +122,24 @@ def explain_bad_row(build: Build, error: str) -> BadInput | None:
     marked = re.search(_MARK + r"(\{.*?\})" + _MARK, error)
     if not marked or not build.dataset.landing:
         return None
-    payload = json.loads(marked[1].replace('\\"', '"') if '\\"' in marked[1] else marked[1])
-    uri = str(payload["file"]).removeprefix("file://")
+    payload = _payload(marked[1])
+    # Spark spells a path as a URI: `a b` as `a%20b`.
+    uri = re.sub("^file:(//)?", "", unquote(payload["file"]))
     problems = list(_problems_of_rows(uri, build.dataset.schema.columns))
     listed = some(problems, limit=_PROBLEMS_TOLD) if problems else f"column {payload['column']}: {payload['found']!r}"
     return BadInput(
         f"{uri} ({build.dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
         "when it arrives its partition runs by itself."
     )
+
+
+def _payload(text: str) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(text)
+    except ValueError:
+        # Some of Spark's errors quote the message once more.
+        found = json.loads(text.replace('\\"', '"'))
+    return found
 
 
 def _frame(spark: SparkSession, dataset: Dataset, uris: Sequence[str]) -> DataFrame:
@@ -146,7 +157,9 @@ def _frame(spark: SparkSession, dataset: Dataset, uris: Sequence[str]) -> DataFr
     )
     file = F.col("_metadata.file_path")
     (partition,) = dataset.partition_columns
-    key = F.regexp_extract(F.col("_metadata.file_name"), r"^(.*)\.csv$", 1)
+    # Spark spells the name as in a URI, where a plus is a plus.
+    name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
+    key = F.regexp_extract(name, r"(?s)^(.*)\.csv$", 1)
     columns = [_typed(column, file) for column in dataset.schema.columns]
     # A row with too few or too many fields is told by its first column.
     broken = F.col("_broken").isNotNull()
@@ -206,6 +219,8 @@ def _problems_of_rows(uri: str, columns: Sequence[Column]) -> Iterator[str]:
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
         next(reader)
         for fields in reader:
+            if not "".join(fields).strip() and len(fields) < 2:
+                continue  # Spark passes over blank lines too.
             yield from (f"line {reader.line_num}: {problem}" for problem in _problems_of_row(fields, columns))
 
 
@@ -222,9 +237,9 @@ def _problems_of_row(fields: Sequence[str], columns: Sequence[Column]) -> Iterat
 
 def _parses(text: str, kind: ColumnType) -> bool:
     parsers: dict[ColumnType, Callable[[str], object]] = {
-        ColumnType.INT: int,
-        ColumnType.BIGINT: int,
-        ColumnType.DOUBLE: float,
+        ColumnType.INT: lambda number: _whole(number, 32),
+        ColumnType.BIGINT: lambda number: _whole(number, 64),
+        ColumnType.DOUBLE: lambda number: float(number.replace("_", "?")),
         ColumnType.DATE: dt.date.fromisoformat,
         ColumnType.TIMESTAMP: dt.datetime.fromisoformat,
     }
@@ -235,6 +250,14 @@ def _parses(text: str, kind: ColumnType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _whole(text: str, bits: int) -> int:
+    # Python takes 1_000 and numbers of any size for whole ones; Spark does not.
+    number = int(text.replace("_", "?"))
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(text)
+    return number
 
 
 def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:

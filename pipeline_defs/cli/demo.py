@@ -20,7 +20,6 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from assets.flights import DAY, DEPARTURES, HOUR, WEATHER, WEEKLY_DELAYS
 from pipeline_defs.cli import services
 from pipeline_defs.cli.drive import Driver, open_instance, spelt
 from pipeline_defs.definitions import graph
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
 
+DEPARTURES, WEATHER = graph.datasets["flights.departures"], graph.datasets["flights.weather"]
 CORRECTED = dt.date(2013, 1, 3)
 _STATE_OF_VIEW = """
     select count(*), sum(flights)::bigint, sum(delay_minutes)::bigint, count(distinct (week, origin))
@@ -126,13 +126,15 @@ class Reader:
 
 
 def _days_and_hours(days: int) -> tuple[list[dt.date], list[str]]:
-    chosen = [key for key in itertools.islice(DAY.keys(), days) if isinstance(key, dt.date)]
+    chosen = [
+        key for key in itertools.islice(DEPARTURES.partitioning.dimensions[0].keys(), days) if isinstance(key, dt.date)
+    ]
     keys = [
         key
         for day in chosen
         for key in related(PartitionKey.of(day=day), DEPARTURES.partitioning, WEATHER.partitioning).existing
     ]
-    return chosen, sorted({str(key[HOUR.name]) for key in keys})
+    return chosen, sorted({str(key["hour"]) for key in keys})
 
 
 def _forget(console: Console, settings: Settings) -> None:
@@ -267,26 +269,22 @@ def _show_result(console: Console, catalog: Catalog, days: int) -> None:
         "select week, sum(flights)::bigint, sum(cancelled)::bigint, round(sum(delay_minutes) / sum(flights), 1) "
         "from flights.weekly_delays group by week order by week"
     ).fetchall()
-    weeks = Table("week", "flights", "cancelled", "mean delay (min)", title=f"{WEEKLY_DELAYS}", title_justify="left")
+    weeks = Table(
+        "week", "flights", "cancelled", "mean delay (min)", title="flights.weekly_delays", title_justify="left"
+    )
     for week, flights, cancelled, mean in answer:
         weeks.add_row(str(week), f"{flights:,}", f"{cancelled:,}", f"{mean}")
     console.print(weeks)
 
 
 def _show_next(console: Console, settings: Settings) -> None:
-    console.print(
-        Panel(
-            "make ui                                      the Dagster UI: backfill partitions, watch sensors\n"
-            "varve psql -c 'table flights.weekly_delays'  the union view, in SQL\n"
-            "varve status                                 how to reach PostgreSQL and Spark with other tools;\n"
-            "                                             there, spark.table('flights.departures')\n"
-            f"{settings.lake}/flights  the batches, as plain parquet",
-            title="Where to look next",
-            title_align="left",
-            expand=False,
-        ),
-        highlight=False,
-    )
+    places = Table.grid(padding=(0, 2))
+    places.add_row("make ui", "the Dagster UI: every run above, backfills, sensors")
+    places.add_row("varve psql -c 'table flights.weekly_delays'", "the union view, in SQL")
+    places.add_row("varve status", "how to reach PostgreSQL and Spark with your own tools")
+    places.add_row("spark.table('flights.departures')", "the current batches, in any session of that Spark")
+    places.add_row(f"{settings.lake}/flights", "every batch, old and new, as plain parquet")
+    console.print(Panel(places, title="Where to look next", title_align="left", expand=False), highlight=False)
 
 
 def _progress(console: Console) -> Progress:

@@ -87,7 +87,9 @@ class TimeDimension:
         wall = pendulum.instance(instant).in_timezone(self.timezone).naive()
         start = _boundary(_truncated(wall, self.grain), self.timezone)
         # Where clocks go back over midnight, the wall shows the day before once more.
-        return following if (following := self.next(start)) <= instant else start
+        # Timestamps, as Python compares times of one zone by their wall clocks.
+        following = self.next(start)
+        return following if following.timestamp() <= instant.timestamp() else start
 
     def next(self, start: pendulum.DateTime) -> pendulum.DateTime:
         """The start of the window after the one that starts at `start`: hours in absolute time, others by calendar."""
@@ -171,8 +173,10 @@ def _start_of(text: str, key_format: str, timezone: str) -> pendulum.DateTime:
 
 @lru_cache(maxsize=65_536)
 def _boundary(wall: dt.datetime, timezone: str) -> pendulum.DateTime:
-    """The instant at which a window begins: the first of two where clocks go back over it, and where they skip it the
-    one at which they do. Pendulum's own arithmetic begins such days at 23:00 or goes on from 01:00.
+    """The instant at which a window begins.
+
+    The first of two where clocks go back over it, and where they skip it the one at which they do. Pendulum's own
+    arithmetic begins such days at 23:00, or goes on from 01:00.
     """
     zone = pendulum.timezone(timezone)
     return pendulum.instance(wall.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)).in_timezone(zone)

@@ -65,7 +65,8 @@ class Project:
 
     def having(self, **settings: object) -> Project:
         """The same project with other settings: `having(lake_root=folder)`."""
-        return Project({**self.environment, **{f"VARVE_{name.upper()}": str(value) for name, value in settings.items()}})
+        given = {f"VARVE_{name.upper()}": str(value) for name, value in settings.items()}
+        return Project({**self.environment, **given})
 
     @property
     def settings(self) -> Settings:

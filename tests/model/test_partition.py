@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_defs.model.partition import PartitionKey, escape, parse_path
@@ -36,17 +36,20 @@ def test_a_value_is_escaped_as_spark_escapes_it(text: str, escaped: str) -> None
     assert escape(text) == escaped
 
 
+@settings(deadline=None)
 @given(st.lists(texts, min_size=1, max_size=3))
 def test_a_path_is_read_back_as_the_texts_it_was_made_of(values: list[str]) -> None:
     key = PartitionKey(tuple((f"d{position}", value) for position, value in enumerate(values)))
     assert parse_path(key.path) == key.fields
 
 
+@settings(deadline=None)
 @given(texts, texts)
 def test_unlike_values_have_unlike_paths(one: str, other: str) -> None:
     assert (escape(one) == escape(other)) == (one == other)
 
 
+@settings(deadline=None)
 @given(texts)
 def test_an_escaped_value_is_one_segment_of_a_path(text: str) -> None:
     assert not set("/=\"#'*:?\\{[]^\n") & set(escape(text))

@@ -1,0 +1,151 @@
+"""What a run of Varve costs beside an empty one, and a range beside single runs: `python -m benchmarks.run_overhead`.
+
+Everything is the command a person would type, as a whole process against warm services, in turn so that a machine whose
+speed drifts treats both alike. Goals: one tiny partition at most 1.8 times an empty asset of the same project; 28 days
+in one run less than a third of 28 single runs (of which a few are timed and the rest extrapolated, said so in the row).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline_defs.definitions import graph
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.planning.mapping import related
+from resources import partner
+from resources.services.postgres_server import PostgresServer
+from resources.services.spark_server import SparkServer
+from resources.settings import Settings, project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEPARTURES, WEATHER = graph.datasets["flights.departures"], graph.datasets["flights.weather"]
+TINY = ("flights/delays", "--partition", "2013-01-05|EWR")
+SINGLE = ("flights/departures", "--partition", "2013-01-05")
+RANGE = ("flights/departures", "--partition-range", "2013-01-01...2013-01-28")
+DAYS = 28
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of wall time of each counted run of one command."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The figure to quote."""
+        return statistics.median(self.seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and say whether the goals were met (exit 1 where not)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds, after one that is not (default 5)")
+    rounds = parser.parse_args(arguments).rounds
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="varve-bench-") as home:
+        Path(home).chmod(0o755)
+        os.environ["VARVE_HOME"] = home
+        settings = Settings()
+        try:
+            with console.status("Starting services and laying files..."):
+                _prepare(settings)
+            measured = _measure(console, rounds)
+        finally:
+            SparkServer(settings).stop()
+            PostgresServer(settings.home_dir).stop()
+    return _report(console, measured, rounds)
+
+
+def _prepare(settings: Settings) -> None:
+    days = [key["day"] for key in _days()]
+    hours = sorted(
+        {
+            str(found["hour"])
+            for key in _days()
+            for found in related(key, DEPARTURES.partitioning, WEATHER.partitioning).existing
+        }
+    )
+    for _ in partner.send_days(Path(settings.landing), days, hours):  # type: ignore[arg-type]
+        pass
+    _materialize("pipeline_defs.definitions", RANGE)
+    _materialize("pipeline_defs.definitions", ("flights/weather", "--partition-range", "2013-01-05T05...2013-01-06T04"))
+
+
+def _days() -> list[PartitionKey]:
+    (day,) = DEPARTURES.partitioning.dimensions
+    return [PartitionKey.of(day=key) for key in itertools.islice(day.keys(), DAYS)]
+
+
+def _measure(console: Console, rounds: int) -> dict[str, Timed]:
+    commands = {
+        "empty": ("benchmarks.empty_project", ("empty",)),
+        "tiny": ("pipeline_defs.definitions", TINY),
+        "single": ("pipeline_defs.definitions", SINGLE),
+        "range": ("pipeline_defs.definitions", RANGE),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    with console.status("") as status:
+        for turn in range(rounds + 1):
+            for name, (module, words) in commands.items():
+                status.update(f"round {turn} of {rounds}: {name}")
+                took = _materialize(module, words)
+                if turn:
+                    seconds[name].append(took)
+    return {name: Timed(name, tuple(found)) for name, found in seconds.items()}
+
+
+def _materialize(module: str, words: Sequence[str]) -> float:
+    select, *rest = words
+    command = [
+        str(Path(sys.executable).parent / "dagster"), "asset", "materialize", "-m", module, "--select", select, *rest,
+    ]  # fmt: skip
+    start = time.monotonic()
+    done = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return time.monotonic() - start
+
+
+def _report(console: Console, measured: dict[str, Timed], rounds: int) -> int:
+    empty, tiny, single, ranged = (measured[name] for name in ("empty", "tiny", "single", "range"))
+    ratio = statistics.median(t / e for t, e in zip(tiny.seconds, empty.seconds, strict=True))
+    share = statistics.median(r / (s * DAYS) for r, s in zip(ranged.seconds, single.seconds, strict=True))
+    table = Table("what", "wall s (median)", "min - max", "ratio", "goal", title=f"run_overhead, {rounds} rounds")
+    _row(table, "an empty asset of the same project", empty, "1.00", "")
+    _row(table, "flights/delays 2013-01-05|EWR", tiny, f"{ratio:.2f} x empty", "<= 1.80")
+    _row(table, "flights/departures, 1 day", single, "", "")
+    _row(
+        table,
+        f"flights/departures, {DAYS} days in one run",
+        ranged,
+        f"{share:.2f} x {DAYS} single (extrapolated)",
+        "< 0.33",
+    )
+    console.print(table)
+    return 0 if ratio <= 1.8 and share < 1 / 3 else 1
+
+
+def _row(table: Table, what: str, timed: Timed, ratio: str, goal: str) -> None:
+    spread = f"{min(timed.seconds):.2f} - {max(timed.seconds):.2f}"
+    table.add_row(what, f"{timed.median:.2f}", spread, ratio, goal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

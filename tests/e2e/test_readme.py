@@ -1,0 +1,39 @@
+"""The first dataset of one's own, as README.md shows it, put where it says and run with the command it gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.e2e.project import ROOT, days, flights, url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.project import Project
+
+
+@pytest.fixture
+def busiest() -> Iterator[Path]:
+    """The block of the README as the file it names."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    file = ROOT / "assets" / "busiest.py"
+    assert not file.exists()
+    file.write_text(found[1], encoding="utf-8")
+    yield file
+    file.unlink()
+
+
+def test_the_readme_s_first_dataset_works_as_it_stands(week: Project, busiest: Path) -> None:
+    assert busiest.is_file()
+    week.must_materialize("flights/busiest", partitions="2013-01-01...2013-01-03")
+    with psycopg.connect(url_of(week)) as connection:
+        found = connection.execute("select day, sum(flights)::int from flights.busiest group by day order by day")
+        assert found.fetchall() == [(day, len(flights(day))) for day in days(dt.date(2013, 1, 1), 3)]
+

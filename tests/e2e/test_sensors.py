@@ -1,0 +1,318 @@
+"""Files arrive and everything that follows happens by itself: the sensors alone, and under Dagster's real daemon."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+
+from assets.flights import DELAYS, DEPARTURES, WEATHER
+from pipeline_defs.definitions import graph
+from pipeline_defs.model.batch import Input, StagedBatch
+from pipeline_defs.planning.triggers import landing_source
+from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, arrival_sensor, downstream_sensor
+from tests.e2e.project import days, flights, hours_of, service, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline_defs.model.dataset import Dataset
+    from resources.catalog import Catalog
+    from tests.e2e.project import Project
+
+FIRST = dt.date(2013, 4, 1)
+ORIGINS = ("EWR", "JFK", "LGA")
+
+
+@pytest.fixture
+def sensing(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """An empty catalog and landing folder, which this process' sensors look at."""
+    found = project.with_databases(f"sensing_{uuid.uuid4().hex[:8]}")
+    for name in [name for name in os.environ if name.startswith("VARVE_")]:
+        monkeypatch.delenv(name)
+    for name, value in found.environment.items():
+        if name.startswith("VARVE_"):
+            monkeypatch.setenv(name, value)
+    return found
+
+
+def look(sensor: dg.SensorDefinition, cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:
+    """One tick: the runs asked for and the new cursor."""
+    with dg.build_sensor_context(cursor=cursor) as context:
+        result = sensor(context)
+    if isinstance(result, dg.SkipReason):
+        assert "Nothing was looked at" not in str(result.skip_message)
+        return [], None
+    assert isinstance(result, dg.SensorResult), result
+    return list(result.run_requests or []), result.cursor
+
+
+def arrivals(cursor: str | None = None) -> tuple[list[dg.RunRequest], str]:
+    """One tick of the arrival sensor."""
+    requests, after = look(arrival_sensor(graph), cursor)
+    assert after is not None
+    return requests, after
+
+
+def downstream() -> list[dg.RunRequest]:
+    """One tick of the downstream sensor."""
+    return look(downstream_sensor(graph))[0]
+
+
+def key_of(request: dg.RunRequest) -> str | tuple[str, str]:
+    """The partition asked for, or the ends of the range."""
+    return request.partition_key or (request.tags[RANGE_START_TAG], request.tags[RANGE_END_TAG])
+
+
+def publish(catalog: Catalog, dataset: Dataset, inputs: dict[str, set[Input]]) -> None:
+    """What a run leaves in the catalog, without the data."""
+    keys = [dataset.partitioning.from_dagster(key) for key in inputs]
+    build = catalog.begin(dataset, keys, run_id=str(uuid.uuid4()), code_version="test")
+    build.inputs = dict(zip(keys, inputs.values(), strict=True))
+    catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1) for key in keys])
+    catalog.publish(build)
+    catalog.release(build)
+
+
+def publish_arrived(project: Project, dataset: Dataset) -> None:
+    """Publish every partition of the dataset from the file that has arrived for it."""
+    with project.catalog() as catalog:
+        for path, fingerprint in catalog.arrivals(dataset.name).items():
+            key = dataset.partitioning.to_dagster(dataset.partitioning.from_path(path))
+            publish(catalog, dataset, {key: {Input(landing_source(dataset), path, fingerprint)}})
+
+
+def fail(project: Project, dataset: Dataset, key: str) -> None:
+    """What a run that fails leaves in the catalog."""
+    with project.catalog() as catalog:
+        build = catalog.begin(dataset, [dataset.partitioning.from_dagster(key)], run_id="failing", code_version="test")
+        catalog.fail(build, "a test failed it")
+
+
+def test_a_file_that_arrives_is_asked_for_and_moves_the_cursor(sensing: Project) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    requests, cursor = arrivals()
+    assert [key_of(request) for request in requests] == [str(FIRST)]
+    assert requests[0].asset_selection == [dg.AssetKey(["flights", "departures"])]
+    assert requests[0].tags[REASON_TAG] == "missing"
+    changed = max(file.stat().st_mtime, file.stat().st_ctime)
+    assert json.loads(cursor) == {"flights.departures": [pytest.approx(changed, abs=1e-3), str(FIRST)]}
+
+
+def test_a_look_without_news_leaves_the_cursor_and_asks_under_the_same_key(sensing: Project) -> None:
+    sensing.send_flights(FIRST)
+    first, cursor = arrivals()
+    again, unmoved = arrivals(cursor)
+    assert unmoved == cursor
+    # Dagster starts one run for one key, however often it is asked for.
+    assert [request.run_key for request in again] == [request.run_key for request in first]
+
+
+def test_a_file_of_an_unknown_partition_is_reported_and_skipped(
+    sensing: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    stray, outside = file.with_name("notes.csv"), file.with_name("2015-01-01.csv")
+    for unknown in (stray, outside):
+        unknown.write_bytes(file.read_bytes())
+    requests, cursor = arrivals()
+    assert [key_of(request) for request in requests] == [str(FIRST)]
+    said = capfd.readouterr().err
+    assert f"{stray} is not taken: 'notes' is no key of dimension day" in said
+    assert f"{outside} is not taken: '2015-01-01' lies outside dimension day" in said
+    arrivals(cursor)
+    assert "is not taken" not in capfd.readouterr().err
+
+
+def test_the_same_content_sent_again_asks_for_nothing(sensing: Project) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    _, cursor = arrivals()
+    publish_arrived(sensing, DEPARTURES)
+    assert arrivals(cursor)[0] == []
+    beside = file.with_suffix(".again")
+    beside.write_bytes(file.read_bytes())
+    beside.replace(file)
+    requests, moved = arrivals(cursor)
+    assert requests == []
+    assert moved != cursor
+
+
+def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
+    sensing.send_flights(FIRST)
+    (first,), cursor = arrivals()
+    publish_arrived(sensing, DEPARTURES)
+    sensing.send_flights(FIRST, keep=100)
+    (again,), _ = arrivals(cursor)
+    assert key_of(again) == str(FIRST)
+    assert again.run_key != first.run_key
+    assert again.tags[REASON_TAG] == "1 input changed"
+
+
+def test_neighbouring_partitions_are_one_run_over_a_range(sensing: Project) -> None:
+    sensing.send_flights(*days(FIRST, 3), FIRST + dt.timedelta(days=5))
+    sensing.send_weather(FIRST)
+    requests, _ = arrivals()
+    listed = hours_of(FIRST)
+    assert {key_of(request) for request in requests} == {
+        ("2013-04-01", "2013-04-03"), "2013-04-06", (listed[0], listed[-1]),
+    }  # fmt: skip
+    assert all(request.partition_key is None for request in requests if RANGE_START_TAG in request.tags)
+
+
+def test_a_file_that_is_still_being_written_waits(sensing: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    file.rename(file.with_suffix(".csv.part"))
+    assert arrivals()[0] == []
+    sensing.send_flights(FIRST)
+    monkeypatch.setenv("VARVE_SETTLE_SECONDS", "3600")
+    requests, cursor = arrivals()
+    assert requests == []
+    monkeypatch.setenv("VARVE_SETTLE_SECONDS", "0")
+    assert [key_of(request) for request in arrivals(cursor)[0]] == [str(FIRST)]
+
+
+def test_a_partition_is_given_up_after_so_many_failures(sensing: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VARVE_ATTEMPTS", "3")
+    sensing.send_flights(FIRST)
+    cursor, keys = None, set()
+    for _ in range(3):
+        (request,), cursor = arrivals(cursor)
+        keys.add(request.run_key)
+        fail(sensing, DEPARTURES, str(FIRST))
+    # Each attempt has a key of its own, or Dagster would swallow it.
+    assert len(keys) == 3
+    assert arrivals(cursor)[0] == []
+
+
+def test_a_corrected_file_is_asked_for_although_the_former_was_given_up(
+    sensing: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_ATTEMPTS", "2")
+    sensing.send_flights(FIRST)
+    _, cursor = arrivals()
+    for _ in range(2):
+        fail(sensing, DEPARTURES, str(FIRST))
+    assert arrivals(cursor)[0] == []
+    sensing.send_flights(FIRST, keep=100)
+    assert [key_of(request) for request in arrivals(cursor)[0]] == [str(FIRST)]
+
+
+def publish_day(project: Project, hours: Iterable[str]) -> None:
+    """Departures of the first day and the weather of these hours, as runs leave them in the catalog."""
+    with project.catalog() as catalog:
+        publish(catalog, DEPARTURES, {str(FIRST): set()})
+        publish(catalog, WEATHER, {hour: set() for hour in hours})
+
+
+def test_what_is_downstream_waits_for_all_of_its_inputs(sensing: Project) -> None:
+    listed = hours_of(FIRST)
+    publish_day(sensing, listed[:-1])
+    assert downstream() == []
+    with sensing.catalog() as catalog:
+        publish(catalog, WEATHER, {listed[-1]: set()})
+    assert [key_of(request) for request in downstream()] == [(f"{FIRST}|EWR", f"{FIRST}|LGA")]
+
+
+def test_what_is_downstream_is_given_up_until_an_input_is_published_anew(
+    sensing: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_ATTEMPTS", "1")
+    publish_day(sensing, hours_of(FIRST))
+    for origin in ORIGINS:
+        fail(sensing, DELAYS, f"{FIRST}|{origin}")
+    assert downstream() == []
+    with sensing.catalog() as catalog:
+        publish(catalog, DEPARTURES, {str(FIRST): set()})
+    assert [key_of(request) for request in downstream()] == [(f"{FIRST}|EWR", f"{FIRST}|LGA")]
+
+
+def test_a_sensor_without_its_database_says_so_and_asks_for_nothing(
+    sensing: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://nobody@127.0.0.1:1/nowhere")
+    with dg.build_sensor_context() as context:
+        result = arrival_sensor(graph)(context)
+    assert isinstance(result, dg.SkipReason)
+    assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in str(result.skip_message)
+
+
+class TestDaemon:
+    """The real daemon, its code server and the runs it launches; a tick comes every 30 seconds."""
+
+    def test_files_become_tables_and_a_corrected_file_changes_exactly_what_reads_it(
+        self, project: Project, tmp_path: Path
+    ) -> None:
+        deployed = project.with_databases("daemon").with_dagster_home(tmp_path / "dagster")
+        log = tmp_path / "daemon.log"
+        deployed.send_flights(FIRST)
+        deployed.send_weather(FIRST)
+        half = Path(deployed.settings.landing) / "flights" / "departures" / "2013-04-02.csv.part"
+        half.write_text("dep_time,sched_dep", encoding="utf-8")
+        started = deployed.run("-m", "dagster", "sensor", "start", "--start-all", "-w", "workspace.yaml")
+        assert started.code == 0, started.output
+
+        with service(deployed, log, "dagster-daemon", "run", "-w", "workspace.yaml"):
+            wait_until(
+                lambda: _delays_follow(deployed, rows=len(flights(FIRST))),
+                seconds=300, what="the day's delays were published", log=log,
+            )  # fmt: skip
+            before = _all_current(deployed)
+            assert before["flights.departures"][f"day={FIRST}"].rows == len(flights(FIRST))
+            assert set(before["flights.weather"]) == {f"hour={hour}" for hour in hours_of(FIRST)}
+            assert before["flights.weekly_delays"] == {}
+
+            deployed.send_flights(FIRST, keep=500)
+            wait_until(
+                lambda: _delays_follow(deployed, rows=500),
+                seconds=300, what="the corrected file reached the day's delays", log=log,
+            )  # fmt: skip
+            wait_until(lambda: _runs(deployed)[1] == 0, seconds=120, what="no run was left", log=log)
+            after = _all_current(deployed)
+            statuses, _ = _runs(deployed)
+
+        changed = {(name, path) for name in after for path in _changed(before[name], after[name])}
+        assert changed == {
+            ("flights.departures", f"day={FIRST}"), *(("flights.delays", f"day={FIRST}/origin={o}") for o in ORIGINS),
+        }  # fmt: skip
+        # Departures, weather, delays; departures and delays again. The half-written file was never taken.
+        assert statuses == Counter({DagsterRunStatus.SUCCESS: 5})
+        with deployed.catalog() as catalog:
+            assert set(catalog.arrivals("flights.departures")) == {f"day={FIRST}"}
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def _all_current(project: Project) -> dict[str, dict[str, Any]]:
+    with project.catalog() as catalog:
+        return {name: dict(catalog.current(name)) for name in graph.datasets}
+
+
+def _delays_follow(project: Project, *, rows: int) -> bool:
+    """Whether all delays of the day are made from a batch of departures with so many rows."""
+    current = _all_current(project)
+    departures = current["flights.departures"].get(f"day={FIRST}")
+    delays = current["flights.delays"].values()
+    if departures is None or departures.rows != rows or len(delays) != len(ORIGINS):
+        return False
+    made_from = Input("flights.departures", f"day={FIRST}", str(departures.batch_id))
+    return all(made_from in batch.inputs for batch in delays)
+
+
+def _runs(project: Project) -> tuple[Counter[DagsterRunStatus], int]:
+    """The daemon's runs by status, and how many of them have not ended."""
+    with project.dagster() as instance:
+        statuses = Counter(run.status for run in instance.get_runs())
+    return statuses, sum(count for status, count in statuses.items() if status not in _ENDED)
+
+
+_ENDED = {DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED}

@@ -1,0 +1,134 @@
+"""`varve up | status | down | psql | ui` as a person uses them, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VARVE = str(Path(sys.executable).parent / "varve")
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """An environment with an empty home; its services are stopped afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="varve-cli-"))
+    home.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
+    found = {**kept, "VARVE_HOME": str(home)}
+    yield found
+    subprocess.run([VARVE, "down"], env=found, check=True, capture_output=True)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def varve(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([VARVE, *words], env=environment, capture_output=True, text=True, check=False, timeout=200)
+
+
+def test_help_teaches_every_command() -> None:
+    done = varve(dict(os.environ), "--help")
+    assert done.returncode == 0
+    for word in ("up", "down", "status", "ui", "psql", "land", "demo"):
+        assert word in done.stdout
+
+
+def test_status_starts_nothing(environment: dict[str, str]) -> None:
+    found = json.loads(varve(environment, "status", "--json").stdout)
+    assert (found["postgres"]["up"], found["spark"]["up"], found["datasets"]) == (False, False, [])
+
+
+def test_up_twice_at_once_is_one_set_of_services(environment: dict[str, str]) -> None:
+    both = [
+        subprocess.Popen([VARVE, "up"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=200)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    first = json.loads(varve(environment, "status", "--json").stdout)
+    assert first["postgres"]["up"]
+    assert first["spark"]["up"]
+    assert varve(environment, "up").returncode == 0
+    assert json.loads(varve(environment, "status", "--json").stdout) == first
+
+
+def test_a_service_that_died_is_noticed_and_started_again(environment: dict[str, str]) -> None:
+    assert varve(environment, "up").returncode == 0
+    before = json.loads(varve(environment, "status", "--json").stdout)
+    for service in ("postgres", "spark"):
+        os.kill(before[service]["pid"], signal.SIGKILL)
+    down = json.loads(varve(environment, "status", "--json").stdout)
+    assert (down["postgres"]["up"], down["spark"]["up"]) == (False, False)
+    assert varve(environment, "up").returncode == 0
+    after = json.loads(varve(environment, "status", "--json").stdout)
+    assert after["postgres"]["up"]
+    assert after["spark"]["up"]
+    assert after["postgres"]["pid"] != before["postgres"]["pid"]
+
+
+def test_psql_speaks_to_the_warehouse(environment: dict[str, str]) -> None:
+    done = varve(environment, "psql", "-Atc", "select count(*) from varve.current")
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+def test_a_taken_port_is_a_clear_message(environment: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = varve(environment, "ui", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 1
+    assert "is in use by another process" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unreachable_server_is_a_clear_message(environment: dict[str, str]) -> None:
+    done = varve({**environment, "VARVE_POSTGRES_URL": "postgresql://nobody@127.0.0.1:1/nowhere"}, "up")
+    assert done.returncode == 1
+    assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in done.stderr.replace("\n", " ")
+
+
+def test_the_ui_is_served_until_it_is_interrupted(environment: dict[str, str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [VARVE, "ui", "--port", str(port)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while not _serves(port):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 0
+    assert not _serves(port)
+
+
+def test_down_stops_both_and_may_be_repeated(environment: dict[str, str]) -> None:
+    assert varve(environment, "up").returncode == 0
+    assert "Spark: stopped\nPostgreSQL: stopped" in varve(environment, "down").stdout
+    assert "was not running" in varve(environment, "down").stdout
+
+
+def _serves(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

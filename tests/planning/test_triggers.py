@@ -1,0 +1,234 @@
+"""Which partitions are due and in which runs: found from data alone, and in ranges that say neither more nor less."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pendulum
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Dimension, Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.partition import PartitionKey, Value
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.planning.triggers import Due, due, inputs_from_datasets, inputs_from_landing, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2013, 2, 1))
+HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1), pendulum.datetime(2013, 2, 1))
+WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2012, 12, 31), pendulum.datetime(2013, 2, 4))
+# Not in the order of the alphabet: neighbours are neighbours of the declaration.
+ORIGIN = StaticDimension("origin", ("LGA", "EWR", "JFK", "BOS"))
+CARRIER = StaticDimension("carrier", ("UA", "AA", "DL"))
+LIMIT = 1_000
+
+
+def dataset(name: str, *dimensions: Dimension) -> Dataset:
+    schema = Schema((Column("flights", ColumnType.BIGINT),))
+    return Dataset(f"t.{name}", Partitioning(dimensions), schema, StoreKind.LAKE, "One row per flight.")
+
+
+DEPARTURES, WEATHER = dataset("departures", DAY), dataset("weather", HOUR)
+DELAYS, WEEKLY = dataset("delays", DAY, ORIGIN), dataset("weekly", WEEK, ORIGIN)
+
+
+def key(day: int, origin: str = "EWR") -> PartitionKey:
+    return PartitionKey.of(day=dt.date(2013, 1, day), origin=origin)
+
+
+def made_of(*versions: str) -> frozenset[Input]:
+    return frozenset(Input("t.departures", f"day=2013-01-0{place}", found) for place, found in enumerate(versions, 1))
+
+
+def dues(keys: Iterable[PartitionKey]) -> list[Due]:
+    return [Due(found, made_of("1"), "missing") for found in keys]
+
+
+def test_a_partition_without_a_batch_is_missing() -> None:
+    assert due({key(5): made_of("1")}, {}) == [Due(key(5), made_of("1"), "missing")]
+
+
+def test_a_partition_made_from_what_is_current_is_not_due() -> None:
+    assert due({key(5): made_of("1")}, {key(5).path: made_of("1")}) == []
+
+
+def test_a_partition_made_from_another_version_is_due_and_says_how_many_inputs_changed() -> None:
+    (one,) = due({key(5): made_of("1", "9")}, {key(5).path: made_of("1", "2")})
+    assert one == Due(key(5), made_of("1", "9"), "1 input changed")
+    (two,) = due({key(5): made_of("8", "9", "3")}, {key(5).path: made_of("1", "2", "3")})
+    assert two.reason == "2 inputs changed"
+
+
+def test_an_input_that_came_or_went_is_a_change() -> None:
+    (came,) = due({key(5): made_of("1", "2")}, {key(5).path: made_of("1")})
+    (went,) = due({key(5): made_of("1")}, {key(5).path: made_of("1", "2")})
+    assert came.reason == went.reason == "1 input changed"
+
+
+def test_a_waiting_partition_is_not_asked_for() -> None:
+    possible = {key(5): made_of("1"), key(6): made_of("1")}
+    assert [found.partition for found in due(possible, {}, waiting=[key(5).path])] == [key(6)]
+
+
+def test_a_partition_whose_input_is_about_to_change_waits_for_that() -> None:
+    possible = {key(1): made_of("1"), key(2): made_of("1", "2")}
+    changing = [("t.departures", "day=2013-01-02"), ("t.weather", "day=2013-01-01")]
+    assert [found.partition for found in due(possible, {}, upstream_waiting=changing)] == [key(1)]
+
+
+def test_due_partitions_are_in_order() -> None:
+    possible = {found: made_of("1") for found in (key(7), key(5, "JFK"), key(6), key(5, "EWR"))}
+    assert [found.partition for found in due(possible, {})] == [key(5, "EWR"), key(5, "JFK"), key(6), key(7)]
+
+
+def test_a_landing_file_makes_its_partition_possible() -> None:
+    found = inputs_from_landing(DEPARTURES, {"day=2013-01-05": "abc"})
+    assert found == {
+        PartitionKey.of(day=dt.date(2013, 1, 5)): frozenset({Input("landing:t.departures", "day=2013-01-05", "abc")})
+    }
+
+
+def hours(day: int, *, but: int | None = None) -> dict[str, str]:
+    return {f"hour=2013-01-{day:02}T{hour:02}": str(1_000 + hour) for hour in range(24) if hour != but}
+
+
+def test_a_partition_is_possible_when_all_of_its_inputs_exist() -> None:
+    versions = {DEPARTURES.name: {"day=2013-01-05": "7", "day=2013-01-06": "8"}, WEATHER.name: hours(5)}
+    found = inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions)
+    assert set(found) == {key(5, origin) for origin in ORIGIN.members}
+    assert Input(DEPARTURES.name, "day=2013-01-05", "7") in found[key(5)]
+    assert Input(WEATHER.name, "hour=2013-01-05T23", "1023") in found[key(5)]
+    assert len(found[key(5)]) == 25
+
+
+def test_a_partition_is_not_possible_while_one_hour_of_its_day_is_missing() -> None:
+    versions = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: hours(5, but=13)}
+    assert inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions) == {}
+
+
+def test_a_partition_is_not_possible_while_nothing_of_one_input_exists() -> None:
+    versions: dict[str, dict[str, str]] = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: {}}
+    assert inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions) == {}
+
+
+def test_a_first_week_needs_only_the_days_there_are() -> None:
+    days = {key(day).path: str(day) for day in range(1, 7)}
+    found = inputs_from_datasets(WEEKLY, [DELAYS], {DELAYS.name: days})
+    first = PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")
+    assert set(found) == {first}
+    assert len(found[first]) == 6
+
+
+def test_neighbouring_days_are_one_run() -> None:
+    (run,) = runs(DEPARTURES, dues(PartitionKey.of(day=dt.date(2013, 1, day)) for day in (5, 6, 7)), limit=LIMIT)
+    assert (str(run.first), str(run.last)) == ("day=2013-01-05", "day=2013-01-07")
+    assert run.reason == "missing"
+
+
+def test_a_gap_between_days_is_two_runs() -> None:
+    found = runs(DEPARTURES, dues(PartitionKey.of(day=dt.date(2013, 1, day)) for day in (5, 6, 8)), limit=LIMIT)
+    assert [len(run.partitions) for run in found] == [2, 1]
+
+
+def test_all_keys_of_neighbouring_days_are_one_run_in_their_declared_order() -> None:
+    (run,) = runs(DELAYS, dues(key(day, origin) for day in (5, 6) for origin in ORIGIN.members), limit=LIMIT)
+    assert (run.first, run.last) == (key(5, "LGA"), key(6, "BOS"))
+
+
+def test_keys_that_are_no_neighbours_in_the_declaration_are_two_runs() -> None:
+    found = runs(DELAYS, dues([key(5, "LGA"), key(5, "JFK")]), limit=LIMIT)
+    assert [run.partitions for run in found] == [(key(5, "LGA"),), (key(5, "JFK"),)]
+
+
+def test_a_run_is_made_from_the_inputs_of_all_of_its_partitions_and_tells_all_reasons() -> None:
+    both = [Due(key(5), made_of("1"), "missing"), Due(key(6), made_of("1", "2"), "1 input changed")]
+    (run,) = runs(DELAYS, both, limit=LIMIT)
+    assert run.inputs == made_of("1", "2")
+    assert run.reason == "1 input changed, missing"
+
+
+def test_nothing_due_is_no_run() -> None:
+    assert runs(DELAYS, [], limit=LIMIT) == []
+
+
+def test_a_run_is_cut_at_the_limit_between_windows_and_never_inside_one() -> None:
+    found = runs(DELAYS, dues(key(day, origin) for day in (5, 6, 7) for origin in ORIGIN.members), limit=8)
+    assert [len(run.partitions) for run in found] == [8, 4]
+    whole = runs(DELAYS, dues(key(5, origin) for origin in ORIGIN.members), limit=2)
+    assert [len(run.partitions) for run in whole] == [4]
+
+
+days = st.sampled_from([dt.date(2013, 1, day) for day in range(1, 8)])
+PRODUCTS: dict[str, tuple[Dimension, ...]] = {
+    "day": (DAY,),
+    "day x origin": (DAY, ORIGIN),
+    "origin x day": (ORIGIN, DAY),
+    "origin": (ORIGIN,),
+    "carrier x origin": (CARRIER, ORIGIN),
+}
+
+
+def places(dimension: Dimension) -> list[Value]:
+    if isinstance(dimension, TimeDimension):
+        return [dt.date(2013, 1, day) for day in range(1, 8)]
+    return list(dimension.keys())
+
+
+@pytest.mark.parametrize("dimensions", PRODUCTS.values(), ids=PRODUCTS.keys())
+@settings(deadline=None)
+@given(data=st.data(), limit=st.integers(1, 12))
+def test_blocks_are_exact_rectangles_that_partition_what_is_due(
+    dimensions: tuple[Dimension, ...], data: st.DataObject, limit: int
+) -> None:
+    reader = dataset("reader", *dimensions)
+    points = [reader.partitioning.key(values) for values in product(*map(places, dimensions))]
+    wanted = data.draw(st.sets(st.sampled_from(points)))
+    found = runs(reader, dues(sorted(wanted)), limit=limit)
+    listed = [partition for run in found for partition in run.partitions]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == wanted
+    for run in found:
+        sides = [
+            all_of[all_of.index(run.first[dimension.name]) : all_of.index(run.last[dimension.name]) + 1]
+            for dimension in dimensions
+            for all_of in [places(dimension)]
+        ]
+        assert {reader.partitioning.key(values) for values in product(*sides)} == set(run.partitions)
+        leading = reader.partitioning.time or (dimensions[0] if len(dimensions) > 1 else None)
+        rows = {partition[leading.name] if leading else None for partition in run.partitions}
+        # One window's row is never cut, so a run of more than the limit has one window only.
+        assert len(run.partitions) <= limit or len(rows) == 1
+
+
+def test_a_run_is_another_one_when_its_inputs_change_or_a_partition_has_failed_again() -> None:
+    (run,) = runs(DELAYS, dues([key(5), key(6)]), limit=LIMIT)
+    first = run.identity({})
+    assert run.identity({}) == first
+    assert run.identity({key(6).path: 1}) != first
+    assert run.identity({key(6).path: 1}) != run.identity({key(6).path: 2})
+    assert run.identity({key(7).path: 1}) == first
+    assert replace(run, inputs=made_of("2")).identity({}) != first
+    assert replace(run, partitions=(key(5),)).identity({}) != first
+    assert replace(run, reason="1 input changed").identity({}) == first
+    assert replace(run, dataset=WEEKLY).identity({}) != first
+
+
+@settings(deadline=None)
+@given(st.dictionaries(days, st.sampled_from("12"), min_size=1), st.permutations(range(8)))
+def test_the_identity_of_a_run_does_not_depend_on_the_order_its_inputs_came_in(
+    versions: dict[dt.date, str], order: list[int]
+) -> None:
+    listed = [Input("t.departures", f"day={day}", found) for day, found in versions.items()]
+    shuffled = sorted(listed, key=lambda found: order[int(found.partition[-1])])
+    one, other = (
+        runs(DELAYS, [Due(key(5), frozenset(inputs), "missing")], limit=LIMIT)[0] for inputs in (listed, shuffled)
+    )
+    assert one.identity({}) == other.identity({})

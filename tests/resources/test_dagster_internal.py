@@ -1,0 +1,91 @@
+"""The adapter to Dagster's private names: pinned to the version it was written for."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import dagster_postgres
+
+from resources.dagster_internal import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
+
+if TYPE_CHECKING:
+    import pytest
+
+    from resources.settings import Settings
+
+
+def test_the_private_names_are_those_of_this_version() -> None:
+    """When this fails, read the adapter against the new version before changing the number."""
+    assert version("dagster").split(".")[:2] == ["1", "13"]
+
+
+class Recording(dg.IOManager):
+    """Notes what the adapter says of the step it is called in."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, object] = {}
+
+    def load_input(self, context: dg.InputContext) -> None:
+        step = step_of(context)
+        self.seen["input"] = (step_asset(step), sorted(step_partition_keys(step)))
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        step = step_of(context)
+        self.seen["output"] = (step_asset(step), sorted(step_partition_keys(step)), step_identity(step))
+        for number, key in enumerate(sorted(step_partition_keys(step))):
+            add_partition_metadata(step, context.asset_key, key, {"number": number})
+
+
+def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_metadata() -> None:
+    letters = dg.StaticPartitionsDefinition(["a", "b"])
+    days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+    product = dg.MultiPartitionsDefinition({"day": days, "letter": letters})
+    recording, bodies = Recording(), []
+
+    @dg.asset(partitions_def=days)
+    def upstream() -> None: ...
+
+    @dg.asset(
+        partitions_def=product,
+        ins={"upstream": dg.AssetIn(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))},
+    )
+    def downstream(context, upstream):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        bodies.append(step_asset(step_of(context)))
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize(
+            [upstream, downstream],
+            selection=["downstream"],
+            instance=instance,
+            resources={"io_manager": recording},
+            tags={
+                "dagster/asset_partition_range_start": "2013-01-01|a",
+                "dagster/asset_partition_range_end": "2013-01-02|b",
+            },
+        )
+    key = dg.AssetKey("downstream")
+    expected = ["2013-01-01|a", "2013-01-01|b", "2013-01-02|a", "2013-01-02|b"]
+    assert recording.seen["input"] == (key, expected)
+    assert recording.seen["output"] == (key, expected, (result.run_id, "downstream"))
+    assert bodies == [key]
+    numbers = {
+        event.partition: event.materialization.metadata["number"].value
+        for event in result.get_asset_materialization_events()
+    }
+    assert numbers == {name: number for number, name in enumerate(expected)}
+
+
+def test_dagster_yaml_opens_storage_on_the_embedded_server(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from resources.settings import project_root
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with dg.DagsterInstance.from_config(str(project_root())) as instance:
+        assert isinstance(instance.run_storage, dagster_postgres.PostgresRunStorage)
+        # A run's process gets the instance as a reference and opens the same storage from it.
+        with dg.DagsterInstance.from_ref(instance.get_ref()) as again:
+            assert again.run_storage.postgres_url == instance.run_storage.postgres_url
+            assert str(settings.home_dir) in again.run_storage.postgres_url.replace("%2F", "/")

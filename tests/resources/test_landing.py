@@ -1,0 +1,322 @@
+"""What partners may send and what is refused: on real files and real Spark, by file, line and column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Dimension, Partitioning, StaticDimension
+from pipeline_defs.model.errors import BadInput, MissingUpstream
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from resources.builds import OpenBuild
+from resources.io_manager import explained
+from resources.landing import Landing, inspect
+from tests.conftest import DAY, Workbench
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.spark
+
+HEADER = "product,sold,price,on_day,at,open\n"
+GOOD = "pen,3,1.5,2013-01-05,2013-01-05T13:00:00Z,true\n"
+FIRST, SECOND = PartitionKey.of(day=dt.date(2013, 1, 5)), PartitionKey.of(day=dt.date(2013, 1, 6))
+
+
+def landing_dataset(dimension: Dimension = DAY) -> Dataset:
+    return Dataset(
+        name=f"t{uuid.uuid4().hex[:8]}.sales",
+        comment="One row per sale.",
+        partitioning=Partitioning((dimension,)),
+        schema=Schema(
+            (
+                Column("product", ColumnType.STRING),
+                Column("sold", ColumnType.INT),
+                Column("price", ColumnType.DOUBLE),
+                Column("on_day", ColumnType.DATE),
+                Column("at", ColumnType.TIMESTAMP),
+                Column("open", ColumnType.BOOLEAN),
+            )
+        ),
+        store=StoreKind.LAKE,
+        landing=True,
+    )
+
+
+@dataclass
+class Dock:
+    """A landing folder of one dataset, and its partitions taken in without Dagster."""
+
+    workbench: Workbench
+    dataset: Dataset
+    landing: Landing
+
+    def send(self, content: str | bytes, key: PartitionKey = FIRST) -> Path:
+        path = Path(self.landing.uri(self.dataset, self.dataset.partitioning.to_dagster(key)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def take(self, *keys: PartitionKey, disturb: Path | None = None) -> dict[PartitionKey, set[Input]]:
+        """What a run does, from its first read to its publish; what it was made from."""
+        catalog = self.workbench.catalog()
+        try:
+            store = self.workbench.store(self.dataset, catalog)
+            opened = OpenBuild(self.workbench.begin(catalog, self.dataset, keys or (FIRST,)), catalog)
+            with explained(opened):
+                frame = self.landing.read(opened, self.workbench.spark)
+                staged = store.stage(opened.build, frame)
+                catalog.staged(opened.build, staged)
+                store.verify(opened.build, staged)
+                if disturb is not None:
+                    disturb.write_bytes(disturb.read_bytes() + GOOD.encode())
+                for look in opened.last_looks:
+                    look()
+                store.publish(opened.build, staged)
+            return opened.build.inputs
+        finally:
+            catalog.connection.close()
+
+    def read(self) -> list[tuple[object, ...]]:
+        catalog = self.workbench.catalog()
+        try:
+            batches = list(catalog.current(self.dataset.name).values())
+            frame = self.workbench.store(self.dataset, catalog).read(self.dataset, batches)
+            return sorted((tuple(row) for row in frame.collect()), key=repr)
+        finally:
+            catalog.connection.close()
+
+
+@pytest.fixture
+def dock(workbench: Workbench, tmp_path: Path) -> Dock:
+    return Dock(workbench, landing_dataset(), Landing(str(tmp_path)))
+
+
+@pytest.fixture(scope="module")
+def taken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dock:
+    """A dock whose first day is published once, for all the files that must not replace it."""
+    workbench = Workbench(request.getfixturevalue("settings"), request.getfixturevalue("spark"))
+    found = Dock(workbench, landing_dataset(), Landing(str(tmp_path_factory.mktemp("landing"))))
+    found.send(HEADER + GOOD)
+    found.take()
+    return found
+
+
+def rows(*products: str) -> list[tuple[object, ...]]:
+    # Timestamps come back as the naive local time of this process, so they are compared elsewhere.
+    return [(product, 3, 1.5, dt.date(2013, 1, 5), True) for product in products]
+
+
+def without_instants(found: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return [(*row[:4], row[5]) for row in found]
+
+
+def test_files_are_typed_rows_of_their_partitions_and_the_trace_names_their_content(dock: Dock) -> None:
+    first = dock.send(HEADER + GOOD + "NA,NA,NA,NA,NA,NA\n")
+    dock.send(HEADER.replace("\n", "\r\n") + "ink,,,,,\r\n", SECOND)
+    inputs = dock.take(FIRST, SECOND)
+    found = dock.read()
+    day = FIRST["day"]
+    assert without_instants(found) == [
+        ("ink", None, None, None, None),
+        ("pen", 3, 1.5, day, True),
+        (None, None, None, None, None),
+    ]
+    assert [row[-1] for row in found] == [SECOND["day"], day, day]
+    looked = inspect(dock.dataset, str(first))
+    assert looked is not None
+    assert inputs[FIRST] == {Input(f"landing:{dock.dataset}", "day=2013-01-05", looked.fingerprint)}
+
+
+def test_a_header_without_rows_is_a_partition_without_rows(dock: Dock) -> None:
+    dock.send(HEADER)
+    dock.take()
+    assert dock.read() == []
+    catalog = dock.workbench.catalog()
+    assert {path: batch.rows for path, batch in catalog.current(dock.dataset.name).items()} == {FIRST.path: 0}
+    catalog.connection.close()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(dock: Dock) -> None:
+    dock.send(b"\xef\xbb\xbf" + (HEADER + GOOD).encode())
+    dock.take()
+    assert without_instants(dock.read()) == rows("pen")
+
+
+def test_quoted_commas_and_letters_beyond_ascii_are_read_as_they_are(dock: Dock) -> None:
+    dock.send(HEADER + GOOD.replace("pen", '"pen, blue"') + GOOD.replace("pen", "Füller 東京"))
+    dock.take()
+    assert without_instants(dock.read()) == rows("Füller 東京", "pen, blue")
+
+
+def test_a_missing_file_is_named_and_those_beside_it_are_not_taken(dock: Dock) -> None:
+    dock.send(HEADER + GOOD)
+    with pytest.raises(MissingUpstream) as refused:
+        dock.take(FIRST, SECOND)
+    missing = dock.landing.uri(dock.dataset, "2013-01-06")
+    assert f"{dock.dataset}: no landing file {missing}." in str(refused.value)
+    assert "the current batch stays in force" in str(refused.value)
+    assert dock.read() == []
+
+
+WHOLE_FILES: dict[str, tuple[bytes, str]] = {
+    "a missing column": (
+        b"product,sold,price,on_day,at\n",
+        "line 1: the columns are not the declared ones: missing open.",
+    ),
+    "an extra column": (
+        HEADER.replace("open", "open,colour").encode(),
+        "line 1: the columns are not the declared ones: not declared colour.",
+    ),
+    "a renamed column": (
+        HEADER.replace("sold", "Sold").encode(),
+        "line 1: the columns are not the declared ones: missing sold; not declared Sold.",
+    ),
+    "another order": (
+        HEADER.replace("product,sold", "sold,product").encode(),
+        "line 1: the columns are not the declared ones: another order.",
+    ),
+    "an empty file": (b"", "the file is empty, without even a header line."),
+    "a file cut off in a line": (
+        (HEADER + GOOD + "ink,").encode(),
+        "the file ends in the middle of a line: it is truncated.",
+    ),
+    "a file cut off in its header": (
+        HEADER.strip().encode(),
+        "the file ends in the middle of a line: it is truncated.",
+    ),
+    "UTF-16": ((HEADER + GOOD).encode("utf-16"), "the file is UTF-16; UTF-8 is expected."),
+    "Latin-1 in the header": (HEADER.replace("open", "öffen").encode("latin-1"), "line 1: the header is not UTF-8."),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), WHOLE_FILES.values(), ids=WHOLE_FILES.keys())
+def test_a_file_that_is_wrong_as_a_whole_is_refused_before_any_job(taken: Dock, content: bytes, told: str) -> None:
+    path = taken.send(content)
+    with pytest.raises(BadInput) as refused:
+        taken.take()
+    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {told} Nothing was published")
+    assert without_instants(taken.read()) == rows("pen")
+
+
+BAD_ROWS: dict[str, tuple[bytes, str]] = {
+    "a text in place of a number": (
+        GOOD.replace("3", "three", 1).encode(),
+        "line 4: column sold: 'three' is not of type INT",
+    ),
+    "a fraction in place of a whole number": (
+        GOOD.replace("3", "3.5", 1).encode(),
+        "line 4: column sold: '3.5' is not of type INT",
+    ),
+    "a number beyond its type": (
+        GOOD.replace("3", "3000000000", 1).encode(),
+        "line 4: column sold: '3000000000' is not of type INT",
+    ),
+    "a number as only Python writes it": (
+        GOOD.replace("3", "1_0", 1).encode(),
+        "line 4: column sold: '1_0' is not of type INT",
+    ),
+    "a quote in a number": (GOOD.replace("3", '3"', 1).encode(), "line 4: column sold: '3\"' is not of type INT"),
+    "a backslash in a number": (
+        GOOD.replace("3", "3\\4", 1).encode(),
+        "line 4: column sold: '3\\\\4' is not of type INT",
+    ),
+    "a brace in a number": (GOOD.replace("3", "{3}", 1).encode(), "line 4: column sold: '{3}' is not of type INT"),
+    "a price in words": (GOOD.replace("1.5", "cheap").encode(), "line 4: column price: 'cheap' is not of type DOUBLE"),
+    "a day that is none": (
+        GOOD.replace("2013-01-05,", "2013-02-30,").encode(),
+        "line 4: column on_day: '2013-02-30' is not of type DATE",
+    ),
+    "an instant that is none": (
+        GOOD.replace("T13:", "T25:").encode(),
+        "line 4: column at: '2013-01-05T25:00:00Z' is not of type TIMESTAMP",
+    ),
+    "neither true nor false": (
+        GOOD.replace("true", "maybe").encode(),
+        "line 4: column open: 'maybe' is not of type BOOLEAN",
+    ),
+    "too few fields": (b"pen,3\n", "line 4: 2 fields, 6 expected"),
+    "too many fields": (GOOD.replace("\n", ",red\n").encode(), "line 4: 7 fields, 6 expected"),
+    "Latin-1 in a text": (
+        GOOD.replace("pen", "Füller").encode("latin-1"),
+        "line 4: column product: 'F\ufffdller' is not UTF-8",
+    ),
+    "Latin-1 in a number": (GOOD.replace("3", "ü", 1).encode("latin-1"), "line 4: column sold: '\ufffd' is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("line", "told"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
+def test_a_bad_row_is_refused_by_line_and_column(taken: Dock, line: bytes, told: str) -> None:
+    path = taken.send((HEADER + GOOD + GOOD).encode() + line + GOOD.encode() + b"\n")
+    with pytest.raises(BadInput) as refused:
+        taken.take()
+    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {told}. Nothing was published")
+    assert without_instants(taken.read()) == rows("pen")
+
+
+def test_every_bad_row_is_told_up_to_a_number(taken: Dock) -> None:
+    taken.send(HEADER + GOOD + "".join(f"pen,x{number},y,,,\n" for number in range(4)))
+    with pytest.raises(BadInput) as refused:
+        taken.take()
+    assert "line 3: column sold: 'x0' is not of type INT, line 3: column price: 'y' is not of type DOUBLE" in str(
+        refused.value
+    )
+    assert "and 3 more" in str(refused.value)
+
+
+def test_one_bad_file_of_many_is_the_one_that_is_named(dock: Dock) -> None:
+    dock.send(HEADER + GOOD)
+    bad = dock.send(HEADER + GOOD.replace("3", "x", 1), SECOND)
+    with pytest.raises(BadInput, match=r"2013-01-06\.csv .*line 2: column sold: 'x'") as refused:
+        dock.take(FIRST, SECOND)
+    assert str(refused.value).startswith(f"{bad} (")
+    assert dock.read() == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_published(taken: Dock) -> None:
+    path = taken.send(HEADER + GOOD.replace("pen", "ink"))
+    with pytest.raises(BadInput) as refused:
+        taken.take(disturb=path)
+    assert str(refused.value).startswith(f"{path} ({taken.dataset}) changed while it was read. Nothing was published")
+    assert without_instants(taken.read()) == rows("pen")
+
+
+def test_a_bad_row_is_found_under_a_folder_with_spaces_and_letters_beyond_ascii(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    dock = Dock(workbench, landing_dataset(), Landing(str(tmp_path / "von Zürich 50%")))
+    path = dock.send(HEADER + GOOD.replace("3", "x", 1))
+    with pytest.raises(BadInput) as refused:
+        dock.take()
+    assert str(refused.value).startswith(f"{path} ({dock.dataset}): line 2: column sold: 'x' is not of type INT.")
+
+
+def test_keys_with_spaces_and_letters_beyond_ascii_are_partitions_of_their_files(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    names = ("a b", "Zürich", "50%", "it's")
+    dock = Dock(workbench, landing_dataset(StaticDimension("store", names)), Landing(str(tmp_path)))
+    keys = [PartitionKey.of(store=name) for name in names]
+    for key in keys:
+        dock.send(HEADER + GOOD, key)
+    dock.take(*keys)
+    assert sorted(str(row[-1]) for row in dock.read()) == sorted(names)
+
+
+def test_only_finished_files_of_the_dataset_are_listed(dock: Dock) -> None:
+    path = dock.send(HEADER + GOOD)
+    for name in (".2013-01-06.csv", "_2013-01-06.csv", "2013-01-06.csv.part", "readme.txt"):
+        (path.parent / name).write_text(HEADER)
+    (path.parent / "2013-01-07.csv").mkdir()
+    (found,) = dock.landing.files(dock.dataset)
+    assert (found.key, found.size) == ("2013-01-05", len(HEADER + GOOD))
+    assert abs(found.changed_at - path.stat().st_mtime) < 1
+    assert list(dock.landing.files(landing_dataset())) == []

@@ -143,13 +143,35 @@ def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
 def _touched(
     dataset: Dataset, upstreams: Sequence[Dataset], versions: Mapping[str, Mapping[str, str]]
 ) -> set[PartitionKey]:
-    # The upstream with the fewest partitions is enough: a partition needs something of every upstream.
-    fewest = min(upstreams, key=lambda upstream: len(versions[upstream.name]))
+    # Where a partition needs something of every upstream, the one with the fewest partitions is enough.
+    sources = upstreams
+    if all(_covers(upstream.partitioning, dataset.partitioning) for upstream in upstreams):
+        sources = [min(upstreams, key=lambda upstream: len(versions[upstream.name]))]
     return {
         key
-        for path in versions[fewest.name]
-        for key in related(fewest.partitioning.from_path(path), fewest.partitioning, dataset.partitioning).existing
+        for source in sources
+        for path in versions[source.name]
+        for key in related(source.partitioning.from_path(path), source.partitioning, dataset.partitioning).existing
     }
+
+
+def _covers(upstream: Partitioning, reader: Partitioning) -> bool:
+    """Whether every partition of the reader has something to read there; a short history or list of keys may not."""
+    theirs, ours = upstream.time, reader.time
+    if theirs is not None and ours is not None:
+        ends = theirs.end is None or (ours.end is not None and ours.end <= theirs.end)
+        if theirs.start > ours.start or not ends:
+            return False
+    members = {
+        dimension.name: dimension.members
+        for dimension in upstream.dimensions
+        if isinstance(dimension, StaticDimension)
+    }
+    return all(
+        set(dimension.members) <= set(members.get(dimension.name, dimension.members))
+        for dimension in reader.dimensions
+        if isinstance(dimension, StaticDimension)
+    )
 
 
 def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int) -> Iterator[tuple[PartitionKey, ...]]:

@@ -72,8 +72,11 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         if not lagging:
             return 0
         known = catalog.ever_projected(dataset.name, lagging)
-        if len(known) < len(lagging):
+        if len(known) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
             _ensure_table(spark, layout, dataset)
+            # A table made anew shows nothing, also of what does not lag: an earlier one may have been lost.
+            catalog.forget_projection(dataset.name)
+            lagging, known = catalog.lagging(dataset.name), set()
         try:
             _point(spark, dataset, list(lagging.values()), known)
         except AnalysisException as error:

@@ -69,8 +69,9 @@ def week(project: Project, cold_start: ColdStart) -> Project:
 
 
 @pytest.fixture(scope="session")
-def reader(week: Project) -> Iterator[Reader]:
+def reader(project: Project, cold_start: ColdStart) -> Iterator[Reader]:
     """A Spark reader whose session lives as long as the tests."""
-    found = Reader(week)
+    assert cold_start.outcome.code == 0, cold_start.outcome.output
+    found = Reader(project)
     yield found
     found.close()

@@ -248,10 +248,15 @@ def hours_of(day: dt.date) -> list[str]:
     return [str(hour) for hour in HOUR.overlapping(DAY.window(day))]
 
 
-@lru_cache
 def flights(day: dt.date) -> list[Row]:
     """The flights of a day as the package has them."""
-    return flights_by_day([day])[day.isoformat()]
+    return _flights_of_month(day.replace(day=1))[day.isoformat()]
+
+
+@lru_cache(maxsize=4)
+def _flights_of_month(first: dt.date) -> dict[str, list[Row]]:
+    # The package's file is read whole for however few days.
+    return flights_by_day(days(first, 31))
 
 
 def rows_in(folder: str) -> int:

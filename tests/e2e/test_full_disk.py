@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline_defs.model.batch import Batch
+    from tests.e2e.conftest import ColdStart
     from tests.e2e.project import Project, Reader
 
 FIRST, SECOND = dt.date(2013, 2, 1), dt.date(2013, 2, 2)
@@ -22,12 +23,13 @@ PAGE = 4096
 
 
 @pytest.fixture(scope="module")
-def small(week: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The week's services, with a catalog of its own and a lake of one megabyte; one day is published in it."""
+def small(project: Project, cold_start: ColdStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The services of all tests, with a catalog of its own and a lake of one megabyte; one day is published in it."""
+    assert cold_start.outcome.code == 0, cold_start.outcome.output
     lake = tmp_path_factory.mktemp("disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", lake], check=True, timeout=30)
     try:
-        found = week.with_databases("disk").having(lake_root=lake)
+        found = project.with_databases("disk").having(lake_root=lake)
         found.send_flights(FIRST, SECOND)
         found.must_materialize("flights/departures", partition=str(FIRST))
         yield found
@@ -68,6 +70,23 @@ def folders_of(batch: Batch) -> set[Path]:
     return set(Path(batch.location).parent.iterdir())
 
 
+def test_a_disk_that_is_full_after_the_data_was_written_is_told_the_same(small: Project, filler: Path) -> None:
+    before = day_of(small, FIRST)
+    assert before is not None
+    # First of all tests here: a Spark that has met a full disk may hold deleted files open for a while.
+    # The same rows need the same pages: room for the data and its checksum, none for the batch's description.
+    data = [file for file in Path(before.location).iterdir() if file.name != "_varve.json"]
+    fill(filler, leave=sum(-(-file.stat().st_size // PAGE) * PAGE for file in data))
+
+    done = small.materialize("flights/departures", partition=str(FIRST))
+
+    assert done.code == 1
+    assert "the disk under the lake is full. Nothing was published; the current batch stays in force." in done.output
+    assert day_of(small, FIRST) == before
+    assert folders_of(before) == {Path(before.location)}
+    assert rows_in(before.location) == len(flights(FIRST))
+
+
 def test_a_run_that_does_not_fit_says_that_the_disk_is_full(small: Project, reader: Reader, filler: Path) -> None:
     before = day_of(small, FIRST)
     assert before is not None
@@ -88,22 +107,6 @@ def test_a_run_that_does_not_fit_says_that_the_disk_is_full(small: Project, read
     assert after is not None
     assert after.batch_id > before.batch_id
     assert rows_in(after.location) == count_by_name(reader, FIRST) == len(flights(FIRST))
-
-
-def test_a_disk_that_is_full_after_the_data_was_written_is_told_the_same(small: Project, filler: Path) -> None:
-    before = day_of(small, FIRST)
-    assert before is not None
-    # The same rows need the same pages: room for the data and its checksum, none for the batch's description.
-    data = [file for file in Path(before.location).iterdir() if file.name != "_varve.json"]
-    fill(filler, leave=sum(-(-file.stat().st_size // PAGE) * PAGE for file in data))
-
-    done = small.materialize("flights/departures", partition=str(FIRST))
-
-    assert done.code == 1
-    assert "the disk under the lake is full. Nothing was published; the current batch stays in force." in done.output
-    assert day_of(small, FIRST) == before
-    assert folders_of(before) >= {Path(before.location)}
-    assert rows_in(before.location) == len(flights(FIRST))
 
 
 def test_after_the_disk_has_grown_the_next_day_is_published(small: Project, reader: Reader, filler: Path) -> None:

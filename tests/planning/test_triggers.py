@@ -127,6 +127,22 @@ def test_a_first_week_needs_only_the_days_there_are() -> None:
     assert len(found[first]) == 6
 
 
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_partition_that_one_input_has_nothing_for_is_possible_whichever_input_has_more(more: int) -> None:
+    late = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 20), pendulum.datetime(2013, 2, 1))
+    early, young = dataset("early", DAY), dataset("young", late)
+    days = {f"day=2013-01-{day:02}": "1" for day in range(5, 8)}
+    later = {f"day=2013-01-{day:02}": "1" for day in range(20, 20 + more)}
+    found = inputs_from_datasets(dataset("reader", DAY), [early, young], {early.name: days, young.name: later})
+    assert {key.path for key in found} == set(days)
+    few = dataset("few", StaticDimension("origin", ("EWR",)))
+    by_origin = {f"origin={origin}": "1" for origin in ORIGIN.members}
+    found = inputs_from_datasets(
+        dataset("reader", ORIGIN), [dataset("all", ORIGIN), few], {"t.all": by_origin, few.name: {"origin=EWR": "1"}}
+    )
+    assert {key.path for key in found} == set(by_origin)
+
+
 def test_neighbouring_days_are_one_run() -> None:
     (run,) = runs(DEPARTURES, dues(PartitionKey.of(day=dt.date(2013, 1, day)) for day in (5, 6, 7)), limit=LIMIT)
     assert (str(run.first), str(run.last)) == ("day=2013-01-05", "day=2013-01-07")

@@ -1,0 +1,83 @@
+"""The embedded Spark Connect server: shared while it lives, and started again when it does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.spark_server import SparkServer
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def own(settings: Settings) -> Iterator[Settings]:
+    """Settings with a home of their own, whose server ends with the test."""
+    folder = Path(tempfile.mkdtemp(prefix="varve-"))
+    found = Settings(home=folder, spark_driver_memory="1g", spark_master=None)
+    yield found
+    SparkServer(found).stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:
+    server = SparkServer(own)
+    assert server.remote() is None
+    assert server.pid() is None
+    assert not server.stop()
+    first = server.ensure_up()
+    pid = server.pid()
+    assert pid is not None
+    assert SparkServer(own).ensure_up() == first
+    assert server.pid() == pid
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    assert server.remote() is None
+    server.ensure_up()
+    assert server.pid() not in {None, pid}
+    assert server.remote() is not None
+    # Only its owner may read the token.
+    assert server.discovery.stat().st_mode & 0o077 == 0
+    assert server.stop()
+    assert server.remote() is None
+
+
+def test_a_port_in_use_is_told_by_its_number_and_its_setting(own: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = SparkServer(own.model_copy(update={"spark_port": port}))
+        with pytest.raises(ServiceUnavailable) as refused:
+            server.ensure_up()
+    assert f"port {port} (VARVE_SPARK_PORT) is in use by another process" in str(refused.value)
+    assert "leave the setting out" in str(refused.value)
+    assert server.pid() is None
+
+
+def test_a_discovery_file_that_is_none_counts_as_no_server(own: Settings) -> None:
+    server = SparkServer(own)
+    server.folder.mkdir(parents=True)
+    for text in ("", "{", "[]", '{"pid": 1}'):
+        server.discovery.write_text(text, encoding="utf-8")
+        assert server.pid() is None
+        assert server.remote() is None

@@ -173,12 +173,12 @@ def _requests(
     dataset: Dataset,
     possible: Mapping[PartitionKey, frozenset[Input]],
     *,
-    changing: Iterable[tuple[str, str]],
-    upstream: Mapping[str, Mapping[str, Batch]],
+    changing: Iterable[tuple[str, str]] = (),
+    upstream: Mapping[str, Mapping[str, Batch]] | None = None,
 ) -> tuple[list[dg.RunRequest], list[triggers.Due]]:
     if not possible:
         return [], []
-    failures = _failures(catalog, dataset, possible, upstream)
+    failures = _failures(catalog, dataset, possible, upstream or {})
     given_up = {path for path, count in failures.items() if count >= settings.attempts}
     traces = {path: batch.inputs for path, batch in catalog.current(dataset.name).items()}
     waiting = catalog.in_flight(dataset.name) | given_up

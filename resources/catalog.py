@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, StalePublish, some
+from resources import catalog_statements as statements
 from resources.store import Build
 
 if TYPE_CHECKING:
@@ -29,123 +30,6 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
 
 VERSION = 1
-
-# Not to_regclass: after waiting for the lock it still answers from what this session had cached before.
-_HAS_SCHEMA = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'schema_version'"
-_LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve schema', 0))"
-_REGISTER = """
-    insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s)
-    on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration, updated_at = now()
-    where (varve.dataset.store, varve.dataset.declaration) is distinct from (excluded.store, excluded.declaration)
-"""
-# A clock that stands still or goes back must not give an id twice, nor a smaller one.
-_NEXT_BATCH_ID = """
-    update varve.clock
-    set last_batch_id = greatest(last_batch_id + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-    returning last_batch_id
-"""
-_LOCK = """
-    select partition, pg_try_advisory_lock(hashtextextended(%s || '/' || partition, 0))
-    from unnest(%s::text[]) as partition
-"""
-_UNLOCK = "select pg_advisory_unlock(hashtextextended(%s || '/' || partition, 0)) from unnest(%s::text[]) as partition"
-_HOLDERS = """
-    select distinct on (partition) partition, run_id, started_at from varve.batch
-    where dataset = %s and partition = any(%s) and state in ('building', 'staged') order by partition, batch_id desc
-"""
-# We hold the locks: whoever was building these partitions is dead.
-_BURY = """
-    update varve.batch set state = 'failed', failure = 'the run ended without a word: killed, or cut off'
-    where dataset = %s and partition = any(%s) and state in ('building', 'staged')
-"""
-_BEGIN = """
-    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version)
-    select %s, partition, %s, 'building', %s, %s from unnest(%s::text[]) as partition
-"""
-_EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%s)"
-_STAGED = """
-    update varve.batch b
-    set state = 'staged', staged_at = clock_timestamp(), location = s.location, rows = s.rows, bytes = s.bytes,
-        files = s.files, inputs = s.inputs::jsonb
-    from unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
-        as s (partition, location, rows, bytes, files, inputs)
-    where b.dataset = %s and b.batch_id = %s and b.partition = s.partition and b.state = 'building'
-"""
-_LOCK_CURRENT = """
-    select partition, batch_id from varve.current where dataset = %s and partition = any(%s)
-    order by partition for update
-"""
-_RETIRE = """
-    update varve.batch b set state = 'retired', retired_at = clock_timestamp() from varve.current c
-    where c.dataset = %s and c.partition = any(%s)
-      and (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
-"""
-_POINT = """
-    insert into varve.current (dataset, partition, batch_id)
-    select %s, partition, %s from unnest(%s::text[]) as partition
-    on conflict (dataset, partition) do update set batch_id = excluded.batch_id
-"""
-_PUBLISHED = """
-    update varve.batch set state = 'published', published_at = clock_timestamp()
-    where dataset = %s and batch_id = %s and partition = any(%s) and state = 'staged'
-"""
-_FAIL = """
-    update varve.batch set state = 'failed', failure = %s
-    where dataset = %s and batch_id = %s and state in ('building', 'staged')
-"""
-_CURRENT = """
-    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.dataset = %s and (%s::text[] is null or c.partition = any(%s)) order by c.partition
-"""
-_LAGGING = """
-    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.dataset = %s and c.projected_batch_id is distinct from c.batch_id order by c.partition
-"""
-_PROJECTED = """
-    update varve.current c set projected_batch_id = p.batch_id
-    from unnest(%s::text[], %s::bigint[]) as p (partition, batch_id)
-    where c.dataset = %s and c.partition = p.partition
-"""
-_EVER_PROJECTED = """
-    select partition from varve.current
-    where dataset = %s and partition = any(%s) and projected_batch_id is not null
-"""
-_FORGET_PROJECTION = "update varve.current set projected_batch_id = null where dataset = %s"
-_LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
-_UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"
-# Looks at the lock instead of trying it: a trial, however short, could make the run fail that begins just then.
-_IN_FLIGHT = """
-    select distinct b.partition from varve.batch b
-    join pg_locks l on l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-        and l.database = (select oid from pg_database where datname = current_database())
-        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(b.dataset || '/' || b.partition, 0)
-    where b.dataset = %s and b.state in ('building', 'staged')
-"""
-_FAILURES = """
-    select b.partition, count(*) from varve.batch b
-    left join varve.current c using (dataset, partition)
-    left join varve.arrival a using (dataset, partition)
-    left join unnest(%s::text[], %s::timestamptz[]) as s (partition, at) on s.partition = b.partition
-    where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0)
-      and b.started_at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
-    group by b.partition
-"""
-_ARRIVED = """
-    insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, %s, %s, %s)
-    on conflict (dataset, partition) do update
-    set uri = excluded.uri, bytes = excluded.bytes, fingerprint = excluded.fingerprint, arrived_at = now()
-    where varve.arrival.fingerprint <> excluded.fingerprint
-"""
-_ARRIVALS = "select partition, fingerprint from varve.arrival where dataset = %s"
-_COUNTS = """
-    select d.dataset, d.store, count(c.partition), coalesce(sum(b.rows), 0)::bigint, coalesce(sum(b.bytes), 0)::bigint,
-           (select count(*) from varve.batch x where x.dataset = d.dataset and x.state <> 'failed')
-    from varve.dataset d
-    left join varve.current c using (dataset) left join varve.batch b using (dataset, partition, batch_id)
-    group by d.dataset, d.store order by d.dataset
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +55,7 @@ class Catalog:
         if self._has_schema():
             return
         with self.connection.transaction():
-            self.connection.execute(_LOCK_SCHEMA)
+            self.connection.execute(statements.LOCK_SCHEMA)
             if not self._has_schema():
                 script = resources.files("resources").joinpath("catalog.sql").read_text(encoding="utf-8")
                 self.connection.execute(script.encode())
@@ -182,19 +66,19 @@ class Catalog:
         Raises AlreadyBuilding, naming the run that holds a partition, and then holds no lock.
         """
         paths = [partition.path for partition in partitions]
-        taken = self.connection.execute(_LOCK, (dataset.name, paths)).fetchall()
+        taken = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
         refused = [path for path, got in taken if not got]
         if refused:
-            self.connection.execute(_UNLOCK, (dataset.name, [path for path, got in taken if got]))
+            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
             raise self._already_building(dataset, refused)
         with self.connection.transaction():
-            self.connection.execute(_REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
-            self.connection.execute(_BURY, (dataset.name, paths))
-            row = self.connection.execute(_NEXT_BATCH_ID).fetchone()
+            self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+            self.connection.execute(statements.BURY, (dataset.name, paths))
+            row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])
-            self.connection.execute(_BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
-            found: dict[str, int] = dict(self.connection.execute(_EXPECTED, (dataset.name, paths)).fetchall())
+            self.connection.execute(statements.BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
+            found: dict[str, int] = dict(self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall())
         expected = {
             partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
         }
@@ -204,7 +88,7 @@ class Catalog:
         """Record what lies in the store, and the trace, for every batch of the build."""
         inputs = [_inputs_text(build.inputs.get(batch.partition, ())) for batch in batches]
         self.connection.execute(
-            _STAGED,
+            statements.STAGED,
             (
                 [batch.partition.path for batch in batches],
                 [batch.location for batch in batches],
@@ -226,7 +110,10 @@ class Catalog:
         name, batch_id = build.dataset.name, build.batch_id.millis
         paths = [partition.path for partition in build.partitions]
         with self.connection.transaction():
-            found = {path: BatchId(current) for path, current in self.connection.execute(_LOCK_CURRENT, (name, paths))}
+            found = {
+                path: BatchId(current)
+                for path, current in self.connection.execute(statements.LOCK_CURRENT, (name, paths))
+            }
             stale = [
                 f"{partition}: expected {expected or 'none'} to be current, found {found.get(partition.path) or 'none'}"
                 for partition, expected in build.expected.items()
@@ -237,9 +124,9 @@ class Catalog:
                     f"{build} is older than what is current: {some(stale, limit=3)}. {NOTHING_LOST} "
                     "Rerun the partitions to build on what is current now."
                 )
-            self.connection.execute(_RETIRE, (name, paths))
-            self.connection.execute(_POINT, (name, batch_id, paths))
-            done = self.connection.execute(_PUBLISHED, (name, batch_id, paths)).rowcount
+            self.connection.execute(statements.RETIRE, (name, paths))
+            self.connection.execute(statements.POINT, (name, batch_id, paths))
+            done = self.connection.execute(statements.PUBLISHED, (name, batch_id, paths)).rowcount
             if done != len(paths):
                 raise StalePublish(
                     f"{build}: {len(paths) - done} of {len(paths)} batches are not staged any more; "
@@ -248,47 +135,47 @@ class Catalog:
 
     def fail(self, build: Build, reason: str) -> None:
         """Mark what the build has not published as failed."""
-        self.connection.execute(_FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
+        self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
 
     def release(self, build: Build) -> None:
         """Give the build's locks back."""
         paths = [partition.path for partition in build.partitions]
-        self.connection.execute(_UNLOCK, (build.dataset.name, paths))
+        self.connection.execute(statements.UNLOCK, (build.dataset.name, paths))
 
     def current(self, dataset: str, partitions: Iterable[PartitionKey] | None = None) -> dict[str, Batch]:
         """The current batch of each of these partitions (None: of all), by the partition's catalog spelling."""
         paths = None if partitions is None else [partition.path for partition in partitions]
-        return _batches(self.connection.execute(_CURRENT, (dataset, paths, paths)))
+        return _batches(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
 
     def lagging(self, dataset: str) -> dict[str, Batch]:
         """The current batches that the dataset's projection does not show yet."""
-        return _batches(self.connection.execute(_LAGGING, (dataset,)))
+        return _batches(self.connection.execute(statements.LAGGING, (dataset,)))
 
     def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
         """Those of the partitions that the projection knows, at whatever batch."""
-        return {path for (path,) in self.connection.execute(_EVER_PROJECTED, (dataset, list(partitions)))}
+        return {path for (path,) in self.connection.execute(statements.EVER_PROJECTED, (dataset, list(partitions)))}
 
     def projected(self, dataset: str, batches: Iterable[Batch]) -> None:
         """Record that the projection shows these batches now."""
         listed = list(batches)
         paths, ids = [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed]
-        self.connection.execute(_PROJECTED, (paths, ids, dataset))
+        self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
 
     def forget_projection(self, dataset: str) -> None:
         """Record that the projection shows nothing: its table was lost."""
-        self.connection.execute(_FORGET_PROJECTION, (dataset,))
+        self.connection.execute(statements.FORGET_PROJECTION, (dataset,))
 
     def lock_projection(self, dataset: str) -> None:
         """Wait for the lock under which the dataset's projection is changed."""
-        self.connection.execute(_LOCK_PROJECTION, (dataset,))
+        self.connection.execute(statements.LOCK_PROJECTION, (dataset,))
 
     def unlock_projection(self, dataset: str) -> None:
         """Give that lock back."""
-        self.connection.execute(_UNLOCK_PROJECTION, (dataset,))
+        self.connection.execute(statements.UNLOCK_PROJECTION, (dataset,))
 
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
-        return {path for (path,) in self.connection.execute(_IN_FLIGHT, (dataset,))}
+        return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
 
     def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
         """How many builds of a partition have failed since its last publish, where any has.
@@ -297,26 +184,28 @@ class Catalog:
         not count.
         """
         given = since or {}
-        return dict(self.connection.execute(_FAILURES, (list(given), list(given.values()), dataset)).fetchall())
+        return dict(
+            self.connection.execute(statements.FAILURES, (list(given), list(given.values()), dataset)).fetchall()
+        )
 
     def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
         """Record a landing file; whether it is new, or has other content than before."""
         row = (dataset, partition.path, uri, size, fingerprint)
-        return self.connection.execute(_ARRIVED, row).rowcount == 1
+        return self.connection.execute(statements.ARRIVED, row).rowcount == 1
 
     def arrivals(self, dataset: str) -> dict[str, str]:
         """The fingerprint of the landing file of each partition."""
-        return dict(self.connection.execute(_ARRIVALS, (dataset,)).fetchall())
+        return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())
 
     def counts(self) -> list[DatasetCounts]:
         """A summary by dataset."""
-        return [DatasetCounts(*row) for row in self.connection.execute(_COUNTS)]
+        return [DatasetCounts(*row) for row in self.connection.execute(statements.COUNTS)]
 
     def _has_schema(self) -> bool:
-        return self.connection.execute(_HAS_SCHEMA).fetchone() is not None
+        return self.connection.execute(statements.HAS_SCHEMA).fetchone() is not None
 
     def _already_building(self, dataset: Dataset, refused: Sequence[str]) -> AlreadyBuilding:
-        holders = self.connection.execute(_HOLDERS, (dataset.name, list(refused))).fetchall()
+        holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(refused))).fetchall()
         said = [f"{path} (run {run_id}, since {started:%Y-%m-%d %H:%M:%S} UTC)" for path, run_id, started in holders]
         return AlreadyBuilding(
             f"{dataset}: another run is building {some(said or refused, limit=3)}. One run writes a partition at a "

@@ -18,7 +18,8 @@ import pendulum
 import pytest
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.catalog import Catalog
 from resources.lake.layout import Layout
@@ -110,7 +111,7 @@ def sales_dataset(store: StoreKind, *, dimensions: Sequence[object] = (DAY, STOR
     """A dataset of its own database for one test."""
     return Dataset(
         name=f"t{uuid.uuid4().hex[:8]}.sales",
-        comment="One row per product sold, it's \"quoted\".",
+        comment='One row per product sold, it\'s "quoted".',
         partitioning=Partitioning(tuple(dimensions)),  # type: ignore[arg-type]
         schema=COLUMNS,
         store=store,

@@ -11,43 +11,17 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import pendulum
 
 from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.grain import Grain, boundary
 from pipeline_defs.model.partition import PartitionKey, Value, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-
-class Grain(StrEnum):
-    """How long the windows of a time dimension are, on the calendar of its zone."""
-
-    HOUR = "hour"
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
-    YEAR = "year"
-
-    @property
-    def cron(self) -> str:
-        """The same windows as a cron schedule; weeks are ISO weeks, from Monday."""
-        return {
-            "hour": "0 * * * *",
-            "day": "0 0 * * *",
-            "week": "0 0 * * 1",
-            "month": "0 0 1 * *",
-            "year": "0 0 1 1 *",
-        }[self]
-
-    @property
-    def key_format(self) -> str:
-        """How a window's start is spelt as a key (strftime); free of characters that a path must escape."""
-        return "%Y-%m-%dT%H" if self is Grain.HOUR else "%Y-%m-%d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +47,8 @@ class TimeDimension:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
         if self.grain is Grain.HOUR and self._clock_moves():
             raise VarveError(
-                f"dimension {self.name}: the clock of {self.timezone} shows an hour twice when it goes back, so that two "
-                "hours would have one key. Give start and end in UTC; days of any zone map onto UTC hours exactly."
+                f"dimension {self.name}: the clock of {self.timezone} shows an hour twice when it goes back, so that "
+                "two hours would have one key. Give start and end in UTC; days of any zone map onto UTC hours exactly."
             )
 
     @property
@@ -85,7 +59,7 @@ class TimeDimension:
     def floor(self, instant: dt.datetime) -> pendulum.DateTime:
         """The start of the window that holds `instant`."""
         wall = pendulum.instance(instant).in_timezone(self.timezone).naive()
-        start = _boundary(_truncated(wall, self.grain), self.timezone)
+        start = boundary(self.grain.truncated(wall), self.timezone)
         # Where clocks go back over midnight, the wall shows the day before once more.
         # Timestamps, as Python compares times of one zone by their wall clocks.
         following = self.next(start)
@@ -95,7 +69,7 @@ class TimeDimension:
         """The start of the window after the one that starts at `start`: hours in absolute time, others by calendar."""
         if self.grain is Grain.HOUR:
             return start.add(hours=1)
-        return _boundary(_following(_truncated(start.naive(), self.grain), self.grain), self.timezone)
+        return boundary(self.grain.following(self.grain.truncated(start.naive())), self.timezone)
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
         """The half-open window of a key."""
@@ -124,7 +98,7 @@ class TimeDimension:
             raise UnknownPartition(
                 f"{text!r} is no key of dimension {self.name}; its keys look like {self._text_of(self.start)}."
             ) from None
-        start = _boundary(naive, self.timezone)
+        start = boundary(naive, self.timezone)
         value = self._key_of(start)
         if self.floor(start) != start or self._text_of(start) != text:
             raise UnknownPartition(
@@ -168,45 +142,7 @@ class TimeDimension:
 
 @lru_cache(maxsize=65_536)
 def _start_of(text: str, key_format: str, timezone: str) -> pendulum.DateTime:
-    return _boundary(dt.datetime.strptime(text, key_format), timezone)  # noqa: DTZ007
-
-
-@lru_cache(maxsize=65_536)
-def _boundary(wall: dt.datetime, timezone: str) -> pendulum.DateTime:
-    """The instant at which a window begins.
-
-    The first of two where clocks go back over it, and where they skip it the one at which they do. Pendulum's own
-    arithmetic begins such days at 23:00, or goes on from 01:00.
-    """
-    zone = pendulum.timezone(timezone)
-    return pendulum.instance(wall.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)).in_timezone(zone)
-
-
-def _truncated(wall: dt.datetime, grain: Grain) -> dt.datetime:
-    if grain is Grain.HOUR:
-        return wall.replace(minute=0, second=0, microsecond=0)
-    midnight = dt.datetime(wall.year, wall.month, wall.day)  # noqa: DTZ001 - a wall clock's
-    match grain:
-        case Grain.WEEK:
-            return midnight - dt.timedelta(days=midnight.weekday())
-        case Grain.MONTH:
-            return midnight.replace(day=1)
-        case Grain.YEAR:
-            return midnight.replace(month=1, day=1)
-        case _:
-            return midnight
-
-
-def _following(wall: dt.datetime, grain: Grain) -> dt.datetime:
-    match grain:
-        case Grain.WEEK:
-            return wall + dt.timedelta(days=7)
-        case Grain.MONTH:
-            return (wall + dt.timedelta(days=31)).replace(day=1)
-        case Grain.YEAR:
-            return wall.replace(year=wall.year + 1)
-        case _:
-            return wall + dt.timedelta(days=1)
+    return boundary(dt.datetime.strptime(text, key_format), timezone)  # noqa: DTZ007
 
 
 @dataclass(frozen=True, slots=True)

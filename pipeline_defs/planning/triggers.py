@@ -163,9 +163,7 @@ def _covers(upstream: Partitioning, reader: Partitioning) -> bool:
         if theirs.start > ours.start or not ends:
             return False
     members = {
-        dimension.name: dimension.members
-        for dimension in upstream.dimensions
-        if isinstance(dimension, StaticDimension)
+        dimension.name: dimension.members for dimension in upstream.dimensions if isinstance(dimension, StaticDimension)
     }
     return all(
         set(dimension.members) <= set(members.get(dimension.name, dimension.members))

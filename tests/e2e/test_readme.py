@@ -36,4 +36,3 @@ def test_the_readme_s_first_dataset_works_as_it_stands(week: Project, busiest: P
     with psycopg.connect(url_of(week)) as connection:
         found = connection.execute("select day, sum(flights)::int from flights.busiest group by day order by day")
         assert found.fetchall() == [(day, len(flights(day))) for day in days(dt.date(2013, 1, 1), 3)]
-

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
 from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey
 
 NEW_YORK = "America/New_York"
@@ -143,9 +144,7 @@ def test_the_windows_that_overlap_a_span_cover_it_end_to_end(
 
 @settings(deadline=None)
 @given(calendars(), instants)
-def test_the_text_of_a_key_is_read_back_as_the_key_of_the_same_window(
-    calendar: TimeDimension, at: dt.datetime
-) -> None:
+def test_the_text_of_a_key_is_read_back_as_the_key_of_the_same_window(calendar: TimeDimension, at: dt.datetime) -> None:
     instant = pendulum.instance(at)
     (key,) = calendar.overlapping(pendulum.interval(instant, instant.add(microseconds=1)))
     assert calendar.parse(str(key)) == key

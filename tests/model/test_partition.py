@@ -24,7 +24,7 @@ def test_a_key_is_spelt_as_a_hive_path_in_the_order_of_its_dimensions() -> None:
         ("2013-01-05T13:00", "2013-01-05T13%3A00"),
         ("a/b=c", "a%2Fb%3Dc"),
         ("50%", "50%25"),
-        ("it's \"quoted\"", "it%27s %22quoted%22"),
+        ('it\'s "quoted"', "it%27s %22quoted%22"),
         ("a\\b?*#", "a%5Cb%3F%2A%23"),
         ("{[^]}", "%7B%5B%5E%5D}"),
         ("Zürich 东京", "Zürich 东京"),

@@ -53,7 +53,9 @@ def test_dagster_maps_by_the_tightest_built_in_and_covers_what_it_cannot_say() -
 
 
 def test_a_column_schema_with_units_and_partition_columns_is_shown() -> None:
-    schema = defs.resolve_assets_def(dg.AssetKey(["flights", "delays"])).metadata_by_key[dg.AssetKey(["flights", "delays"])]
+    schema = defs.resolve_assets_def(dg.AssetKey(["flights", "delays"])).metadata_by_key[
+        dg.AssetKey(["flights", "delays"])
+    ]
     columns = {column.name: column for column in schema["dagster/column_schema"].columns}
     assert columns["day"].type == "date"
     assert columns["day"].constraints.nullable is False

@@ -9,7 +9,8 @@ import pendulum
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.planning.mapping import related
 

@@ -31,7 +31,7 @@ class Recording(dg.IOManager):
         step = step_of(context)
         self.seen["input"] = (step_asset(step), sorted(step_partition_keys(step)))
 
-    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:  # noqa: ARG002
         step = step_of(context)
         self.seen["output"] = (step_asset(step), sorted(step_partition_keys(step)), step_identity(step))
         for number, key in enumerate(sorted(step_partition_keys(step))):
@@ -51,7 +51,7 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
         partitions_def=product,
         ins={"upstream": dg.AssetIn(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))},
     )
-    def downstream(context, upstream):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def downstream(context, upstream):  # type: ignore[no-untyped-def]
         bodies.append(step_asset(step_of(context)))
 
     with dg.DagsterInstance.ephemeral() as instance:
@@ -77,9 +77,7 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
     assert numbers == {name: number for number, name in enumerate(expected)}
 
 
-def test_dagster_yaml_opens_storage_on_the_embedded_server(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagster_yaml_opens_storage_on_the_embedded_server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from resources.settings import project_root
 
     monkeypatch.delenv("DAGSTER_HOME", raising=False)

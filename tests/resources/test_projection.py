@@ -150,9 +150,7 @@ def test_a_lost_metastore_is_rebuilt_with_all_that_is_current(
 
 def test_a_lost_partition_is_rebuilt(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
-    workbench.spark.sql(
-        f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')"
-    )
+    workbench.spark.sql(f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
     workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
     day = PARIS["day"]
     assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]

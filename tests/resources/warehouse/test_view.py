@@ -10,7 +10,8 @@ import pendulum
 
 from pipeline_defs.model.batch import Batch, BatchId
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Grain, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.warehouse import view
 from resources.warehouse.naming import period_table
@@ -60,21 +61,21 @@ def test_a_period_table_has_the_data_columns_only_and_describes_its_batch(connec
         for statement in view.create_period_table(SALES, "sales__one", {"partition": "store=it's"})
     ] == [
         'create table "shop_periods"."sales__one" ("product" text, "sold" bigint)',
-        "comment on table \"shop_periods\".\"sales__one\" is '{\"partition\": \"store=it''s\"}'",
+        'comment on table "shop_periods"."sales__one" is \'{"partition": "store=it\'\'s"}\'',
     ]
 
 
 def test_one_period_is_read_with_its_partition_columns_last(connection: psycopg.Connection) -> None:
     assert view.select_period(SALES, batch(SALES, 5, "Paris", "sales__one")).as_string(connection) == (
         'select "product"::text as "product", "sold"::bigint as "sold", '
-        "'2013-01-05'::date as \"day\", 'Paris'::text as \"store\" from \"shop_periods\".\"sales__one\""
+        '\'2013-01-05\'::date as "day", \'Paris\'::text as "store" from "shop_periods"."sales__one"'
     )
 
 
 def test_comments_are_the_datasets_and_those_columns_have(connection: psycopg.Connection) -> None:
     assert [statement.as_string(connection) for statement in view.comments(SALES)] == [
         "comment on view \"shop\".\"sales\" is 'It''s one row per sale.'",
-        "comment on column \"shop\".\"sales\".\"product\" is 'what''s sold'",
+        'comment on column "shop"."sales"."product" is \'what\'\'s sold\'',
     ]
 
 

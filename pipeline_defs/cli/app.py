@@ -59,7 +59,7 @@ def status(*, as_json: Json = False) -> None:
 def ui(
     *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None
 ) -> None:
-    """Serve the Dagster UI with its daemon until Ctrl-C. Sensors and backfills run while it is up."""
+    """Serve the Dagster UI with its daemon until Ctrl-C. Backfills run while it is up, and sensors you switch on."""
     from pipeline_defs.cli import services
 
     services.serve_ui(console, port)

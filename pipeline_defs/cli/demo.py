@@ -254,10 +254,9 @@ def _state(row: tuple[Any, ...]) -> str:
 
 def _show_result(console: Console, catalog: Catalog, days: int) -> None:
     source = {dataset.name: sum(rows.values()) for dataset, rows in _source_rows(days).items()}
-    table = Table(
-        "dataset", "store", "partitions", "rows", "rows in the source", "batches kept",
-        title="What there is now", title_justify="left",
-    )  # fmt: skip
+    table = Table(title="What there is now", title_justify="left")
+    for name in ("dataset", "store", "partitions", "rows", "in the source", "batches"):
+        table.add_column(name, no_wrap=True)
     for one in catalog.counts():
         if one.dataset in graph.datasets:
             table.add_row(

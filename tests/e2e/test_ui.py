@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ui
 
 FIRST, SECOND = dt.date(2013, 1, 10), dt.date(2013, 1, 11)
+# A page that has just been opened may take its time on a busy machine.
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ def test_an_unreachable_server_is_a_clear_message(environment: dict[str, str]) -
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in done.stderr.replace("\n", " ")
 
 
-def test_the_ui_is_served_until_it_is_interrupted(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
+    environment: dict[str, str], ending: signal.Signals
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -108,16 +112,21 @@ def test_the_ui_is_served_until_it_is_interrupted(environment: dict[str, str]) -
         [VARVE, "ui", "--port", str(port)],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
+    children: list[psutil.Process] = []
     try:
         deadline = time.monotonic() + 120
         while not _serves(port):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.5)
+        children = psutil.Process(process.pid).children(recursive=True)
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        # To the process alone: what it has started is for it to end.
+        process.send_signal(ending)
     assert process.wait(60) == 0
     assert not _serves(port)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
 
 
 def test_down_stops_both_and_may_be_repeated(environment: dict[str, str]) -> None:

@@ -28,11 +28,17 @@ expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
-def ui(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def deployed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Databases of its own: runs that other tests kill stay "started" for Dagster, and take places in its queue."""
+    found = project.with_databases("ui").with_dagster_home(tmp_path_factory.mktemp("ui") / "dagster")
+    found.send_flights(FIRST, SECOND)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ui(deployed: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the web server; the daemon runs beside it."""
-    project.send_flights(FIRST, SECOND)
-    folder = tmp_path_factory.mktemp("ui")
-    deployed = project.with_dagster_home(folder / "dagster")
+    folder = tmp_path_factory.mktemp("logs")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -75,7 +81,7 @@ def _answers(address: str) -> bool:
 
 
 def test_two_days_chosen_in_the_browser_are_backfilled_and_published(
-    project: Project, ui: str, page: Page, tmp_path: Path
+    deployed: Project, ui: str, page: Page, tmp_path: Path
 ) -> None:
     page.goto(f"{ui}/assets/flights/departures?view=partitions")
 
@@ -90,10 +96,10 @@ def test_two_days_chosen_in_the_browser_are_backfilled_and_published(
     launch.click()
     expect(dialog).to_be_hidden()
 
-    wait_until(lambda: _published(project), seconds=300, what="both days were published")
-    wait_until(lambda: _succeeded(project), seconds=120, what="the backfill's run had succeeded")
+    wait_until(lambda: _published(deployed), seconds=300, what="both days were published")
+    wait_until(lambda: _succeeded(deployed), seconds=120, what="the backfill's run had succeeded")
     page.goto(f"{ui}/assets/flights/departures?view=partitions&partition={FIRST}")
-    rows = project.current("flights.departures")[f"day={FIRST}"].rows
+    rows = deployed.current("flights.departures")[f"day={FIRST}"].rows
     assert rows == len(flights(FIRST))
     expect(page.get_by_text("dagster/partition_row_count").first).to_be_visible()
     page.screenshot(path=tmp_path / "departures.png", full_page=True)

@@ -16,7 +16,7 @@ import psycopg
 
 from pipeline_defs.model.dataset import StoreKind
 from resources.catalog import Catalog
-from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys
+from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys, tag_worker
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
 from resources.postgres import connect, warehouse_url
@@ -120,6 +120,8 @@ def builds_resource(graph: Graph) -> dg.ResourceDefinition:
     @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
         opened = Builds(graph, context.resources.spark)
+        if context.instance is not None and context.run_id is not None:
+            tag_worker(context.instance, context.run_id)
         try:
             yield opened
         finally:

@@ -1,14 +1,18 @@
 """The only module that knows Dagster's private names; tests/resources/test_dagster_internal.py pins the version.
 
-Here: the storage class named in dagster.yaml, and the partitions and the metadata of a running step.
+Here: the storage and the launcher named in dagster.yaml, and the partitions and the metadata of a running step.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, InputContext, OutputContext
+import psutil
+from dagster import AssetKey, DefaultRunLauncher, InputContext, OutputContext
 from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster_postgres import DagsterPostgresStorage
 
 from resources.postgres import dagster_storage_url
@@ -17,7 +21,7 @@ from resources.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagster import AssetExecutionContext
+    from dagster import AssetExecutionContext, DagsterInstance, DagsterRun
     from dagster._core.execution.context.system import StepExecutionContext
     from dagster._serdes import ConfigurableClassData
 
@@ -56,6 +60,41 @@ class VarveDagsterStorage(DagsterPostgresStorage):
     @property
     def schedule_storage_data(self) -> ConfigurableClassData | None:
         """None: see above."""
+        return None
+
+
+WORKER_TAG = "varve/worker"
+
+
+def tag_worker(instance: DagsterInstance, run_id: str) -> None:
+    """Write down which process computes a run: host, pid, and when it started, as pids are used again."""
+    instance.add_run_tags(run_id, {WORKER_TAG: f"{socket.gethostname()} {os.getpid()} {_started(os.getpid())}"})
+
+
+class VarveRunLauncher(DefaultRunLauncher):
+    """Dagster's default launcher, which also knows whether the process of a run of ours is still there."""
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        """True: the run monitor asks."""
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        """FAILED where the run's process was on this host and is gone; whatever cannot be known counts as running."""
+        host, _, process = run.tags.get(WORKER_TAG, "").partition(" ")
+        if host != socket.gethostname():
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        pid, _, started = process.partition(" ")
+        if _started(int(pid)) == started:
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        return CheckRunHealthResult(WorkerStatus.FAILED, f"process {pid} is gone: killed, or lost with its machine")
+
+
+def _started(pid: int) -> str | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
+    except psutil.Error:
         return None
 
 

@@ -141,6 +141,10 @@ def explained(opened: OpenBuild) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise _full_disk(build) from error
         raise
+    except psycopg.errors.DiskFull as error:
+        raise VarveError(
+            f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
+        ) from error
     except psycopg.OperationalError as error:
         raise VarveError(
             f"{build}: PostgreSQL was lost: {str(error).strip()} {NOTHING_LOST} Run it again when the server is back."

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import subprocess
+import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import dagster_postgres
+import psutil
 
-from resources.dagster_internal import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
+from resources.dagster_internal import (
+    WORKER_TAG,
+    add_partition_metadata,
+    step_asset,
+    step_identity,
+    step_of,
+    step_partition_keys,
+)
 
 if TYPE_CHECKING:
     import pytest
@@ -75,6 +87,41 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
         for event in result.get_asset_materialization_events()
     }
     assert numbers == {name: number for number, name in enumerate(expected)}
+
+
+def test_a_run_whose_process_was_killed_is_told_from_one_that_lives(settings: Settings) -> None:
+    from dagster._daemon.monitoring.run_monitoring import monitor_started_run
+
+    from resources.settings import project_root
+
+    sleeper = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    started = psutil.Process(sleeper.pid).create_time()
+    with dg.DagsterInstance.from_config(str(project_root())) as instance:
+
+        def run_of(worker: str) -> dg.DagsterRun:
+            tags = {WORKER_TAG: worker} if worker else {}
+            return instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTED, tags=tags))
+
+        def status_after_a_look(run: dg.DagsterRun) -> dg.DagsterRunStatus:
+            record = instance.get_run_record_by_id(run.run_id)
+            assert record is not None
+            monitor_started_run(instance, None, record, logging.getLogger("test"))  # type: ignore[arg-type]
+            looked_at = instance.get_run_by_id(run.run_id)
+            assert looked_at is not None
+            return looked_at.status
+
+        here = socket.gethostname()
+        killed = run_of(f"{here} {sleeper.pid} {started}")
+        others = [run_of(""), run_of(f"elsewhere {sleeper.pid} {started}")]
+        assert status_after_a_look(killed) is dg.DagsterRunStatus.STARTED
+        # The pid lives, but belongs to a process that started at another time.
+        assert status_after_a_look(run_of(f"{here} {sleeper.pid} 1.0")) is dg.DagsterRunStatus.FAILURE
+        sleeper.kill()
+        sleeper.wait()
+        assert sleeper.stdin is not None
+        sleeper.stdin.close()
+        assert status_after_a_look(killed) is dg.DagsterRunStatus.FAILURE
+        assert [status_after_a_look(run) for run in others] == [dg.DagsterRunStatus.STARTED] * 2
 
 
 def test_dagster_yaml_opens_storage_on_the_embedded_server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

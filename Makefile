@@ -28,7 +28,7 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
 test: $(INSTALLED) browser ## All tests, on Spark Connect, then the Spark ones again in classic mode
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 	$(BIN)/pytest -m spark --spark-mode classic
 
 lint: $(INSTALLED) ## Style, types and who may import whom

@@ -45,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark-mode", choices=["connect", "classic"], default="connect", help="which Spark to test on")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With two workers, one runs the end-to-end tests on their home and the other all else on the suite's."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("e2e" if "e2e" in item.path.parts else "suite"))
+
+
 @pytest.fixture(scope="session")
 def home() -> Iterator[Path]:
     """A home folder with a short path, as a unix socket's must be."""

@@ -139,8 +139,10 @@ def serve_ui(console: Console, port: int | None) -> None:
     programs = Path(sys.executable).parent
     web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen), "-w", workspace]
     daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace]
-    # A supervisor's SIGTERM ends it as Ctrl-C does: the children must not outlive it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A supervisor's SIGTERM ends it as Ctrl-C does, and so does SIGINT where a shell has it ignored in the background:
+    # the children must not outlive it.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     children = [subprocess.Popen(command, env=environment) for command in (web, daemon)]
     console.print(f"The Dagster UI is at [link]http://127.0.0.1:{chosen}[/link]; Ctrl-C ends it.", highlight=False)
     try:

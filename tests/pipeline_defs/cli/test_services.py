@@ -123,7 +123,12 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     finally:
         # To the process alone: what it has started is for it to end.
         process.send_signal(ending)
-    assert process.wait(60) == 0
+        try:
+            code = process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
+    assert code == 0
     assert not _serves(port)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive

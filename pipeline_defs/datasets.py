@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dataset import Dataset
 
+# A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
+IO_MANAGER = "varve_io_manager"
 _KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "postgres"}}
 
 
@@ -73,6 +75,7 @@ def _asset(
         partitions_def=partitions_def(dataset.partitioning),
         # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
         backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
         required_resource_keys={"builds", "landing", "spark"},
         description=dataset.comment,
         group_name=dataset.db,

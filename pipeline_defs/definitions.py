@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 import assets
-from pipeline_defs.datasets import DatasetAsset, graph_of
+from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
 from resources.builds import builds_resource
 from resources.io_manager import store_io_manager
@@ -46,7 +46,7 @@ def build_defs(
             "spark": SparkResource(),
             "builds": builds_resource(graph),
             "landing": LandingResource(),
-            "io_manager": store_io_manager(),
+            IO_MANAGER: store_io_manager(),
             **(resource_overrides or {}),
         },
     )

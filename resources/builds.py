@@ -120,6 +120,7 @@ def builds_resource(graph: Graph) -> dg.ResourceDefinition:
     @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
         opened = Builds(graph, context.resources.spark)
+        context.resources.spark.open_ahead()
         if context.instance is not None and context.run_id is not None:
             tag_worker(context.instance, context.run_id)
         try:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import LazyPySparkResource
 from dagster_pyspark.resources import spark_session_from_config
+from pydantic import PrivateAttr
+from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotation of a field
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.java import java_home
@@ -22,8 +25,6 @@ from resources.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
 # What a session may change by itself, in both modes.
 SESSION_CONF = {
@@ -39,11 +40,26 @@ class SparkResource(LazyPySparkResource):
     """A session that is opened on first use. `spark_config` holds further session settings, which come last."""
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
+    _opening: Future[SparkSession] | None = PrivateAttr(default=None)
+
+    def open_ahead(self) -> None:
+        """Begin to open the session, while Dagster goes on with its own beginnings.
+
+        Importing PySpark's client takes half a second, of which a run otherwise waits for every part. In classic mode
+        nothing happens: a JVM of our own belongs to the thread that uses it.
+        """
+        settings = Settings()
+        if self._opening is None and settings.spark_master is None:
+            opener = ThreadPoolExecutor(1, thread_name_prefix="spark")
+            self._opening = opener.submit(open_session, settings, self.spark_config)
+            opener.shutdown(wait=False)
 
     def _init_session(self) -> None:
-        # A run lives minutes; a server may die in between. A session that has lost its server is opened anew.
         if self._spark_session is None:
-            self._spark_session = open_session(Settings(), self.spark_config)
+            if self._opening is not None:
+                self._spark_session = self._opening.result()
+            else:
+                self._spark_session = open_session(Settings(), self.spark_config)
 
 
 def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> SparkSession:

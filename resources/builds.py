@@ -96,8 +96,14 @@ class Builds:
         )
 
     def close(self, opened: OpenBuild) -> None:
-        """End a build: its locks go with its connection."""
+        """End a build: give its locks back, and close its connection.
+
+        The locks would go with the connection, but a moment after it: the server ends a session by itself, and a run
+        that begins right then would be refused.
+        """
         self._open = {identity: held for identity, held in self._open.items() if held is not opened}
+        with contextlib.suppress(psycopg.Error):
+            opened.catalog.release(opened.build)
         opened.catalog.connection.close()
 
     def abandon(self, opened: OpenBuild, reason: str) -> None:

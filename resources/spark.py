@@ -7,6 +7,7 @@ Not here: the shared server itself (services/spark_server.py).
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -52,6 +53,7 @@ class SparkResource(LazyPySparkResource):
         if self._opening is None and settings.spark_master is None:
             opener = ThreadPoolExecutor(1, thread_name_prefix="spark")
             self._opening = opener.submit(open_session, settings, self.spark_config)
+            opener.submit(_import_ahead)
             opener.shutdown(wait=False)
 
     def _init_session(self) -> None:
@@ -60,6 +62,12 @@ class SparkResource(LazyPySparkResource):
                 self._spark_session = self._opening.result()
             else:
                 self._spark_session = open_session(Settings(), self.spark_config)
+
+
+def _import_ahead() -> None:
+    # What a write and a projection import when they are first used; meanwhile the run waits for Spark's answers.
+    for name in ("pyarrow.parquet", "sqlglot.dialects.spark"):
+        importlib.import_module(name)
 
 
 def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> SparkSession:
@@ -107,7 +115,10 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
         if settings.spark_remote is not None:
             _probe(settings.spark_remote)
         session = open_it()
-        session.sql("SELECT 1").schema  # noqa: B018 - the round trip is the point
+        if not settings.embedded_spark:
+            # The embedded server was seen to listen a moment ago. Elsewhere the round trip is the point, as far as the
+            # metastore: Derby refuses a second process only when it is asked something.
+            session.sql("SHOW DATABASES").collect()
     except (PySparkException, OSError, RuntimeError) as error:
         which = settings.spark_remote or settings.spark_master or "the embedded server"
         told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -180,6 +180,8 @@ class Workbench:
             store.publish(build, staged)
             return catalog.current(dataset.name)
         finally:
+            # As a run does: a server lets go of a closed session's locks a moment later.
+            catalog.connection.execute("select pg_advisory_unlock_all()")
             catalog.connection.close()
 
     def read(self, dataset: Dataset, partitions: Sequence[PartitionKey] | None = None) -> list[tuple[object, ...]]:

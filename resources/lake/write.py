@@ -59,12 +59,12 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame) -> Written:
     observed = fitted.observe(seen, F.count(F.lit(1)).alias("rows"), F.count_if(~inside).alias("outside"))
     if len(build.partitions) == 1:
         (only,) = build.partitions
-        # Rebalancing lets Spark choose as many files as the rows need: one for a small partition.
-        writer = observed.drop(*names).hint("rebalance").write.mode("error")
+        writer = observed.drop(*names).write.mode("error")
         target = layout.batch(build.dataset, only, build.batch_id)
     else:
         writer = (
             observed.withColumn(BATCH_COLUMN, F.lit(build.batch_id.millis))
+            # Each partition's rows to few tasks, or every task would write a file into every partition.
             .hint("rebalance", *names)
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")

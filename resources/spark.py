@@ -112,7 +112,7 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
     # PySpark logs every failed query as one line of JSON with the JVM's stack; the error itself is enough.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        if settings.spark_remote is not None:
+        if settings.spark_remote is not None and settings.spark_master is None:
             _probe(settings.spark_remote)
         session = open_it()
         if not settings.embedded_spark:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from rich.table import Table
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
+from resources.services.ports import refuse_taken_port
 from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings, project_root
@@ -124,15 +124,7 @@ def serve_ui(console: Console, port: int | None) -> None:
     """
     settings = Settings()
     chosen = port or settings.ui_port
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", chosen))
-        except OSError as error:
-            raise ServiceUnavailable(
-                f"port {chosen} on 127.0.0.1 is in use by another process ({error.strerror}). "
-                "Choose another: varve ui --port 3001."
-            ) from error
+    refuse_taken_port(chosen, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
     up(console)
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
     workspace = str(project_root() / "workspace.yaml")

@@ -22,6 +22,7 @@ from filelock import FileLock
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.java import java_home
+from resources.services.ports import free_port, refuse_taken_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +106,12 @@ class SparkServer:
         with FileLock(self.folder / "start.lock"):
             if found := self.remote():
                 return found
-            self._refuse_taken_port()
+            if self.settings.spark_port is not None:
+                refuse_taken_port(
+                    self.settings.spark_port,
+                    setting="VARVE_SPARK_PORT",
+                    remedy="Choose another, or leave the setting out to take any free port.",
+                )
             self._end_unreachable()
             self._start()
             if found := self.remote():
@@ -148,7 +154,7 @@ class SparkServer:
             environment.pop(name, None)
         conf = static_conf(self.settings)
         # Any free port, unless one is asked for: 15002 may be somebody else's next minute.
-        conf["spark.local.connect.server.port"] = str(self.settings.spark_port or _free_port())
+        conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
         done = subprocess.run(
             [sys.executable, "-m", "resources.services.spark_server"],
             input=json.dumps(conf),
@@ -172,20 +178,6 @@ class SparkServer:
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) and {"pid", "port", "token"} <= set(found) else None
-
-    def _refuse_taken_port(self) -> None:
-        port = self.settings.spark_port
-        if port is None:
-            return
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise ServiceUnavailable(
-                    f"port {port} (VARVE_SPARK_PORT) is in use by another process ({error.strerror}). "
-                    "Choose another, or leave the setting out to take any free port."
-                ) from error
 
     def _end_unreachable(self) -> None:
         """A server of ours that lives but does not listen would keep the metastore locked."""
@@ -214,12 +206,6 @@ def _alive(pid: int) -> bool:
         return bool(Process(pid).status() != STATUS_ZOMBIE)
     except Error:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _last_line(text: str) -> str:

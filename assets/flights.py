@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipeline_defs.datasets import dataset_asset
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 
 NEW_YORK = "America/New_York"

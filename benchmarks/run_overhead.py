@@ -24,7 +24,7 @@ from rich.table import Table
 
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.planning.mapping import related
+from pipeline_defs.planning.mapping import Dependency
 from resources import partner
 from resources.services.postgres_server import PostgresServer
 from resources.services.spark_server import SparkServer
@@ -79,7 +79,7 @@ def _prepare(settings: Settings) -> None:
         {
             str(found["hour"])
             for key in _days()
-            for found in related(key, DEPARTURES.partitioning, WEATHER.partitioning).existing
+            for found in Dependency(DEPARTURES.partitioning, WEATHER.partitioning).upstream_of(key).keys
         }
     )
     for _ in partner.send_days(Path(settings.landing), days, hours):  # type: ignore[arg-type]

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from pipeline_defs.mappings import partition_mapping
-from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.partitions import partitions_def
-from pipeline_defs.planning.graph import Graph
+from pipeline_defs.mappings import compiled
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.reads import Reads
+from pipeline_defs.partitions import partitions_def, warn_of_size
+from pipeline_defs.planning.graph import Graph, edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from pipeline_defs.model.dataset import Dataset
 
 # A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
 IO_MANAGER = "varve_io_manager"
@@ -30,24 +29,28 @@ _KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "
 
 @dataclass(frozen=True)
 class DatasetAsset:
-    """A dataset with its Dagster asset, the names of the datasets it reads and a hash of its code."""
+    """A dataset with its Dagster asset, the datasets it reads and a hash of its code."""
 
     dataset: Dataset
     asset: dg.AssetsDefinition
-    reads: tuple[str, ...]
+    reads: tuple[Reads, ...]
     code_version: str
 
 
 def dataset_asset(
-    dataset: Dataset, *, reads: Mapping[str, Dataset] | None = None
+    dataset: Dataset, *, reads: Mapping[str, Dataset | Reads] | None = None
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
 
     The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset
     which the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame
-    with the declared columns, for all partitions of the run.
+    with the declared columns, for all partitions of the run. An entry says by `Reads` which partitions those are, where
+    they are not simply those that overlap in time and have the same keys.
+
+    Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
-    upstreams = dict(reads or {})
+    upstreams = {name: Reads(found) if isinstance(found, Dataset) else found for name, found in (reads or {}).items()}
+    warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
         version = _code_version(dataset, compute)
@@ -55,22 +58,22 @@ def dataset_asset(
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
             asset = _asset(dataset, upstreams, version)(compute)
-        return DatasetAsset(dataset, asset, tuple(upstream.name for upstream in upstreams.values()), version)
+        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version)
 
     return decorate
 
 
 def _asset(
-    dataset: Dataset, upstreams: Mapping[str, Dataset], version: str
+    dataset: Dataset, upstreams: Mapping[str, Reads], version: str
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    mappings = {name: compiled(edge(dataset, reads).dependency) for name, reads in upstreams.items()}
     return dg.asset(
         key=dg.AssetKey([dataset.db, dataset.table]),
         ins={
             name: dg.AssetIn(
-                key=dg.AssetKey([upstream.db, upstream.table]),
-                partition_mapping=partition_mapping(dataset.partitioning, upstream.partitioning),
+                key=dg.AssetKey([reads.dataset.db, reads.dataset.table]), partition_mapping=mappings[name].mapping
             )
-            for name, upstream in upstreams.items()
+            for name, reads in upstreams.items()
         },
         partitions_def=partitions_def(dataset.partitioning),
         # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
@@ -82,7 +85,13 @@ def _asset(
         kinds=_KINDS[dataset.store],
         owners=list(dataset.owners),
         code_version=version,
-        metadata=_metadata(dataset),
+        metadata={
+            **_metadata(dataset),
+            **{
+                f"varve/reads/{reads.dataset.name}": mappings[name].why or "exactly the partitions that Dagster shows"
+                for name, reads in upstreams.items()
+            },
+        },
     )
 
 

@@ -13,6 +13,7 @@ import dagster as dg
 
 import assets
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
+from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
 from resources.builds import builds_resource
 from resources.io_manager import store_io_manager
@@ -58,6 +59,8 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
         sensors.append(arrival_sensor(graph))
     if any(graph.reads.values()):
         sensors.append(downstream_sensor(graph))
+    if has_sets(graph):
+        sensors.append(partition_sets_sensor(graph))
     return sensors
 
 

@@ -1,35 +1,109 @@
 """Dimensions as Dagster's own partition definitions, so that its UI, backfills and CLI understand ours.
 
-Not here: what a key means (model/dimension.py) and how datasets depend on each other (mappings.py).
+Windows that Dagster tiles as we do are its time windows. Windows that it cannot say (every 90 minutes), or begins
+elsewhere where clocks move, are a set of its that grows as time passes; so are folds with a dynamic dimension
+(partition_sets.py).
+
+Not here: what a key means (model/) and how datasets depend on each other (mappings.py).
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import warnings
 from functools import lru_cache
 
 import dagster as dg
+import pendulum
 
-from pipeline_defs.model.dimension import Dimension, Partitioning, TimeDimension
+from pipeline_defs.model.calendar import Every, cron_of
+from pipeline_defs.model.dimension import TimeDimension
+from pipeline_defs.model.partitioning import DAGSTER_COMFORT, Fold, Partitioning, fold_texts, set_of, time_set
+from pipeline_defs.model.zone import DAY, stretch
+
+# How far ahead the clocks of a zone are compared where a dimension has no end.
+_YEARS_AHEAD = 3
+
+
+class LargeProduct(UserWarning):
+    """A dataset has more partitions than Dagster's UI shows with ease."""
 
 
 @lru_cache
 def partitions_def(partitioning: Partitioning) -> dg.PartitionsDefinition[str]:
-    """The partitions of a product of one or two dimensions; one object for equal products, as Dagster compares them."""
-    if len(partitioning.dimensions) == 1:
-        return _dimension(partitioning.dimensions[0])
-    return dg.MultiPartitionsDefinition(
-        {dimension.name: _dimension(dimension) for dimension in partitioning.dimensions}
+    """The partitions of a product; one object for equal products, as Dagster compares them."""
+    folds = {name: fold_def(fold) for name, fold in partitioning.folds.items()}
+    if len(folds) == 1:
+        return next(iter(folds.values()))
+    return dg.MultiPartitionsDefinition(folds)
+
+
+@lru_cache
+def fold_def(fold: Fold) -> dg.PartitionsDefinition[str]:
+    """One of Dagster's dimensions, made of one or more of ours."""
+    (first, *others) = fold
+    if isinstance(first, TimeDimension) and not others:
+        if not tiled_alike(first):
+            return dg.DynamicPartitionsDefinition(name=time_set(first))
+        return _windows(first, first.start, first.end)
+    name = set_of(fold)
+    return (
+        dg.StaticPartitionsDefinition(fold_texts(fold)) if name is None else dg.DynamicPartitionsDefinition(name=name)
     )
 
 
-def _dimension(dimension: Dimension) -> dg.PartitionsDefinition[str]:
-    if isinstance(dimension, TimeDimension):
-        text = dimension.grain.key_format
-        return dg.TimeWindowPartitionsDefinition(
-            cron_schedule=dimension.grain.cron,
-            timezone=dimension.timezone,
-            fmt=text,
-            start=dimension.start.strftime(text),
-            end=dimension.end.strftime(text) if dimension.end else None,
+@lru_cache
+def tiled_alike(dimension: TimeDimension) -> bool:
+    """Whether Dagster begins the same windows, with the same keys, wherever clocks move in the dimension's extent."""
+    if isinstance(dimension.tiling, Every):
+        return False
+    last = dimension.last or int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp())
+    at = dimension.first
+    while at < last:
+        around = stretch(dimension.timezone, at)
+        if around.offset != around.before and not _alike_around(dimension, around.start):
+            return False
+        at = around.end
+    return True
+
+
+def warn_of_size(name: str, partitioning: Partitioning) -> None:
+    """Warn where a dataset has more partitions by now than Dagster's UI shows with ease."""
+    if set_of(partitioning.dimensions) is None and (count := partitioning.count()) > DAGSTER_COMFORT:
+        warnings.warn(
+            f"dataset {name}: {count} partitions, above the {DAGSTER_COMFORT} that Dagster's UI shows with ease; "
+            "coarser windows or fewer keys would help it. Runs and planning do not mind.",
+            LargeProduct,
+            stacklevel=2,
         )
-    return dg.StaticPartitionsDefinition(list(dimension.members))
+
+
+def _alike_around(dimension: TimeDimension, moved: int) -> bool:
+    """Whether both tile the days around one move of the clock alike."""
+    calendar = dimension.calendar
+    start, end = calendar.floor(moved - 2 * DAY), calendar.following(moved + 2 * DAY)
+    ours = []
+    at = start
+    while at < end:
+        ours.append((dimension.text_at(at), at, calendar.following(at)))
+        at = calendar.following(at)
+    theirs = _windows(dimension, *(pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end)))
+    return ours == [
+        (key, int(window.start.timestamp()), int(window.end.timestamp()))
+        for key in theirs.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
+        for window in [theirs.time_window_for_partition_key(key)]
+    ]
+
+
+def _windows(
+    dimension: TimeDimension, start: pendulum.DateTime, end: pendulum.DateTime | None
+) -> dg.TimeWindowPartitionsDefinition:
+    assert not isinstance(dimension.tiling, Every)
+    return dg.TimeWindowPartitionsDefinition(
+        cron_schedule=cron_of(dimension.tiling),
+        timezone=dimension.timezone,
+        fmt=dimension.text_format,
+        start=dt.datetime.fromtimestamp(start.timestamp(), tz=start.tzinfo),
+        end=end and dt.datetime.fromtimestamp(end.timestamp(), tz=end.tzinfo),
+        end_offset=dimension.end_offset,
+    )

@@ -11,8 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pendulum
 
 from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
+from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning import arrivals, triggers
 from resources.catalog import Catalog, versions
 from resources.landing import Landing, inspect
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch, Input
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Graph
 
@@ -73,13 +76,13 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        del context
         settings = Settings()
         try:
             with _catalog(settings) as connection:
                 catalog = Catalog(connection)
                 catalog.ensure_schema()
-                requests = _downstream(catalog, settings, graph)
+                members = sets_of(context.instance, graph).members()
+                requests = _downstream(catalog, settings, graph, members)
         except VarveError as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
         if not requests:
@@ -149,18 +152,18 @@ def _landed(catalog: Catalog, settings: Settings, dataset: Dataset) -> list[dg.R
     return requests
 
 
-def _downstream(catalog: Catalog, settings: Settings, graph: Graph) -> list[dg.RunRequest]:
+def _downstream(catalog: Catalog, settings: Settings, graph: Graph, members: Members) -> list[dg.RunRequest]:
     requests: list[dg.RunRequest] = []
     # What is due or in flight upstream will change what reads it: wait, instead of running that twice.
     changing: set[tuple[str, str]] = set()
     for dataset in graph.in_order():
         changing |= {(dataset.name, path) for path in catalog.in_flight(dataset.name)}
-        upstreams = graph.upstreams(dataset)
-        if not upstreams:
+        edges = graph.edges[dataset.name]
+        if not edges:
             continue
-        current = {upstream.name: catalog.current(upstream.name) for upstream in upstreams}
+        current = {edge.upstream.name: catalog.current(edge.upstream.name) for edge in edges}
         current_versions = {name: versions(batches) for name, batches in current.items()}
-        possible = triggers.inputs_from_datasets(dataset, upstreams, current_versions)
+        possible = triggers.inputs_from_datasets(edges, current_versions, members=members, now=pendulum.now("UTC"))
         asked, dues = _requests(catalog, settings, dataset, possible, changing=changing, upstream=current)
         requests += asked
         changing |= {(dataset.name, found.partition.path) for found in dues}

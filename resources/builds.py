@@ -19,6 +19,7 @@ from resources.catalog import Catalog
 from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys, tag_worker
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
+from resources.partition_sets import PartitionSets
 from resources.postgres import connect, warehouse_url
 from resources.settings import Settings
 from resources.warehouse.store import WarehouseStore
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.planning.graph import Graph
+    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.planning.graph import Edge, Graph
     from resources.spark import SparkResource
     from resources.store import Build, Store
 
@@ -82,6 +84,15 @@ class Builds:
     def dataset(self, key: dg.AssetKey) -> Dataset:
         """The dataset that an asset is."""
         return self.graph.datasets[".".join(key.path)]
+
+    def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
+        """The dynamic sets of all datasets."""
+        return PartitionSets(instance, [dataset.partitioning for dataset in self.graph.datasets.values()])
+
+    def members(self, instance: dg.DagsterInstance, edge: Edge) -> Members | None:
+        """The members of the dynamic sets that a dependency maps; None where there are none."""
+        sets = PartitionSets(instance, [edge.dependency.reader, edge.dependency.upstream])
+        return sets.members() if sets.dimensions else None
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         """The store in which the dataset's batches lie."""

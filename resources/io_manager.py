@@ -10,21 +10,24 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import pendulum
 import psycopg
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, some
-from pipeline_defs.planning.mapping import related
+from pipeline_defs.planning.waiting import verdict
 from resources.dagster_internal import add_partition_metadata, step_of
 from resources.landing import explain_bad_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from pipeline_defs.model.batch import Batch, StagedBatch
-    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.planning.graph import Edge
     from resources.builds import Builds, OpenBuild
     from resources.store import Build
 
@@ -41,7 +44,8 @@ class StoreIOManager(dg.IOManager):
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
             try:
-                batches = pin(opened, upstream)
+                edge = self._builds.graph.edge(opened.build.dataset, upstream)
+                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge))
                 return self._builds.store(upstream, opened.catalog).read(upstream, batches)
             except VarveError as error:
                 self._builds.abandon(opened, str(error))
@@ -70,20 +74,17 @@ class StoreIOManager(dg.IOManager):
             self._builds.close(opened)
 
 
-def pin(opened: OpenBuild, upstream: Dataset) -> list[Batch]:
-    """The current batches of `upstream` that the build reads, recorded in its trace.
+def pin(opened: OpenBuild, edge: Edge, members: Members | None = None) -> list[Batch]:
+    """The current batches of a dataset that the build reads, recorded in its trace; and what it goes without.
 
-    Raises MissingUpstream with the partitions that have none. Partitions that lie outside the upstream's dimensions
-    are not missing: a first week has fewer days.
+    Raises MissingUpstream with the partitions that have none, where the build would wait for them. Partitions that lie
+    outside the upstream's dimensions are not missing: a first week has fewer days.
     """
-    build = opened.build
-    needed = {
-        partition: related(partition, build.dataset.partitioning, upstream.partitioning).existing
-        for partition in build.partitions
-    }
+    build, upstream = opened.build, edge.upstream
+    needed = {partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions}
     wanted = sorted({key for keys in needed.values() for key in keys})
     current = opened.catalog.current(upstream.name, wanted)
-    if missing := [key for key in wanted if key.path not in current]:
+    if missing := sorted({key for keys in _waited_for(build, edge, needed, current) for key in keys}):
         texts = [upstream.partitioning.to_dagster(key) for key in missing]
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
@@ -93,13 +94,29 @@ def pin(opened: OpenBuild, upstream: Dataset) -> list[Batch]:
         )
     for partition, keys in needed.items():
         for key in keys:
-            build.reads(partition, Input(upstream.name, key.path, str(current[key.path].batch_id)))
-    return [current[key.path] for key in wanted]
+            if key.path in current:
+                build.reads(partition, Input(upstream.name, key.path, str(current[key.path].batch_id)))
+            else:
+                build.goes_without(partition, f"{upstream.name} {key.path}")
+    return [current[key.path] for key in wanted if key.path in current]
+
+
+def _waited_for(
+    build: Build, edge: Edge, needed: Mapping[PartitionKey, Sequence[PartitionKey]], current: Mapping[str, Batch]
+) -> Iterator[list[PartitionKey]]:
+    """For each partition that still waits what it waits for."""
+    time = build.dataset.partitioning.time
+    for partition, keys in needed.items():
+        missing = [key for key in keys if key.path not in current]
+        ends = time.window(partition[time.name]).end if time is not None else None
+        there = len(keys) - len(missing)
+        if not verdict(edge.wait, wanted=len(keys), there=there, window_end=ends, now=pendulum.now("UTC")).ready:
+            yield missing
 
 
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
     """What Dagster shows of one published partition, under its standard keys where it has one."""
-    dataset = opened.build.dataset
+    dataset, without = opened.build.dataset, opened.build.missing.get(batch.partition, set())
     place = batch.location if "/" in batch.location else f"{dataset.db}_periods.{batch.location}"
     return {
         "dagster/partition_row_count": batch.rows,
@@ -109,6 +126,7 @@ def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
         "varve/bytes": batch.size,
         "varve/files": batch.files,
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
+        **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
     }
 
 

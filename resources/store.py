@@ -25,6 +25,7 @@ class Build:
     Attributes:
         expected: the batch that was current for each partition when the build began; publish compares and swaps.
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
+        missing: what it would have read too, had it been there; a wait policy let it go without.
     """
 
     dataset: Dataset
@@ -33,10 +34,15 @@ class Build:
     run_id: str
     expected: dict[PartitionKey, BatchId | None]
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
+    missing: dict[PartitionKey, set[str]] = field(default_factory=dict)
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""
         self.inputs.setdefault(partition, set()).add(found)
+
+    def goes_without(self, partition: PartitionKey, what: str) -> None:
+        """Record that `partition` is made without something it reads, as it was not there in time."""
+        self.missing.setdefault(partition, set()).add(what)
 
     def __str__(self) -> str:
         return f"{self.dataset} batch {self.batch_id}"

@@ -18,8 +18,9 @@ import pendulum
 import pytest
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.catalog import Catalog
 from resources.lake.layout import Layout

@@ -25,7 +25,7 @@ from pipeline_defs.cli.drive import Driver, open_instance, spelt
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.planning.mapping import related
+from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.sensors import DATASET_TAG, RANGE_END_TAG, RANGE_START_TAG
 from resources import partner
 from resources.catalog import Catalog
@@ -132,7 +132,7 @@ def _days_and_hours(days: int) -> tuple[list[dt.date], list[str]]:
     keys = [
         key
         for day in chosen
-        for key in related(PartitionKey.of(day=day), DEPARTURES.partitioning, WEATHER.partitioning).existing
+        for key in Dependency(DEPARTURES.partitioning, WEATHER.partitioning).upstream_of(PartitionKey.of(day=day)).keys
     ]
     return chosen, sorted({str(key["hour"]) for key in keys})
 
@@ -241,10 +241,9 @@ def _expected_change() -> dict[str, set[str]]:
     """The corrected day and all that is downstream of it, by the mappings alone."""
     touched = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
     for dataset in graph.in_order():
-        for upstream in graph.upstreams(dataset):
-            for key in touched.get(upstream.name, ()):
-                found = related(key, upstream.partitioning, dataset.partitioning).existing
-                touched.setdefault(dataset.name, set()).update(found)
+        for edge in graph.edges[dataset.name]:
+            for key in touched.get(edge.upstream.name, ()):
+                touched.setdefault(dataset.name, set()).update(edge.dependency.readers_of(key).keys)
     return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
 
 

@@ -5,17 +5,18 @@ Not here: how it is computed (assets/) and where its batches lie (resources/).
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.dimension import Partitioning, TimeDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
     from pipeline_defs.model.dimension import Dimension
+    from pipeline_defs.model.partitioning import Partitioning
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
@@ -51,8 +52,10 @@ class Dataset:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
-        if not self.partitioning.dimensions:
-            raise VarveError(f"dataset {self.name}: a dataset has at least one dimension.")
+        try:
+            self.partitioning.check()
+        except VarveError as error:
+            raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):
             raise VarveError(f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column.")
 
@@ -68,7 +71,7 @@ class Dataset:
 
     @property
     def partition_columns(self) -> tuple[Column, ...]:
-        """The partition columns, typed: dates for days and longer, else text."""
+        """The partition columns, typed as the keys of their dimensions."""
         return tuple(
             Column(dimension.name, partition_type(dimension), nullable=False)
             for dimension in self.partitioning.dimensions
@@ -79,10 +82,8 @@ class Dataset:
 
 
 def partition_type(dimension: Dimension) -> ColumnType:
-    """The column type of a dimension's keys.
+    """The column type of a dimension's keys; intervals and rich keys are text.
 
     Hours are text: a TIMESTAMP partition column means other instants to readers in other session zones.
     """
-    if isinstance(dimension, TimeDimension) and dimension.grain.value != "hour":
-        return ColumnType.DATE
-    return ColumnType.STRING
+    return {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)

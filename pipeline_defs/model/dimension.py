@@ -1,231 +1,428 @@
-"""Dimensions, the axes of partitioning, and `Partitioning`, their product (seed 003).
+"""Dimensions, the axes of partitioning (seed 003): time, static and dynamic.
 
-A time dimension tiles time into half-open windows; a static one is an ordered list of keys. All functions answer by
-arithmetic on windows; none lists a whole dimension unless asked to.
+A time dimension tiles time into half-open windows, a static one is an ordered list of keys, a dynamic one a set of keys
+that grows while the pipeline runs. Making one checks nothing: the dataset that has it does, and names itself.
 
-Not here: how partitions of two datasets depend on each other (planning/mapping.py) and Dagster's objects
-(pipeline_defs/partitions.py).
+Not here: their product (partitioning.py), and how partitions of two datasets depend on each other
+(planning/mapping.py).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import pendulum
 
-from pipeline_defs.model.errors import UnknownPartition, VarveError
-from pipeline_defs.model.grain import Grain, boundary
-from pipeline_defs.model.partition import PartitionKey, Value, parse_path
+from pipeline_defs.model.calendar import Calendar, Every, Tiling, calendar_of, clock, cron_of
+from pipeline_defs.model.cron import cron_walls
+from pipeline_defs.model.errors import UnknownPartition, VarveError, some
+from pipeline_defs.model.partition import Interval, PartitionKey, Value, checked, escape, text_of, value_of
+from pipeline_defs.model.zone import DAY, wall_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+# The members of dynamic sets, by the name of the set.
+Members: TypeAlias = "Mapping[str, Sequence[Value]]"
+
+# Above it a list of static keys is more likely a mistake than a wish; each dimension may say otherwise.
+STATIC_LIMIT = 10_000
+# What a file system gives to one folder.
+_SEGMENT_BYTES = 255
+# What Hive calls the partition of rows without a value.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_DATE = "%Y-%m-%d"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimeDimension:
-    """Windows of one grain in one zone, from `start` (inclusive) to `end` (exclusive; None: without end).
+    """Windows of a tiling in one zone, from `start` (inclusive) to `end` (exclusive; None: without end).
 
-    Windows are half-open on the calendar of the zone, so that a day may have 23 or 25 hours. The key of a window is
-    its start: a date, or for hours the text of `Grain.key_format` in the zone.
+    Attributes:
+        name: also the partition column.
+        tiling: a `Grain`, a cron expression or shorthand (`@hourly`), or an `Every`.
+        start: where the first window begins; its zone is the zone of the windows.
+        key_format: how a window's start is spelt (strftime); None: as a date where every window begins on a date of its
+            own, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second time,
+            its key ends in the offset: `2013-11-03T01-0500`.
+        end_offset: how many windows beyond the last complete one are there already; 1: the one that is still open.
     """
 
     name: str
-    grain: Grain
+    tiling: Tiling
     start: pendulum.DateTime
     end: pendulum.DateTime | None = None
+    key_format: str | None = None
+    end_offset: int = 0
 
-    def __post_init__(self) -> None:
-        if self.floor(self.start) != self.start:
-            raise VarveError(
-                f"dimension {self.name}: start {self.start} is not on a boundary of its {self.grain} windows; "
-                f"the nearest before it is {self.floor(self.start)}."
-            )
-        if self.end is not None and self.end <= self.start:
-            raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
-        if self.grain is Grain.HOUR and self._clock_moves():
-            raise VarveError(
-                f"dimension {self.name}: the clock of {self.timezone} shows an hour twice when it goes back, so that "
-                "two hours would have one key. Give start and end in UTC; days of any zone map onto UTC hours exactly."
-            )
+    @classmethod
+    def of(
+        cls, name: str, tiling: Tiling, start: str, end: str | None = None, *, timezone: str = "UTC"
+    ) -> TimeDimension:
+        """The dimension from texts: `TimeDimension.of("day", "@daily", "2013-01-01", timezone="Europe/Paris")`."""
+        calendar_of(Every(dt.timedelta(days=1), pendulum.datetime(1970, 1, 1)), timezone)
+        return cls(name, tiling, _moment(name, start, timezone), _moment(name, end, timezone) if end else None)
 
     @property
     def timezone(self) -> str:
         """The IANA zone of the windows."""
         return self.start.timezone_name or "UTC"
 
-    def floor(self, instant: dt.datetime) -> pendulum.DateTime:
-        """The start of the window that holds `instant`."""
-        wall = pendulum.instance(instant).in_timezone(self.timezone).naive()
-        start = boundary(self.grain.truncated(wall), self.timezone)
-        # Where clocks go back over midnight, the wall shows the day before once more.
-        # Timestamps, as Python compares times of one zone by their wall clocks.
-        following = self.next(start)
-        return following if following.timestamp() <= instant.timestamp() else start
+    @cached_property
+    def calendar(self) -> Calendar:
+        """The arithmetic of the windows."""
+        return calendar_of(self.tiling, self.timezone)
 
-    def next(self, start: pendulum.DateTime) -> pendulum.DateTime:
-        """The start of the window after the one that starts at `start`: hours in absolute time, others by calendar."""
-        if self.grain is Grain.HOUR:
-            return start.add(hours=1)
-        return boundary(self.grain.following(self.grain.truncated(start.naive())), self.timezone)
+    @cached_property
+    def first(self) -> int:
+        """`start` in seconds since 1970."""
+        return int(self.start.timestamp())
+
+    @cached_property
+    def last(self) -> int | None:
+        """`end` in seconds since 1970."""
+        return None if self.end is None else int(self.end.timestamp())
+
+    @cached_property
+    def value_type(self) -> type:
+        """The type of the keys: date where every window begins on a date of its own, else str."""
+        if self.key_format is not None:
+            return str
+        if isinstance(self.tiling, Every):
+            midnight = wall_of(clock(self.timezone, int(self.tiling.anchor.timestamp()))) % DAY == 0
+            return dt.date if self.tiling.duration.total_seconds() % DAY == 0 and midnight else str
+        return dt.date if len(cron_walls(cron_of(self.tiling)).times) == 1 else str
+
+    @cached_property
+    def text_format(self) -> str:
+        """How a start is spelt, but for its offset (strftime)."""
+        if self.key_format is not None:
+            return self.key_format
+        if self.value_type is dt.date:
+            return _DATE
+        if isinstance(self.tiling, Every):
+            seconds = int(self.tiling.duration.total_seconds()) % 60 or int(self.tiling.anchor.timestamp()) % 60
+            return "%Y-%m-%dT%H:%M:%S" if seconds else "%Y-%m-%dT%H:%M"
+        return (
+            "%Y-%m-%dT%H:%M" if any(time % 3_600 for time in cron_walls(cron_of(self.tiling)).times) else "%Y-%m-%dT%H"
+        )
+
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        _check_name(self.name)
+        if "/" not in self.timezone and re.match(r"[+-]\d", self.timezone):
+            raise VarveError(f"dimension {self.name}: {self.timezone} is an offset, not a zone; name one.")
+        try:
+            calendar = self.calendar
+        except VarveError as error:
+            raise VarveError(f"dimension {self.name}: {error}") from None
+        for word, moment in (("start", self.start), ("end", self.end)):
+            if moment is not None and self._floored(moment) != moment:
+                before, after = self._floored(moment), self._at(calendar.following(int(moment.timestamp())))
+                raise VarveError(
+                    f"dimension {self.name}: {word} {moment} is not on a boundary of its windows ({self.tiling}); "
+                    f"the nearest are {before} and {after}."
+                )
+        if self.last is not None and self.last <= self.first:
+            raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
+        if self.end_offset < 0:
+            raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
+        self._check_format()
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
-        """The half-open window of a key."""
-        start = self._start_of(value)
-        return pendulum.interval(start, self.next(start))
+        """The half-open window of a key. Raises UnknownPartition where no window begins there."""
+        start = self.start_of(value)
+        return pendulum.interval(self._at(start), self._at(self.calendar.following(start)))
 
-    def overlapping(self, window: pendulum.Interval[pendulum.DateTime]) -> list[Value]:
-        """The keys of all windows that share an instant with `window`, in order, whether they exist or not."""
-        found: list[Value] = []
-        start = self.floor(window.start)
-        while start < window.end:
-            found.append(self._key_of(start))
-            start = self.next(start)
-        return found
+    def floor(self, instant: dt.datetime) -> pendulum.DateTime:
+        """The start of the window that holds `instant`."""
+        return self._at(self.calendar.floor(int(instant.timestamp() // 1)))
 
-    def exists(self, value: Value) -> bool:
+    def holding(self, instant: dt.datetime) -> Value:
+        """The key of the window that holds `instant`, whether it exists or not."""
+        return self.value_at(self.calendar.floor(int(instant.timestamp() // 1)))
+
+    def exists(self, value: Value, members: Members | None = None) -> bool:
         """Whether the key's window lies between `start` and `end`."""
-        start = self._start_of(value)
-        return start >= self.start and (self.end is None or self.next(start) <= self.end)
+        del members
+        start = self.start_of(value)
+        return self.first <= start and (self.last is None or start < self.last)
 
     def parse(self, text: str) -> Value:
         """The key that `text` spells. Raises UnknownPartition where it spells none, or one outside the dimension."""
-        try:
-            naive = dt.datetime.strptime(text, self.grain.key_format)  # noqa: DTZ007 - the zone is the dimension's
-        except ValueError:
-            raise UnknownPartition(
-                f"{text!r} is no key of dimension {self.name}; its keys look like {self._text_of(self.start)}."
-            ) from None
-        start = boundary(naive, self.timezone)
-        value = self._key_of(start)
-        if self.floor(start) != start or self._text_of(start) != text:
-            raise UnknownPartition(
-                f"{text!r} is not the start of a {self.grain} of dimension {self.name}; "
-                f"the one that holds it starts at {self._text_of(self.floor(start))}."
-            )
-        if not self.exists(value):
+        start = self._start_of_text(text)
+        if not (self.first <= start and (self.last is None or start < self.last)):
             raise UnknownPartition(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
-        return value
+        return self.value_at(start)
 
-    def keys(self) -> Iterator[Value]:
-        """All keys from `start` to `end`; to now where there is no end."""
-        end = self.end or pendulum.now(self.timezone)
-        start = self.start
-        while (following := self.next(start)) <= end:
-            yield self._key_of(start)
-            start = following
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
+        """All keys from `start` to `end`; to the last complete window (and `end_offset`) where there is no end yet."""
+        del members
+        end, start, following, value = self.known_until(now), self.first, self.calendar.following, self.value_at
+        while start < end:
+            yield value(start)
+            start = following(start)
+
+    def known_until(self, now: dt.datetime | None = None) -> int:
+        """The end of the last window that is there at `now`, in seconds since 1970."""
+        at = int((now or pendulum.now("UTC")).timestamp() // 1)
+        until = max(self.first, self.calendar.floor(at))
+        for _ in range(self.end_offset):
+            until = self.calendar.following(until)
+        return until if self.last is None else min(until, self.last)
 
     @property
     def extent(self) -> str:
         """From when to when the dimension reaches, in words."""
-        until = f"before {self._text_of(self.end)}" if self.end else "without end"
-        return f"runs from {self._text_of(self.start)}, {until} ({self.timezone})"
+        until = "without end" if self.last is None else f"before {self.text_at(self.last)}"
+        return f"runs from {self.text_at(self.first)}, {until} ({self.timezone})"
 
-    def _text_of(self, start: pendulum.DateTime) -> str:
-        return start.strftime(self.grain.key_format)
+    def start_of(self, value: Value) -> int:
+        """Where the window of a key begins, in seconds since 1970. Raises UnknownPartition where no window does."""
+        if self.value_type is dt.date and isinstance(value, dt.date) and (starts := self._starts_on(value)):
+            return starts[0]
+        return self._start_of_text(text_of(value))
 
-    def _key_of(self, start: pendulum.DateTime) -> Value:
-        return self._text_of(start) if self.grain is Grain.HOUR else start.date()
+    def value_at(self, start: int) -> Value:
+        """The key of the window that begins at `start`."""
+        return self.calendar.wall(start).date() if self.value_type is dt.date else self.text_at(start)
 
-    def _start_of(self, value: Value) -> pendulum.DateTime:
-        return _start_of(str(value), self.grain.key_format, self.timezone)
+    def text_at(self, start: int) -> str:
+        """The text of the key of the window that begins at `start`."""
+        if self.value_type is dt.date:
+            return self.calendar.wall(start).date().isoformat()
+        shown = clock(self.timezone, start)
+        text = shown.strftime(self.text_format)
+        return f"{text}{self._at(start):%z}" if shown.fold and "%z" not in text else text
 
-    def _clock_moves(self) -> bool:
-        years = range(self.start.year, (self.end or pendulum.now()).year + 2)
-        zone = pendulum.timezone(self.timezone)
-        return (
-            len({dt.datetime(year, month, 1, tzinfo=zone).utcoffset() for year in years for month in range(1, 13)}) > 1
+    @cached_property
+    def _time_of_day(self) -> dt.timedelta:
+        """When on a date its window begins, where dates are the keys."""
+        return dt.timedelta(seconds=0 if isinstance(self.tiling, Every) else cron_walls(cron_of(self.tiling)).times[0])
+
+    def _starts_on(self, date: dt.date) -> list[int]:
+        return self.calendar.starts(dt.datetime(date.year, date.month, date.day) + self._time_of_day)  # noqa: DTZ001
+
+    def _start_of_text(self, text: str) -> int:
+        if self.value_type is dt.date and (date := _date(text)) and (starts := self._starts_on(date)):
+            return starts[0]
+        found = self._candidates(text)
+        if found is None:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}; its keys look like {self.text_at(self.first)}."
+            )
+        for start in found:
+            if self.calendar.floor(start) == start and self.text_at(start) == text:
+                return start
+        holds = (
+            f"the window that holds it starts at {self.text_at(self.calendar.floor(found[0]))}"
+            if found
+            else ("no clock of the zone shows it")
         )
+        raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {holds}.")
+
+    def _candidates(self, text: str) -> list[int] | None:
+        """The instants that a text may mean; None where it is no time at all."""
+        if self.value_type is dt.date:
+            date = _date(text)
+            return None if date is None else self._shown(dt.datetime(date.year, date.month, date.day))  # noqa: DTZ001
+        for text_format in (self.text_format, f"{self.text_format}%z"):
+            try:
+                moment = dt.datetime.strptime(text, text_format)  # noqa: DTZ007
+            except ValueError:
+                continue
+            return self._shown(moment) if moment.tzinfo is None else [int(moment.timestamp())]
+        return None
+
+    def _shown(self, wall: dt.datetime) -> list[int]:
+        return self.calendar.starts(wall) or [
+            int(pendulum.instance(wall, tz=self.timezone).timestamp()),
+        ]
+
+    def _at(self, start: int) -> pendulum.DateTime:
+        return pendulum.from_timestamp(start, tz=self.timezone)
+
+    def _floored(self, moment: pendulum.DateTime) -> pendulum.DateTime:
+        return self._at(self.calendar.floor(int(moment.timestamp() // 1)))
+
+    def _check_format(self) -> None:
+        """A format must tell one window from the next, and back."""
+        if self.key_format is None:
+            return
+        start = self.first
+        for _ in range(3):
+            text = self.text_at(start)
+            if self._candidates(text) is None or self._start_of_text(text) != start:
+                better = TimeDimension(self.name, self.tiling, self.start).text_format
+                raise VarveError(
+                    f"dimension {self.name}: key_format {self.key_format!r} spells {self._at(start)} as {text!r}, "
+                    f"which does not say which window that is; try {better!r}."
+                )
+            start = self.calendar.following(start)
 
 
-@lru_cache(maxsize=65_536)
-def _start_of(text: str, key_format: str, timezone: str) -> pendulum.DateTime:
-    return boundary(dt.datetime.strptime(text, key_format), timezone)  # noqa: DTZ007
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StaticDimension:
-    """An ordered list of keys, known beforehand."""
+    """An ordered list of keys, known beforehand.
+
+    Attributes:
+        members: the keys in their order, of one type: texts, whole numbers, dates, intervals or one class of rich keys.
+        limit: how many keys are taken without a question.
+    """
 
     name: str
-    members: tuple[str, ...]
+    members: tuple[Value, ...]
+    limit: int = STATIC_LIMIT
 
-    def __post_init__(self) -> None:
-        if not self.members or len(set(self.members)) != len(self.members) or not all(self.members):
-            raise VarveError(f"dimension {self.name}: keys must be given, unlike and not empty; found {self.members}.")
+    @property
+    def value_type(self) -> type:
+        """The type of the keys."""
+        return type(self.members[0]) if self.members else str
 
-    def exists(self, value: Value) -> bool:
+    @cached_property
+    def places(self) -> dict[Value, int]:
+        """Where each key stands in the order."""
+        return {member: place for place, member in enumerate(self.members)}
+
+    @cached_property
+    def _by_text(self) -> dict[str, Value]:
+        return {text_of(member): member for member in self.members}
+
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        _check_name(self.name)
+        if not self.members:
+            raise VarveError(
+                f"dimension {self.name}: it has no keys; give a tuple of them, or use a dynamic dimension."
+            )
+        if len(self.members) > self.limit:
+            raise VarveError(
+                f"dimension {self.name}: {len(self.members)} keys, above the limit of {self.limit}. Raise `limit` "
+                "of the dimension if that is meant, or use a dynamic dimension or fewer, coarser keys."
+            )
+        if kinds := {type(member).__name__ for member in self.members if type(member) is not self.value_type}:
+            raise VarveError(
+                f"dimension {self.name}: its keys are of {self.value_type.__name__} and {', '.join(kinds)}."
+            )
+        for member in self.members:
+            check_member(self.name, member)
+        if len(self.places) != len(self.members):
+            doubled = sorted({text_of(key) for key in self.members if self.members.count(key) > 1})
+            raise VarveError(f"dimension {self.name}: {some(doubled)} is given more than once; give each key once.")
+
+    def exists(self, value: Value, members: Members | None = None) -> bool:
         """Whether the dimension has this key."""
-        return value in self.members
+        del members
+        return value in self.places
 
     def parse(self, text: str) -> Value:
         """The key that `text` spells; UnknownPartition where it is not in the list."""
-        if text not in self.members:
-            raise UnknownPartition(f"{text!r} is no key of dimension {self.name}, which has {', '.join(self.members)}.")
-        return text
+        if text not in self._by_text:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}, which has {some(self.members, limit=8)}."
+            )
+        return self._by_text[text]
 
-    def keys(self) -> Iterator[Value]:
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
         """All keys, in the declared order."""
+        del members, now
         return iter(self.members)
 
 
-Dimension: TypeAlias = TimeDimension | StaticDimension
+@dataclass(frozen=True)
+class DynamicDimension:
+    """Keys that are added to a named set while the pipeline runs, and may be removed (AIP-76: assigned at run time).
 
-
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """The product of a dataset's dimensions, at most one of them time (AIP-76).
-
-    Dagster spells a key of two dimensions as their texts joined by `|` in the order of the dimensions' *names*.
+    Attributes:
+        set_name: the set; dimensions of several datasets that name the same set share its keys.
+        value_type: the type of the keys: str, int, date, Interval or a class of rich keys.
     """
 
-    dimensions: tuple[Dimension, ...]
+    name: str
+    set_name: str
+    value_type: type = str
 
-    def __post_init__(self) -> None:
-        names = [dimension.name for dimension in self.dimensions]
-        if len(set(names)) != len(names):
-            raise VarveError(f"two dimensions of one name in {names}; give each its own.")
-        if sum(isinstance(dimension, TimeDimension) for dimension in self.dimensions) > 1:
-            raise VarveError(f"more than one time dimension in {names}; a product may have one (AIP-76).")
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        _check_name(self.name)
+        if not re.fullmatch(r"[a-z][a-z0-9_.]*", self.set_name):
+            raise VarveError(
+                f"dimension {self.name}: a set is named in lower-case letters, digits, _ and ., not {self.set_name!r}."
+            )
+        if self.value_type is float or not issubclass(self.value_type, str | int | dt.date | PartitionKey | Interval):
+            raise VarveError(f"dimension {self.name}: keys cannot be of {self.value_type.__name__}; take text instead.")
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the dimensions, which are also the partition columns."""
-        return tuple(dimension.name for dimension in self.dimensions)
+    def exists(self, value: Value, members: Members | None = None) -> bool:
+        """Whether the set has this key; where its members are not given, whether it could."""
+        return type(value) is self.value_type if members is None else value in members.get(self.set_name, ())
 
-    @property
-    def time(self) -> TimeDimension | None:
-        """The time dimension, if there is one."""
-        return next((dimension for dimension in self.dimensions if isinstance(dimension, TimeDimension)), None)
+    def parse(self, text: str) -> Value:
+        """The key that `text` spells, in the set or not. Raises UnknownPartition where it can be none."""
+        try:
+            value = checked(value_of(text, self.value_type))
+            check_member(self.name, value)
+        except (ValueError, VarveError) as error:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}, whose keys are of {self.value_type.__name__}: {error}"
+            ) from None
+        return value
 
-    def key(self, values: Sequence[Value]) -> PartitionKey:
-        """The key with these values, in the order of the dimensions."""
-        return PartitionKey(tuple(zip(self.names, values, strict=True)))
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
+        """The keys that the set has, in order. Raises VarveError where its members are not given."""
+        del now
+        if members is None:
+            raise VarveError(
+                f"dimension {self.name}: the members of the dynamic set {self.set_name} are not known here."
+            )
+        return iter(sorted(members.get(self.set_name, ())))
 
-    def exists(self, key: PartitionKey) -> bool:
-        """Whether every value of the key exists in its dimension."""
-        return all(dimension.exists(key[dimension.name]) for dimension in self.dimensions)
 
-    def from_dagster(self, text: str) -> PartitionKey:
-        """The key that Dagster spells so. Raises UnknownPartition."""
-        ordered = sorted(self.names)
-        texts = text.split("|") if len(ordered) > 1 else [text]
-        if len(texts) != len(ordered):
-            raise UnknownPartition(f"{text!r} must have {len(ordered)} parts, {'|'.join(ordered)}.")
-        return self._parse(dict(zip(ordered, texts, strict=True)))
+Dimension: TypeAlias = TimeDimension | StaticDimension | DynamicDimension
 
-    def to_dagster(self, key: PartitionKey) -> str:
-        """The key as Dagster spells it."""
-        return "|".join(str(key[name]) for name in sorted(self.names))
 
-    def from_path(self, path: str) -> PartitionKey:
-        """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition."""
-        texts = dict(parse_path(path))
-        if set(texts) != set(self.names):
-            raise UnknownPartition(f"{path!r} must name the columns {', '.join(self.names)}.")
-        return self._parse(texts)
+def check_member(dimension: str, value: Value) -> None:
+    """Raise VarveError for a value that no store could keep apart from others, or hold at all."""
+    try:
+        checked(value)
+    except VarveError as error:
+        raise VarveError(f"dimension {dimension}: {error}") from None
+    text = text_of(value)
+    if not text or text == _HIVE_NULL or type(value) is float:
+        found = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
+        raise VarveError(f"dimension {dimension}: {found} is no key; give each key a text, whole number or date.")
+    if (size := len(f"{dimension}={escape(text)}".encode())) > _SEGMENT_BYTES:
+        raise VarveError(
+            f"dimension {dimension}: the key {text[:40]!r}... takes {size} bytes as a folder name, above the "
+            f"{_SEGMENT_BYTES} that file systems allow; give it a shorter name."
+        )
 
-    def _parse(self, texts: dict[str, str]) -> PartitionKey:
-        return self.key([dimension.parse(texts[dimension.name]) for dimension in self.dimensions])
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "batch_id":
+        raise VarveError(
+            f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
+            "which names the folders of batches."
+        )
+
+
+def _date(text: str) -> dt.date | None:
+    """The date that has this text, and only this."""
+    try:
+        date = dt.date.fromisoformat(text)
+    except ValueError:
+        return None
+    return date if date.isoformat() == text else None
+
+
+def _moment(name: str, text: str, timezone: str) -> pendulum.DateTime:
+    try:
+        found = pendulum.parse(text, tz=timezone)
+    except ValueError:
+        found = None
+    if not isinstance(found, pendulum.DateTime):
+        raise VarveError(f"dimension {name}: {text!r} is no moment; write it as 2013-01-01 or 2013-01-01T10:35.")
+    return found.in_timezone(timezone)

@@ -14,15 +14,20 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.dimension import StaticDimension
-from pipeline_defs.planning.mapping import related
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
+from pipeline_defs.model.partitioning import is_dynamic
+from pipeline_defs.planning.region import boxes_of
+from pipeline_defs.planning.waiting import verdict
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.dimension import Dimension, Partitioning
+    from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey, Value
+    from pipeline_defs.model.partitioning import Fold, Partitioning
+    from pipeline_defs.planning.graph import Edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +83,43 @@ def inputs_from_landing(dataset: Dataset, arrivals: Mapping[str, str]) -> dict[P
 
 
 def inputs_from_datasets(
-    dataset: Dataset, upstreams: Sequence[Dataset], versions: Mapping[str, Mapping[str, str]]
+    edges: Sequence[Edge],
+    versions: Mapping[str, Mapping[str, str]],
+    *,
+    members: Members | None = None,
+    now: dt.datetime | None = None,
 ) -> dict[PartitionKey, frozenset[Input]]:
-    """What each partition whose every input exists would be made from.
+    """What each partition of a dataset that need not wait any more would be made from.
 
-    `versions` has, for each upstream dataset, the version (batch id) of each of its current partitions.
+    Args:
+        edges: what a dataset reads, and how long it waits for that.
+        versions: for each dataset that is read, the version (batch id) of each of its current partitions.
+        members: the members of dynamic sets.
+        now: the moment that deadlines are compared with.
     """
     ready: dict[PartitionKey, frozenset[Input]] = {}
-    for key in _touched(dataset, upstreams, versions):
-        needed = [
-            (upstream, partition.path)
-            for upstream in upstreams
-            for partition in related(key, dataset.partitioning, upstream.partitioning).existing
+    for key in _touched(edges, versions, members):
+        found = [
+            inputs
+            for edge in edges
+            if (inputs := _inputs(key, edge, versions[edge.upstream.name], members=members, now=now)) is not None
         ]
-        if all(path in versions[upstream.name] for upstream, path in needed):
-            ready[key] = frozenset(
-                Input(upstream.name, path, versions[upstream.name][path]) for upstream, path in needed
-            )
+        if len(found) == len(edges):
+            ready[key] = frozenset().union(*found)
     return ready
+
+
+def _inputs(
+    key: PartitionKey, edge: Edge, current: Mapping[str, str], *, members: Members | None, now: dt.datetime | None
+) -> frozenset[Input] | None:
+    """What is there of what a partition reads of one dataset; None where it waits for more."""
+    wanted = [partition.path for partition in edge.dependency.upstream_of(key, members=members).keys]
+    there = [path for path in wanted if path in current]
+    time = edge.dependency.reader.time
+    ends = time.window(key[time.name]).end if time is not None and edge.wait.deadline is not None else None
+    if not verdict(edge.wait, wanted=len(wanted), there=len(there), window_end=ends, now=now).ready:
+        return None
+    return frozenset(Input(edge.upstream.name, path, current[path]) for path in there)
 
 
 def due(
@@ -141,85 +165,72 @@ def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
 
 
 def _touched(
-    dataset: Dataset, upstreams: Sequence[Dataset], versions: Mapping[str, Mapping[str, str]]
-) -> set[PartitionKey]:
-    # Where a partition needs something of every upstream, the one with the fewest partitions is enough.
-    sources = upstreams
-    if all(_covers(upstream.partitioning, dataset.partitioning) for upstream in upstreams):
-        sources = [min(upstreams, key=lambda upstream: len(versions[upstream.name]))]
-    return {
-        key
-        for source in sources
-        for path in versions[source.name]
-        for key in related(source.partitioning.from_path(path), source.partitioning, dataset.partitioning).existing
-    }
-
-
-def _covers(upstream: Partitioning, reader: Partitioning) -> bool:
-    """Whether every partition of the reader has something to read there; a short history or list of keys may not."""
-    theirs, ours = upstream.time, reader.time
-    if theirs is not None and ours is not None:
-        ends = theirs.end is None or (ours.end is not None and ours.end <= theirs.end)
-        if theirs.start > ours.start or not ends:
-            return False
-    members = {
-        dimension.name: dimension.members for dimension in upstream.dimensions if isinstance(dimension, StaticDimension)
-    }
-    return all(
-        set(dimension.members) <= set(members.get(dimension.name, dimension.members))
-        for dimension in reader.dimensions
-        if isinstance(dimension, StaticDimension)
-    )
+    edges: Sequence[Edge], versions: Mapping[str, Mapping[str, str]], members: Members | None
+) -> list[PartitionKey]:
+    """The partitions that read any current partition of any upstream."""
+    found: dict[PartitionKey, None] = {}
+    for edge in edges:
+        keys = [edge.upstream.partitioning.from_path(path) for path in versions[edge.upstream.name]]
+        for box in boxes_of(edge.upstream.partitioning, keys):
+            found |= dict.fromkeys(edge.dependency.readers_of(box, members=members).keys)
+    return sorted(found)
 
 
 def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int) -> Iterator[tuple[PartitionKey, ...]]:
-    """Blocks of neighbouring windows that all have the same neighbouring other keys.
+    """Blocks that Dagster can say as a range: neighbours in its one dimension with the same neighbours in its other.
 
-    The first of two static dimensions takes the place of the windows.
+    The time dimension leads where there is one. A set that grows has no neighbours: its order is that of its growth.
     """
-    lead = partitioning.time or (partitioning.dimensions[0] if len(partitioning.dimensions) > 1 else None)
-    rows: dict[Value | None, list[PartitionKey]] = {}
-    for key in keys:
-        rows.setdefault(key[lead.name] if lead else None, []).append(key)
-    ordered = sorted(rows.items(), key=lambda row: _place(lead, row[0]))
-    slices = [piece for row in ordered for piece in _slices(partitioning, lead, *row)]
+    listed_keys = list(keys)
+    first = partitioning.time or partitioning.dimensions[0]
+    folds = sorted(partitioning.folds.values(), key=lambda fold: first not in fold)
+    lead, *others = [_places(fold, listed_keys) for fold in folds]
+    rows: dict[int, list[tuple[int, PartitionKey]]] = {}
+    for key in listed_keys:
+        rows.setdefault(lead[key], []).append((others[0][key] if others else 0, key))
+    slices = [piece for place, row in sorted(rows.items()) for piece in _slices(place, row)]
     for _, group in groupby(sorted(slices, key=lambda piece: piece[1]), key=lambda piece: piece[1]):
-        pending: list[tuple[Value | None, tuple[PartitionKey, ...]]] = []
-        for window, _, members in group:
+        pending: list[tuple[int, tuple[PartitionKey, ...]]] = []
+        for place, _, members in group:
             full = sum(len(held) for _, held in pending) + len(members) > limit
-            if pending and (full or not _follows(lead, pending[-1][0], window)):
+            if pending and (full or place != pending[-1][0] + 1):
                 yield tuple(key for _, held in pending for key in held)
                 pending = []
-            pending.append((window, members))
+            pending.append((place, members))
         if pending:
             yield tuple(key for _, held in pending for key in held)
 
 
 def _slices(
-    partitioning: Partitioning, lead: Dimension | None, window: Value | None, row: list[PartitionKey]
-) -> Iterator[tuple[Value | None, tuple[int, ...], tuple[PartitionKey, ...]]]:
-    """One window's partitions, cut where the other dimension's keys are not neighbours; at most one such dimension."""
-    others = [dimension for dimension in partitioning.dimensions if dimension is not lead]
-    if not others:
-        yield window, (), tuple(row)
-        return
-    (other,) = others
-    assert isinstance(other, StaticDimension)
-    place = {member: position for position, member in enumerate(other.members)}
-    ordered = sorted((place[str(key[other.name])], key) for key in row)
+    place: int, row: list[tuple[int, PartitionKey]]
+) -> Iterator[tuple[int, tuple[int, int], tuple[PartitionKey, ...]]]:
+    """One place of the first dimension, cut where the keys of the second are not neighbours."""
+    ordered = sorted(row, key=lambda pair: pair[0])
     for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1][0] - pair[0]):
         members = [pair for _, pair in run]
-        yield window, (members[0][0], members[-1][0]), tuple(key for _, key in members)
+        yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
-def _place(lead: Dimension | None, value: Value | None) -> str | int:
-    # Keys of windows sort as text.
-    return lead.members.index(str(value)) if isinstance(lead, StaticDimension) else str(value)
+def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
+    """Where each key stands in one of Dagster's dimensions; neighbours there are one apart, others more."""
+    values = {key: tuple([key[dimension.name] for dimension in fold]) for key in keys}
+    (first, *_) = fold
+    if isinstance(first, TimeDimension):
+        starts = {value: first.start_of(value[0]) for value in set(values.values())}
+        place, before, windows = 0, None, {}
+        for value, start in sorted(starts.items(), key=lambda pair: pair[1]):
+            place += 1 if before is not None and first.calendar.following(before) == start else 2
+            windows[value], before = place, start
+        return {key: windows[value] for key, value in values.items()}
+    if is_dynamic(fold):
+        ranks = {value: 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
+        return {key: ranks[value] for key, value in values.items()}
+    return {key: _rank(fold, value) for key, value in values.items()}
 
 
-def _follows(lead: Dimension | None, before: Value | None, after: Value | None) -> bool:
-    if lead is None or before is None or after is None:
-        return False
-    if isinstance(lead, StaticDimension):
-        return lead.members.index(str(before)) + 1 == lead.members.index(str(after))
-    return lead.window(before).end == lead.window(after).start
+def _rank(fold: Fold, values: tuple[Value, ...]) -> int:
+    rank = 0
+    for dimension, value in zip(fold, values, strict=True):
+        assert isinstance(dimension, StaticDimension)
+        rank = rank * len(dimension.members) + dimension.places[value]
+    return rank

@@ -1,0 +1,152 @@
+"""What one dataset reads of another, in the words of its author: rules between dimensions, and how long to wait.
+
+Not here: the algebra (planning/mapping.py), and when a wait is over (planning/waiting.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from pipeline_defs.model.errors import VarveError
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Mapping
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import Value
+
+
+class Unit(StrEnum):
+    """Whose windows an offset counts: those of the dataset that reads, or of the one it reads."""
+
+    READER = "reader"
+    UPSTREAM = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Every window that shares an instant with the reader's, from `first` to `last` windows later (negative: earlier).
+
+    `Overlap(-6, 0)` of days by days are the seven days up to the reader's; of days by weeks the days of seven weeks.
+
+    Attributes:
+        of: the reader's time dimension; None: the one it has.
+    """
+
+    first: int = 0
+    last: int = 0
+    unit: Unit = Unit.READER
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The key that the reader has in a dimension (None: the one of the same name)."""
+
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every key there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The last complete window, or the last key of the list or set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Always these keys."""
+
+    keys: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """For each key of the reader's dimension the keys it reads; a key that is not in the table reads none."""
+
+    of: str
+    keys: Mapping[Value, tuple[Value, ...]]
+
+    def __hash__(self) -> int:
+        return hash((self.of, tuple(self.keys.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """The keys that a function finds: `module:function`, called with the reader's key of dimension `of`.
+
+    It returns the keys of the upstream dimension, and must be pure: the same for ever. `readers`, another such
+    function, answers the other way round; without it all keys of the reader are tried, which costs a call for each.
+    """
+
+    function: str
+    of: str
+    readers: str | None = None
+
+
+Rule: TypeAlias = Overlap | Same | All | Latest | Only | Table | Custom
+
+
+def trailing(windows: int, unit: Unit = Unit.READER) -> Overlap:
+    """The reader's window and those before it: `windows` of them in all."""
+    return Overlap(1 - _positive(windows), 0, unit)
+
+
+def leading(windows: int, unit: Unit = Unit.READER) -> Overlap:
+    """The reader's window and those after it: `windows` of them in all."""
+    return Overlap(0, _positive(windows) - 1, unit)
+
+
+def shifted(windows: int, unit: Unit = Unit.READER) -> Overlap:
+    """The window that lies so many windows later, or earlier where negative."""
+    return Overlap(windows, windows, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How many of the partitions that it reads a partition waits for; all of them, where nothing else is said.
+
+    Attributes:
+        at_least: it is enough that so many are there.
+        missing: it is enough that at most so many are missing.
+        deadline: so long after the end of its window it does with what is there, and records what was missing.
+    """
+
+    at_least: int | None = None
+    missing: int = 0
+    deadline: dt.timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.missing < 0 or (self.at_least is not None and self.at_least < 0):
+            raise VarveError(f"{self}: counts of partitions are not negative.")
+        if self.at_least is not None and self.missing:
+            raise VarveError(f"{self}: say at_least or missing, not both.")
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A dataset that another one reads, and which of its partitions.
+
+    Attributes:
+        rules: for dimensions of the dataset that is read, which keys; by default a time dimension is read where it
+            overlaps, another one at the key of the same name, and whole where the reader has none of that name.
+        wait: how many of them a partition waits for.
+    """
+
+    dataset: Dataset
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    wait: Wait = field(default_factory=Wait)
+
+    def __iter__(self) -> Iterator[tuple[str, Rule]]:
+        return iter(sorted(self.rules.items()))
+
+
+def _positive(windows: int) -> int:
+    if windows < 1:
+        raise VarveError(f"{windows} windows: a span has one window or more; to leave the reader's out, use shifted().")
+    return windows

@@ -1,0 +1,96 @@
+"""Schedules that are not tied to partitions: a tick asks for the windows that it completes (seed 003).
+
+A daily schedule over an hourly dataset runs the day's 24 hours in one run; an hourly one over a daily dataset runs
+once the day is complete and skips, saying so, until then. What already has a batch is not run again.
+
+Not here: which windows a tick completes (planning/ticks.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pendulum
+
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.planning import triggers
+from pipeline_defs.planning.mapping import everything
+from pipeline_defs.planning.region import Box, choice_of
+from pipeline_defs.planning.ticks import completed, previous_tick
+from pipeline_defs.sensors import NOT_LOOKED, asset_key, run_request
+from resources.catalog import Catalog
+from resources.partition_sets import PartitionSets
+from resources.postgres import connect
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import PartitionKey
+
+
+def partition_schedule(
+    dataset: Dataset, cron: str, *, timezone: str = "UTC", name: str | None = None
+) -> dg.ScheduleDefinition:
+    """A schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the tick before.
+
+    Raises VarveError for a dataset without a time dimension, and for a cron or zone that is none.
+    """
+    time = dataset.partitioning.time
+    if time is None:
+        raise VarveError(f"dataset {dataset}: a schedule needs windows that end, and it has no time dimension.")
+    try:
+        previous_tick(cron, timezone, pendulum.now("UTC"))
+    except VarveError as error:
+        raise VarveError(f"dataset {dataset}: its schedule: {error}") from None
+
+    @dg.schedule(
+        name=name or f"{dataset.db}_{dataset.table}_schedule",
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        target=dg.AssetSelection.assets(asset_key(dataset)),
+        description=f"Runs the partitions of {dataset} that each tick completes.",
+    )
+    def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
+        tick = context.scheduled_execution_time
+        members = PartitionSets(context.instance, [dataset.partitioning]).members()
+        keys = keys_at(dataset, cron, timezone, tick, members)
+        if not keys:
+            return dg.SkipReason(f"No window of {dataset} is complete that was not at the tick before.")
+        settings = Settings()
+        try:
+            with connect(settings, application="varve schedule") as connection:
+                catalog = Catalog(connection)
+                catalog.ensure_schema()
+                there = catalog.current(dataset.name, keys)
+                failures = catalog.failures(dataset.name)
+        except VarveError as error:
+            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
+        missing = [key for key in keys if key.path not in there]
+        if not missing:
+            return dg.SkipReason(
+                f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
+            )
+        dues = [triggers.Due(key, frozenset(), "scheduled") for key in missing]
+        planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
+        return [run_request(run, failures) for run in planned]
+
+    return evaluate
+
+
+def keys_at(
+    dataset: Dataset, cron: str, timezone: str, tick: dt.datetime, members: Members | None = None
+) -> list[PartitionKey]:
+    """The partitions whose windows ended after the schedule's previous tick and not after this one, in order."""
+    partitioning = dataset.partitioning
+    assert partitioning.time is not None
+    before = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
+    windows = completed(partitioning.time, before, tick)
+    choices = tuple(
+        choice_of(dimension, windows) if dimension is partitioning.time else everything(dimension, members, tick)
+        for dimension in partitioning.dimensions
+    )
+    return list(Box(partitioning, choices).partitions())

@@ -1,0 +1,104 @@
+"""Dynamic sets of partition keys, in Dagster's instance: their only home, so that its UI and our planner cannot differ.
+
+A fold of a dynamic dimension with others is a set of its own in Dagster, as are windows that Dagster cannot tile; both
+are made from what is known elsewhere, and kept in step by the `partition_sets` sensor.
+
+Not here: Dagster's definitions (pipeline_defs/partitions.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pipeline_defs.model.dimension import DynamicDimension, check_member
+from pipeline_defs.model.errors import UnknownPartition
+from pipeline_defs.model.partitioning import base_set, dagster_text, fold_texts, set_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dagster import DagsterInstance
+
+    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import Value
+    from pipeline_defs.model.partitioning import Fold, Partitioning
+
+
+@dataclass(frozen=True)
+class PartitionSets:
+    """The dynamic sets that some partitionings use, in one Dagster instance."""
+
+    instance: DagsterInstance
+    partitionings: Sequence[Partitioning]
+
+    @property
+    def dimensions(self) -> dict[str, DynamicDimension]:
+        """One dimension of each set, by the name of the set."""
+        return {
+            dimension.set_name: dimension
+            for partitioning in self.partitionings
+            for dimension in partitioning.dimensions
+            if isinstance(dimension, DynamicDimension)
+        }
+
+    @property
+    def folds(self) -> dict[str, Fold]:
+        """The folds of a dynamic dimension with others, by the name of their set in Dagster."""
+        return {
+            name: fold
+            for partitioning in self.partitionings
+            for fold in partitioning.folds.values()
+            if len(fold) > 1 and (name := set_of(fold))
+        }
+
+    def members(self) -> Members:
+        """The keys of each set, in order; what a set has that is no key of its dimension is left out."""
+        found = {}
+        for name, dimension in self.dimensions.items():
+            texts = self.instance.get_dynamic_partitions(base_set(dimension))
+            found[name] = tuple(sorted(_parsed(dimension, texts)))
+        return found
+
+    def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
+        """Add keys to a set, and to all folds of it; the keys that were new, in order.
+
+        Safe to repeat and to interrupt. Raises VarveError for a key that no store can hold; then none is added.
+        """
+        wanted = list(dict.fromkeys(keys))
+        for key in wanted:
+            check_member(dimension.name, key)
+        before = set(self.instance.get_dynamic_partitions(base_set(dimension)))
+        new = [key for key in wanted if dagster_text(key) not in before]
+        self.instance.add_dynamic_partitions(base_set(dimension), [dagster_text(key) for key in new])
+        self.follow()
+        return new
+
+    def remove(self, dimension: DynamicDimension, keys: Iterable[Value]) -> None:
+        """Take keys out of a set, and out of all folds of it. Their data stays until it is retired."""
+        for key in keys:
+            self.instance.delete_dynamic_partition(base_set(dimension), dagster_text(key))
+        self.follow()
+
+    def follow(self) -> None:
+        """Make the folds what their dimensions say."""
+        members = self.members()
+        for name, fold in self.folds.items():
+            there, wanted = self.instance.get_dynamic_partitions(name), fold_texts(fold, members)
+            missing = sorted(set(wanted) - set(there))
+            if missing:
+                self.instance.add_dynamic_partitions(name, missing)
+            for text in sorted(set(there) - set(wanted)):
+                self.instance.delete_dynamic_partition(name, text)
+
+
+def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:
+    found = []
+    for text in texts:
+        try:
+            found.append(dimension.parse(unquote(text)))
+        except UnknownPartition:
+            # Added by hand in the UI; a run of it says what is wrong with it.
+            continue
+    return found

@@ -137,6 +137,8 @@ def _between(
         now = next(NOWS)
         mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
         first, last = theirs.get_first_partition_key(), theirs.get_last_partition_key()
+        assert first is not None
+        assert last is not None
         subset = theirs.empty_subset().with_partition_key_range(theirs, dg.PartitionKeyRange(first, last))
         return (
             lambda: dependency.upstream_of(whole),

@@ -56,6 +56,58 @@ def status(*, as_json: Json = False) -> None:
 
 
 @app.command()
+def show(
+    dataset: Annotated[str, typer.Argument(help="db.table")],
+    partition: Annotated[list[str] | None, typer.Argument(help="One partition, as column=value words.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
+
+    Example: [bold]varve show flights.delays day=2013-03-10 origin=EWR[/]
+    """
+    from pipeline_defs.cli import show as shown
+
+    shown.show(console, dataset, partition or [], as_json=as_json)
+
+
+keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+
+@keys.command("list")
+def list_keys(*, as_json: Json = False) -> None:
+    """Show every dynamic set with its keys."""
+    from pipeline_defs.cli import keys as sets
+
+    sets.show(console, as_json=as_json)
+
+
+@keys.command("add")
+def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
+    """Add keys to a set; what has the dimension sees them at the next tick."""
+    from pipeline_defs.cli import keys as sets
+
+    sets.add(console, name, key)
+
+
+@keys.command("remove")
+def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
+    """Take keys out of a set. Their data stays until it is retired."""
+    from pipeline_defs.cli import keys as sets
+
+    sets.remove(console, name, key)
+
+
+@keys.command("follow")
+def follow_keys() -> None:
+    """Add the windows that have come to pass, as the sensor `partition_sets` does: for use without the daemon."""
+    from pipeline_defs.cli import keys as sets
+
+    sets.follow(console)
+
+
+@app.command()
 def ui(
     *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None
 ) -> None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.partition import text_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -31,14 +32,15 @@ class Overlap:
     """Every window that shares an instant with the reader's, from `first` to `last` windows later (negative: earlier).
 
     `Overlap(-6, 0)` of days by days are the seven days up to the reader's; of days by weeks the days of seven weeks.
-
-    Attributes:
-        of: the reader's time dimension; None: the one it has.
     """
 
     first: int = 0
     last: int = 0
     unit: Unit = Unit.READER
+
+    def __str__(self) -> str:
+        moved = f", from {self.first:+} to {self.last:+} windows of the {self.unit}" if self.first or self.last else ""
+        return f"windows that overlap{moved}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,24 @@ class Same:
 
     of: str | None = None
 
+    def __str__(self) -> str:
+        return "the same key"
+
 
 @dataclass(frozen=True, slots=True)
 class All:
     """Every key there is."""
 
+    def __str__(self) -> str:
+        return "every key"
+
 
 @dataclass(frozen=True, slots=True)
 class Latest:
     """The last complete window, or the last key of the list or set."""
+
+    def __str__(self) -> str:
+        return "the latest key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,9 @@ class Only:
     """Always these keys."""
 
     keys: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"always {', '.join(map(text_of, self.keys))}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,9 @@ class Table:
 
     def __hash__(self) -> int:
         return hash((self.of, tuple(self.keys.items())))
+
+    def __str__(self) -> str:
+        return f"by a table of {len(self.keys)} keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,9 @@ class Custom:
     function: str
     of: str
     readers: str | None = None
+
+    def __str__(self) -> str:
+        return f"by {self.function}"
 
 
 Rule: TypeAlias = Overlap | Same | All | Latest | Only | Table | Custom

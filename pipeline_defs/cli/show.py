@@ -1,0 +1,157 @@
+"""`varve show`: a dataset's dimensions, and what one of its partitions reads and is read by, by the mappings alone.
+
+Not here: what lies in the stores (`varve status`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from pipeline_defs.cli.drive import open_instance
+from pipeline_defs.definitions import graph
+from pipeline_defs.mappings import compiled
+from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
+from pipeline_defs.model.errors import UnknownPartition, VarveError, some
+from pipeline_defs.model.partition import plain
+from pipeline_defs.partition_sets import sets_of
+from pipeline_defs.planning.mapping import listed
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Dimension, Members
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.planning.graph import Edge
+    from pipeline_defs.planning.mapping import Mapped
+
+_LISTED = 200
+
+
+def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool) -> None:
+    """Print it. Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition."""
+    dataset = dataset_named(name)
+    key = parsed(dataset, pairs) if pairs else None
+    members = _members(dataset)
+    found: dict[str, Any] = {
+        "dataset": dataset.name,
+        "dimensions": [_dimension(each, members) for each in dataset.partitioning.dimensions],
+        "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
+    }
+    if key is not None:
+        found["partition"] = _partition(dataset, key, members)
+    if as_json:
+        console.print_json(json.dumps(found))
+    else:
+        _print(console, found)
+
+
+def dataset_named(name: str) -> Dataset:
+    """The dataset with this name, `db.table` or `db/table`. Raises VarveError with the ones there are."""
+    found = graph.datasets.get(name.replace("/", "."))
+    if found is None:
+        raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.")
+    return found
+
+
+def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
+    """The partition that `col=value` words name. Raises UnknownPartition."""
+    texts = dict(pair.partition("=")[::2] for pair in pairs)
+    if set(texts) != set(dataset.partitioning.names):
+        wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
+        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs)}.")
+    return dataset.partitioning.key([each.parse(texts[each.name]) for each in dataset.partitioning.dimensions])
+
+
+def _members(dataset: Dataset) -> Members | None:
+    """The members of dynamic sets; None, and no service started, where nothing around the dataset has any."""
+    around = [dataset, *graph.upstreams(dataset), *_readers(dataset)]
+    dimensions = [each for found in around for each in found.partitioning.dimensions]
+    if not any(isinstance(each, DynamicDimension) for each in dimensions):
+        return None
+    with open_instance(Settings()) as instance:
+        return sets_of(instance, graph).members()
+
+
+def _readers(dataset: Dataset) -> list[Dataset]:
+    return [reader for reader in graph.in_order() if dataset in graph.upstreams(reader)]
+
+
+def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": dimension.name, "type": dimension.value_type.__name__}
+    if isinstance(dimension, TimeDimension):
+        return found | {"kind": "time", "windows": str(dimension.tiling), "extent": dimension.extent}
+    keys = [str(plain(key)) for key in dimension.keys(members)]
+    kind = "static" if isinstance(dimension, StaticDimension) else f"dynamic, set {dimension.set_name}"
+    return found | {"kind": kind, "keys": keys[:_LISTED], "count": len(keys)}
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    in_dagster = compiled(edge.dependency)
+    ways = edge.dependency.ways
+    return {
+        "dataset": edge.upstream.name,
+        "rules": {way.upstream.name: f"{way.rule}" + (f" ({way.of.name})" if way.of else "") for way in ways},
+        "wait": repr(edge.wait),
+        "exact_in_dagster": in_dagster.exact,
+        "why_not": in_dagster.why,
+    }
+
+
+def _partition(dataset: Dataset, key: PartitionKey, members: Members | None) -> dict[str, Any]:
+    edges = [(edge.upstream, edge.dependency) for edge in graph.edges[dataset.name]]
+    readers = [(reader, graph.edge(reader, dataset).dependency) for reader in _readers(dataset)]
+    time = dataset.partitioning.time
+    window = time.window(key[time.name]) if time else None
+    return {
+        "path": key.path,
+        "dagster": dataset.partitioning.to_dagster(key),
+        "window": [str(window.start), str(window.end)] if window else None,
+        "reads": [_mapped(found, way.upstream_of(key, members=members)) for found, way in edges],
+        "read_by": [_mapped(found, way.readers_of(key, members=members)) for found, way in readers],
+    }
+
+
+def _mapped(dataset: Dataset, mapped: Mapped) -> dict[str, Any]:
+    existing, never = mapped.keys, listed(mapped.nonexistent)
+    return {
+        "dataset": dataset.name,
+        "count": len(existing),
+        "partitions": [key.path for key in existing[:_LISTED]],
+        "nonexistent": [key.path for key in never[:_LISTED]],
+    }
+
+
+def _print(console: Console, found: dict[str, Any]) -> None:
+    table = Table("dimension", "kind", "keys", title=found["dataset"], title_justify="left")
+    for each in found["dimensions"]:
+        time = "windows" in each
+        keys = f"{each['windows']}; {each['extent']}" if time else f"{each['count']}: {some(each['keys'], limit=8)}"
+        table.add_row(each["name"], each["kind"], keys)
+    console.print(table)
+    for each in found["reads"]:
+        console.print(f"reads {each['dataset']}", highlight=False)
+        for name, rule in each["rules"].items():
+            console.print(f"      {name}: {rule}", highlight=False)
+        if each["why_not"]:
+            console.print(f"      Dagster's mapping covers more: {each['why_not']}", highlight=False, style="dim")
+    if "partition" in found:
+        _print_partition(console, found["partition"])
+
+
+def _print_partition(console: Console, partition: dict[str, Any]) -> None:
+    console.print(f"\n[bold]{partition['path']}[/]   Dagster: {partition['dagster']}", highlight=False)
+    if partition["window"]:
+        console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
+    for word, side in (("reads", "reads"), ("read by", "read_by")):
+        for each in partition[side]:
+            listing = some(each["partitions"], limit=4)
+            console.print(f"{word} {each['count']} of {each['dataset']}: {listing}", highlight=False)
+            if each["nonexistent"]:
+                console.print(f"      never there: {some(each['nonexistent'], limit=4)}", highlight=False, style="dim")

@@ -8,6 +8,7 @@ import pendulum
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from pipeline_defs.context import partitions_of
 from pipeline_defs.datasets import dataset_asset
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
@@ -149,7 +150,7 @@ def delays(context: dg.AssetExecutionContext, departures: DataFrame, weather: Da
         )
     )
     # A run may ask for one of a day's airports; its departures hold all three.
-    return grouped.where(F.concat_ws("|", F.col("day").cast("string"), "origin").isin(sorted(context.partition_keys)))
+    return grouped.where(partitions_of(context).where)
 
 
 @dataset_asset(WEEKLY_DELAYS, reads={"delays": DELAYS})

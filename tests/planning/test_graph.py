@@ -9,9 +9,10 @@ import pendulum
 import pytest
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, TimeDimension
+from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.planning.graph import Graph
 

@@ -9,9 +9,10 @@ import pendulum
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.planning.mapping import related
 
 NEW_YORK = "America/New_York"

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import Dimension, StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey, Value
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.planning.triggers import Due, due, inputs_from_datasets, inputs_from_landing, runs
 

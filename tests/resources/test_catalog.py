@@ -16,9 +16,10 @@ from psycopg import sql
 
 from pipeline_defs.model.batch import BatchId, Input, StagedBatch
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, StaticDimension
+from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.errors import AlreadyBuilding, StalePublish
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
 from resources.catalog import Catalog, versions
 from resources.postgres import connect
 from resources.services.postgres_server import PostgresServer

@@ -12,9 +12,10 @@ import pytest
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, Partitioning, StaticDimension
+from pipeline_defs.model.dimension import Dimension, StaticDimension
 from pipeline_defs.model.errors import BadInput, MissingUpstream
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.builds import OpenBuild
 from resources.io_manager import explained

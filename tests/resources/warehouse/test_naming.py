@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, StaticDimension
+from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
 from resources.warehouse.naming import period_table, periods_schema
 from tests.conftest import COLUMNS
 

@@ -10,8 +10,9 @@ import pendulum
 
 from pipeline_defs.model.batch import Batch, BatchId
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.warehouse import view
 from resources.warehouse.naming import period_table

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build
+    from resources.store import Build, Finding, Leftover
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,22 @@ class WarehouseStore:
         """See `Store.discard`."""
         self._remove_spool(build)
         load.drop_tables(self.catalog.connection, build)
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`."""
+        raise NotImplementedError
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        raise NotImplementedError
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`."""
+        raise NotImplementedError
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+        """See `Store.examine`."""
+        raise NotImplementedError
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
         """See `Store.read`: the immutable tables by name, so that a publish in between changes nothing."""

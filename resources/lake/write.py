@@ -99,7 +99,7 @@ def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch])
     """Put each batch's description into its folder, so that a lost catalog can be rebuilt from storage."""
     files, _ = fsspec.core.url_to_fs(layout.root)
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        list(pool.map(lambda batch: manifest.write(files, build, batch), staged))
+        list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
 
 
 def remove_batches(layout: Layout, build: Build) -> None:

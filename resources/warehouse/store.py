@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build, Finding, Leftover
+    from resources.store import Build, Finding, Leftover, Remains
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,18 @@ class WarehouseStore:
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
         """See `Store.examine`."""
+        raise NotImplementedError
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`."""
+        raise NotImplementedError
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        raise NotImplementedError
+
+    def remains(self) -> list[Remains]:
+        """See `Store.remains`."""
         raise NotImplementedError
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:

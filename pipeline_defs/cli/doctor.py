@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from pipeline_defs.cli.history import built, opened
 from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
@@ -150,10 +148,11 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
 
 
 def _show(console: Console, title: str, findings: list[Finding]) -> None:
-    table = Table("dataset", "partition", "batch", "found", "what to do", title=title, title_justify="left")
+    console.print(f"[bold]{title}[/]")
     for one in findings:
-        table.add_row(one.dataset, one.partition, str(one.batch_id or ""), one.found, one.remedy)
-    console.print(table)
+        which = f" batch {one.batch_id}" if one.batch_id else ""
+        place = " ".join(part for part in (one.dataset, one.partition) if part)
+        console.print(f"- {place}{which}: {one.found}. {one.remedy}", markup=False, highlight=False)
 
 
 def _session() -> Any:

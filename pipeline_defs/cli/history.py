@@ -153,7 +153,7 @@ def _batch(batch: PastBatch) -> dict[str, Any]:
         "content": batch.content,
         "statistics": {bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds},
         "location": batch.location,
-        "started_at": batch.started_at.isoformat(sep=" ", timespec="milliseconds"),
+        "started_at": batch.started_at.isoformat(sep=" "),
         "published_at": _text(batch.published_at),
         "retired_at": _text(batch.retired_at),
         "swept_at": _text(batch.swept_at),
@@ -172,9 +172,9 @@ def _change(change: Change) -> dict[str, Any]:
         "kind": change.kind,
         "run_id": change.run_id,
         "reason": change.reason,
-        "published_at": change.published_at.isoformat(sep=" ", timespec="milliseconds"),
+        "published_at": change.published_at.isoformat(sep=" "),
     }
 
 
 def _text(at: dt.datetime | None) -> str | None:
-    return None if at is None else at.isoformat(sep=" ", timespec="milliseconds")
+    return None if at is None else at.isoformat(sep=" ")

@@ -21,6 +21,7 @@ from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
 from resources.postgres import connect, warehouse_url
 from resources.settings import Settings
+from resources.warehouse.load import Route
 from resources.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Builds:
         if dataset.store is StoreKind.LAKE:
             return LakeStore(Layout(self.settings.lake), catalog, lambda: self._spark.spark_session)
         return WarehouseStore(
-            warehouse_url(self.settings),
+            Route(warehouse_url(self.settings), self.settings.load_connections, lambda: self._spark.spark_session),
             Layout(f"{self.settings.lake}/{SPOOL}"),
             catalog,
             lambda: self._spark.spark_session,

@@ -34,6 +34,11 @@ def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -
     return f"{slug}__{key}__{_hash(dataset.name, partition.path)}_{batch}"
 
 
+def leaf_view(dataset: Dataset, generation: int, leaf: int) -> str:
+    """`weekly_delays__leaf__wrn2qwmskw7q_1_3`: one of the views that the dataset's own is made of."""
+    return f"{_slug(dataset.table, _DATASET_BYTES)}__leaf__{_hash(dataset.name, '')}_{generation}_{leaf}"
+
+
 def _hash(dataset: str, path: str) -> str:
     # The raw text, neither folded nor normalised: 'Acme' is not 'acme'.
     digest = hashlib.blake2b(dataset.encode() + b"\0" + path.encode(), digest_size=8).digest()

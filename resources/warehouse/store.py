@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import fsspec
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed, some
-from resources.frames import arrow_schema, spark_schema
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import load, publish, view
+from resources.warehouse import load, projection, publish, types, view
+from resources.warehouse.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.batch import Batch, StagedBatch
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
     from resources.store import Build
+    from resources.warehouse.load import Route
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class WarehouseStore:
     """Period tables under a union view.
 
     Attributes:
-        url: the libpq URL of the warehouse.
+        route: by which way rows go into the warehouse and out of it.
         spooling: where Spark puts the rows on their way into PostgreSQL.
         publish_seconds: how long a publish may wait for readers.
         spark: opens the session when it is first needed.
     """
 
-    url: str
+    route: Route
     spooling: Layout
     catalog: Catalog
     spark: Callable[[], SparkSession]
@@ -45,12 +45,17 @@ class WarehouseStore:
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`."""
+        connection = self.catalog.connection
+        types.refuse_what_postgresql_cannot_hold(build.dataset)
+        # What a publish would refuse is refused before Spark computes it.
+        projection.change_of(connection, build.dataset)
+        wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
-            written = write_batches(self.spooling, build, frame)
-            files = survey(self.spooling, build)
-            verify_files(build, files, written.rows)
-            loaded = load.load(self.catalog.connection, self.url, build, files)
-            load.verify_rows(build, files, loaded)
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame))
+            files = survey(self.spooling, wire)
+            verify_files(wire, files, written.rows)
+            loaded = load.load(connection, self.route, build, files)
+            load.verify_rows(connection, build, files, loaded)
         finally:
             self._remove_spool(build)
         return loaded
@@ -76,27 +81,8 @@ class WarehouseStore:
         load.drop_tables(self.catalog.connection, build)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
-        """See `Store.read`: the immutable tables by name, so that a publish in between changes nothing."""
-        import adbc_driver_postgresql.dbapi as adbc
-        import pyarrow as pa
-
-        columns = (*dataset.schema.columns, *dataset.partition_columns)
-        with adbc.connect(self.url) as connection, connection.cursor() as cursor:
-            tables = [self._fetch(cursor, dataset, batch) for batch in batches]
-        schema = arrow_schema(columns)
-        rows = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
-        if rows.num_rows == 0:
-            return self.spark().createDataFrame([], spark_schema(columns))
-        return self.spark().createDataFrame(rows)
-
-    def _fetch(self, cursor: object, dataset: Dataset, batch: Batch) -> pa.Table:
-        import pyarrow as pa
-
-        query = view.select_period(dataset, batch).as_string(self.catalog.connection)
-        cursor.execute(query)  # type: ignore[attr-defined]  # the driver is not typed
-        table = cursor.fetch_arrow_table()  # type: ignore[attr-defined]
-        assert isinstance(table, pa.Table)
-        return table
+        """See `Store.read`."""
+        return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches)
 
     def _remove_spool(self, build: Build) -> None:
         files, _ = fsspec.core.url_to_fs(self.spooling.root)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
@@ -18,6 +19,38 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What lies in a store and belongs to no batch that the catalog keeps: a killed run's, or what a sweep left.
+
+    Attributes:
+        location: a folder of the lake (URI), or a period table with its schema.
+        dataset: whose it is, as far as its place tells; "" where it does not.
+        size: bytes.
+        changed_at: when it was last written, as far as the store knows; None where it does not.
+    """
+
+    location: str
+    dataset: str
+    size: int
+    changed_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference between what the catalog says and what lies there or what readers are shown.
+
+    Attributes:
+        remedy: what mends it, in words.
+    """
+
+    dataset: str
+    partition: str
+    batch_id: BatchId | None
+    found: str
+    remedy: str
+
+
 @dataclass
 class Build:
     """One run's work on some partitions of one dataset, from its locks to its publish.
@@ -25,6 +58,7 @@ class Build:
     Attributes:
         expected: the batch that was current for each partition when the build began; publish compares and swaps.
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
+        code_version: a hash of the code that computes it.
     """
 
     dataset: Dataset
@@ -33,6 +67,7 @@ class Build:
     run_id: str
     expected: dict[PartitionKey, BatchId | None]
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
+    code_version: str = ""
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""
@@ -62,6 +97,29 @@ class Store(Protocol):
 
     def discard(self, build: Build) -> None:
         """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
+        ...
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """Put earlier batches back in force, all at once or none, as safely as `publish`.
+
+        Partitions of the build without a batch among them are withdrawn: they have none afterwards.
+        Raises StalePublish, PublishTimeout, and NotKept where a batch was swept meanwhile.
+        """
+        ...
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
+        ...
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Everything in the store that belongs to no batch the catalog keeps and no living run."""
+        ...
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> Sequence[Finding]:
+        """Compare these batches with what lies there, and what readers are shown with what is current.
+
+        `batches` are all whose data the catalog says is there; changes nothing.
+        """
         ...
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pendulum
+import psycopg
 import pytest
+from psycopg import sql
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
@@ -34,7 +36,6 @@ from resources.warehouse.store import WarehouseStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.batch import Batch
@@ -100,6 +101,17 @@ def connection(settings: Settings) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def catalog(connection: psycopg.Connection) -> Catalog:
     return Catalog(connection)
+
+
+@pytest.fixture
+def fresh_database(settings: Settings) -> Iterator[str]:
+    """The URL of a database without Varve's schema, for one test."""
+    server = PostgresServer(settings.home_dir)
+    name = f"test_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield server.url(name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))

@@ -11,13 +11,12 @@ Not here: what runs in a worker (copying.py), what its errors mean (load_errors.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 from psycopg import sql
 
-from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
 from resources.frames import arrow_schema
 from resources.warehouse import copying, load_errors, notes, view
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from pipeline_defs.model.batch import StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from resources.store import Build
     from resources.warehouse.copying import Outcome, Piece
@@ -167,7 +167,7 @@ def _finish(connection: psycopg.Connection, build: Build, batch: StagedBatch, ta
         )
     ).fetchone()
     assert row is not None
-    return StagedBatch(batch.partition, table, int(row[0]), int(row[1]), files=1)
+    return replace(batch, location=table, rows=int(row[0]), size=int(row[1]), files=1)
 
 
 def _description(build: Build, batch: StagedBatch) -> dict[str, object]:

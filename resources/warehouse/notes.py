@@ -74,7 +74,12 @@ def forget_loads(connection: psycopg.Connection, tables: Sequence[str]) -> None:
 
 def generation(connection: psycopg.Connection, dataset: Dataset) -> int:
     """The generation of the dataset's leaf views; 0 where it has none."""
-    row = connection.execute(_GENERATION, (dataset.name,)).fetchone()
+    return generation_of(connection, dataset.name)
+
+
+def generation_of(connection: psycopg.Connection, dataset: str) -> int:
+    """The same by the dataset's name."""
+    row = connection.execute(_GENERATION, (dataset,)).fetchone()
     return int(row[0]) if row else 0
 
 

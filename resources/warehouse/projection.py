@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
     from resources.catalog import Catalog
     from resources.warehouse.shape import Shape
 
@@ -79,7 +80,9 @@ def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.Change:
     return change
 
 
-def plan(catalog: Catalog, dataset: Dataset, changed: Iterable[str], change: shape.Change | None = None) -> Plan:
+def plan(
+    catalog: Catalog, dataset: Dataset, changed: Sequence[PartitionKey], change: shape.Change | None = None
+) -> Plan:
     """The statements that show these partitions at their current batches, where all else is shown already.
 
     To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
@@ -92,7 +95,7 @@ def plan(catalog: Catalog, dataset: Dataset, changed: Iterable[str], change: sha
     anew = generation == 0 or tuple(before) != change.shape.plain
     vacated = notes.vacate(connection, dataset)
     taken = notes.leaves(connection, dataset)
-    paths = sorted(catalog.current(dataset.name)) if anew else sorted(changed)
+    paths = sorted(catalog.current(dataset.name, None if anew else changed))
     if anew:
         generation += 1
         notes.set_generation(connection, dataset, generation)

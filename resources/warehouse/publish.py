@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -27,8 +29,9 @@ from resources.warehouse import budget, notes, projection
 from resources.warehouse.load import LOADING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from pipeline_defs.model.batch import Batch
     from resources.catalog import Catalog
     from resources.store import Build
 
@@ -64,17 +67,38 @@ class ViewBusy(Exception):
     """Somebody has held the view for longer than we may make others wait."""
 
 
+@dataclass(frozen=True)
+class Move:
+    """A build whose partitions shall change, and how the catalog is told."""
+
+    build: Build
+    point: Callable[[], None]
+
+
 def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
     """Publish the staged batches of the builds: all periods of all of them at once, or none.
 
     Raises PublishTimeout after `seconds`, naming who is in the way, and StalePublish.
     """
+    _move(catalog, [Move(build, partial(catalog.publish, build)) for build in builds], seconds)
+
+
+def republish(catalog: Catalog, build: Build, batches: Sequence[Batch], *, reason: str, seconds: float) -> None:
+    """Put earlier batches back in force, and withdraw the build's partitions that have none among them."""
+    keys = {partition.path: partition for partition in build.partitions}
+    targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+    _move(catalog, [Move(build, partial(catalog.repoint, build, targets, reason=reason))], seconds)
+
+
+def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    listed = sorted(builds, key=lambda build: build.dataset.name)
-    told = ", ".join(map(str, listed))
-    for build in listed:
+    listed = sorted(moves, key=lambda move: move.build.dataset.name)
+    builds = [move.build for move in listed]
+    told = ", ".join(map(str, builds))
+    notes.ensure_tables(catalog.connection)
+    for build in builds:
         budget.refuse_or_warn(catalog, build)
-    _wait_for_snapshots(catalog.connection, listed, told, deadline)
+    _wait_for_snapshots(catalog.connection, builds, told, deadline)
     try:
         for attempt in Retrying(
             retry=retry_if_exception_type((ViewBusy, *_IN_THE_WAY)),
@@ -85,7 +109,7 @@ def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
             with attempt:
                 _swap(catalog, listed)
     except (ViewBusy, *_IN_THE_WAY) as error:
-        names = ", ".join(str(build.dataset) for build in listed)
+        names = ", ".join(str(build.dataset) for build in builds)
         raise PublishTimeout(
             f"{told}: the view {names} was in use for longer than {seconds:g} s ({str(error).strip()}). {NOTHING_LOST} "
             "Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
@@ -123,22 +147,23 @@ def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build],
         time.sleep(_POLL_SECONDS)
 
 
-def _swap(catalog: Catalog, builds: Sequence[Build]) -> None:
+def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
     connection = catalog.connection
-    notes.ensure_tables(connection)
-    for build in builds:
+    for build in (move.build for move in moves):
         paths = [partition.path for partition in build.partitions]
         refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
     with connection.transaction():
         # All locks in the order of names, before anything is read under them.
-        for build in builds:
-            lock_publishers(connection, build.dataset.name)
+        for move in moves:
+            lock_publishers(connection, move.build.dataset.name)
         plans = []
-        for build in builds:
-            catalog.publish(build)
-            plans.append(projection.plan(catalog, build.dataset, [partition.path for partition in build.partitions]))
+        for move in moves:
+            dataset = move.build.dataset
+            move.point()
+            plans.append(projection.plan(catalog, dataset, move.build.partitions))
             # The view is this dataset's projection, and follows in the same transaction.
-            catalog.projected(build.dataset.name, catalog.lagging(build.dataset.name).values())
+            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
         replace_views(connection, plans)
 
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import fsspec
 
-from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed, some
+from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from resources.history import History
+from resources.lake import clean as clean_folders
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import load, projection, publish, types, view
+from resources.warehouse import clean, examine, load, notes, projection, publish, shape, types
+from resources.warehouse.naming import periods_schema
 from resources.warehouse.reading import Reader
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build
+    from resources.store import Build, Finding, Leftover
     from resources.warehouse.load import Route
 
 
@@ -62,13 +65,7 @@ class WarehouseStore:
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every table is there."""
-        connection = self.catalog.connection
-        names = [view.table_name(build.dataset, batch.location).as_string(connection) for batch in staged]
-        missing = connection.execute(
-            "select name from unnest(%s::text[]) as name where to_regclass(name) is null", (names,)
-        ).fetchall()
-        if missing:
-            raise VerifyFailed(f"{build}: {some(name for (name,) in missing)} vanished after the load. {NOTHING_LOST}")
+        self._refuse_missing(build.dataset, [batch.location for batch in staged], VerifyFailed)
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`."""
@@ -80,9 +77,42 @@ class WarehouseStore:
         self._remove_spool(build)
         load.drop_tables(self.catalog.connection, build)
 
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the view goes back to tables that are still there."""
+        self._refuse_missing(build.dataset, [batch.location for batch in batches], MissingUpstream)
+        publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        notes.ensure_tables(self.catalog.connection)
+        spooled = [location for location in locations if location.startswith(self.spooling.root)]
+        clean_folders.remove(self.spooling, spooled)
+        clean.drop(self.catalog.connection, dataset_name, [one for one in locations if one not in spooled])
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`: tables, and what a killed load has left in the spool."""
+        folders = clean_folders.units(self.spooling)
+        living = {
+            self.spooling.at(dataset, path, batch_id)
+            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
+        }
+        spooled = [folder for folder in folders if folder.location not in living]
+        return [*clean.leftovers(self.catalog.connection), *spooled]
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+        """See `Store.examine`."""
+        connection = self.catalog.connection
+        current = self.catalog.current(dataset.name)
+        return [*examine.tables(connection, dataset, batches), *examine.shown(connection, dataset, current)]
+
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
         """See `Store.read`."""
         return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches)
+
+    def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
+        found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
+        if missing := [table for table in tables if table not in found]:
+            raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def _remove_spool(self, build: Build) -> None:
         files, _ = fsspec.core.url_to_fs(self.spooling.root)

@@ -11,6 +11,7 @@ from pipeline_defs.model.dataset import StoreKind
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
 from resources.postgres import warehouse_url
+from resources.warehouse.load import Route
 from resources.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
@@ -30,6 +31,5 @@ def open_store(kind: StoreKind, settings: Settings, catalog: Catalog, spark: Cal
     """The store of one kind. `spark` opens the session when it is first needed."""
     if kind is StoreKind.LAKE:
         return LakeStore(Layout(settings.lake), catalog, spark)
-    return WarehouseStore(
-        warehouse_url(settings), Layout(f"{settings.lake}/{SPOOL}"), catalog, spark, settings.publish_seconds
-    )
+    route = Route(warehouse_url(settings), settings.load_connections, spark)
+    return WarehouseStore(route, Layout(f"{settings.lake}/{SPOOL}"), catalog, spark, settings.publish_seconds)

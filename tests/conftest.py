@@ -30,6 +30,7 @@ from resources.postgres import connect, warehouse_url
 from resources.services.postgres_server import PostgresServer
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
+from resources.warehouse.load import Route
 from resources.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ class Workbench:
         if dataset.store is StoreKind.LAKE:
             return LakeStore(Layout(self.settings.lake), catalog, lambda: self.spark)
         url = warehouse_url(self.settings)
-        return WarehouseStore(url, Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0)
+        return WarehouseStore(
+            Route(url, 2, lambda: self.spark), Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0
+        )
 
     def frame(self, dataset: Dataset, rows: Sequence[tuple[PartitionKey, str, int]]) -> DataFrame:
         """Rows of (partition, product, sold) with their partition columns."""
@@ -182,11 +185,15 @@ class Workbench:
         self, dataset: Dataset, partitions: Sequence[PartitionKey], rows: Sequence[tuple[PartitionKey, str, int]]
     ) -> dict[str, Batch]:
         """Begin, stage, verify and publish; what is current afterwards."""
+        return self.publish_frame(dataset, partitions, self.frame(dataset, rows))
+
+    def publish_frame(self, dataset: Dataset, partitions: Sequence[PartitionKey], frame: DataFrame) -> dict[str, Batch]:
+        """The same with a frame of any columns."""
         catalog = self.catalog()
         try:
             build = self.begin(catalog, dataset, partitions)
             store = self.store(dataset, catalog)
-            staged = store.stage(build, self.frame(dataset, rows))
+            staged = store.stage(build, frame)
             catalog.staged(build, staged)
             store.verify(build, staged)
             store.publish(build, staged)
@@ -194,6 +201,14 @@ class Workbench:
         finally:
             # As a run does: a server lets go of a closed session's locks a moment later.
             catalog.connection.execute("select pg_advisory_unlock_all()")
+            catalog.connection.close()
+
+    def current(self, dataset: Dataset) -> dict[str, Batch]:
+        """What is current, by the catalog's spelling of a partition."""
+        catalog = self.catalog()
+        try:
+            return catalog.current(dataset.name)
+        finally:
             catalog.connection.close()
 
     def read(self, dataset: Dataset, partitions: Sequence[PartitionKey] | None = None) -> list[tuple[object, ...]]:

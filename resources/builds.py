@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import psycopg
 
-from pipeline_defs.model.dataset import StoreKind
 from resources.catalog import Catalog
 from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys, tag_worker
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
 from resources.partition_sets import PartitionSets
-from resources.postgres import connect, warehouse_url
+from resources.postgres import connect
 from resources.settings import Settings
-from resources.warehouse.store import WarehouseStore
+from resources.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Edge, Graph
     from resources.spark import SparkResource
     from resources.store import Build, Store
-
-# Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
-SPOOL = "_spool"
 
 
 @dataclass
@@ -96,15 +90,7 @@ class Builds:
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         """The store in which the dataset's batches lie."""
-        if dataset.store is StoreKind.LAKE:
-            return LakeStore(Layout(self.settings.lake), catalog, lambda: self._spark.spark_session)
-        return WarehouseStore(
-            warehouse_url(self.settings),
-            Layout(f"{self.settings.lake}/{SPOOL}"),
-            catalog,
-            lambda: self._spark.spark_session,
-            self.settings.publish_seconds,
-        )
+        return open_store(dataset.store, self.settings, catalog, lambda: self._spark.spark_session)
 
     def close(self, opened: OpenBuild) -> None:
         """End a build: give its locks back, and close its connection.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
-from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, StalePublish, some
+from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, VarveError, some
 from resources import catalog_statements as statements
-from resources.store import Build
+from resources.store import Build, Publication
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 1
+VERSION = 2
+# The script that makes each version of the schema out of the one before.
+_STEPS = {1: "catalog.sql", 2: "catalog_2.sql"}
+# What a partition that was taken back counts in `failures`: more than any limit of attempts.
+HELD = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +55,38 @@ class Catalog:
     connection: psycopg.Connection
 
     def ensure_schema(self) -> None:
-        """Make the catalog's tables where there are none; safe to call from several processes at once."""
-        if self._has_schema():
+        """Make the catalog's tables, or bring older ones up to date; safe to call from several processes at once.
+
+        Raises VarveError where a newer Varve has made them.
+        """
+        if self._schema_version() == VERSION:
             return
         with self.connection.transaction():
             self.connection.execute(statements.LOCK_SCHEMA)
-            if not self._has_schema():
-                script = resources.files("resources").joinpath("catalog.sql").read_text(encoding="utf-8")
+            found = self._schema_version()
+            if found > VERSION:
+                raise VarveError(
+                    f"the catalog has version {found} of its schema, and this Varve knows {VERSION}: a newer one has "
+                    "upgraded it. Nothing was read or changed. Install that Varve here too."
+                )
+            for version in range(found + 1, VERSION + 1):
+                script = resources.files("resources").joinpath(_STEPS[version]).read_text(encoding="utf-8")
                 self.connection.execute(script.encode())
+            self.connection.execute(statements.SET_SCHEMA_VERSION, (VERSION,))
 
     def begin(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str, code_version: str) -> Build:
         """Lock the partitions, remember what is current, and start a batch of each.
 
         Raises AlreadyBuilding, naming the run that holds a partition, and then holds no lock.
         """
-        paths = [partition.path for partition in partitions]
-        taken = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
-        refused = [path for path, got in taken if not got]
-        if refused:
-            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
-            raise self._already_building(dataset, refused)
-        with self.connection.transaction():
-            self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
-            self.connection.execute(statements.BURY, (dataset.name, paths))
-            row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
-            assert row is not None
-            batch_id = BatchId(row[0])
-            self.connection.execute(statements.BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
-            found: dict[str, int] = dict(self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall())
-        expected = {
-            partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
-        }
-        return Build(dataset, tuple(partitions), batch_id, run_id, expected)
+        return self._begin(dataset, partitions, run_id, code_version)
+
+    def take(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str) -> Build:
+        """Lock the partitions and remember what is current, to put earlier batches back in force: starts no batch.
+
+        Raises AlreadyBuilding, as `begin` does.
+        """
+        return self._begin(dataset, partitions, run_id, None)
 
     def staged(self, build: Build, batches: Sequence[StagedBatch]) -> None:
         """Record what lies in the store, and the trace, for every batch of the build."""
@@ -96,6 +100,8 @@ class Catalog:
                 [batch.size for batch in batches],
                 [batch.files for batch in batches],
                 inputs,
+                [batch.content for batch in batches],
+                [json.dumps({found.column: [found.low, found.high] for found in batch.bounds}) for batch in batches],
                 build.dataset.name,
                 build.batch_id.millis,
             ),
@@ -110,28 +116,35 @@ class Catalog:
         name, batch_id = build.dataset.name, build.batch_id.millis
         paths = [partition.path for partition in build.partitions]
         with self.connection.transaction():
-            found = {
-                path: BatchId(current)
-                for path, current in self.connection.execute(statements.LOCK_CURRENT, (name, paths))
-            }
-            stale = [
-                f"{partition}: expected {expected or 'none'} to be current, found {found.get(partition.path) or 'none'}"
-                for partition, expected in build.expected.items()
-                if found.get(partition.path) != expected
-            ]
-            if stale:
-                raise StalePublish(
-                    f"{build} is older than what is current: {some(stale, limit=3)}. {NOTHING_LOST} "
-                    "Rerun the partitions to build on what is current now."
-                )
-            self.connection.execute(statements.RETIRE, (name, paths))
-            self.connection.execute(statements.POINT, (name, batch_id, paths))
-            done = self.connection.execute(statements.PUBLISHED, (name, batch_id, paths)).rowcount
+            self._refuse_stale(build)
+            done = self._point(build, dict.fromkeys(paths, batch_id), kind="publish", reason="", states=["staged"])
             if done != len(paths):
                 raise StalePublish(
                     f"{build}: {len(paths) - done} of {len(paths)} batches are not staged any more; "
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
+            self.connection.execute(statements.LET_GO, (name, paths))
+
+    def repoint(self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "") -> None:
+        """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
+
+        A partition of the build without a target is withdrawn: it has no batch afterwards. The sensors leave all of
+        them alone until an input changes. Opens a transaction, or a savepoint inside the caller's. Raises StalePublish
+        where another batch has become current since the build began, and NotKept where a target was swept or never
+        published.
+        """
+        name = build.dataset.name
+        wanted = {partition.path: target.millis for partition, target in targets.items()}
+        with self.connection.transaction():
+            self._refuse_stale(build)
+            self._refuse_not_kept(build, wanted)
+            states = ["retired", "published"]
+            done = self._point(build, wanted, kind="rollback", reason=reason, states=states)
+            assert done == len(wanted), "the targets are locked and were looked at"
+            paths = [partition.path for partition in build.partitions]
+            withdrawn = [path for path in paths if path not in wanted]
+            self.connection.execute(statements.WITHDRAW, (name, withdrawn))
+            self.connection.execute(statements.HOLD, (name, self._instant(), paths))
 
     def fail(self, build: Build, reason: str) -> None:
         """Mark what the build has not published as failed."""
@@ -145,11 +158,11 @@ class Catalog:
     def current(self, dataset: str, partitions: Iterable[PartitionKey] | None = None) -> dict[str, Batch]:
         """The current batch of each of these partitions (None: of all), by the partition's catalog spelling."""
         paths = None if partitions is None else [partition.path for partition in partitions]
-        return _batches(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
+        return batches_of(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
 
     def lagging(self, dataset: str) -> dict[str, Batch]:
         """The current batches that the dataset's projection does not show yet."""
-        return _batches(self.connection.execute(statements.LAGGING, (dataset,)))
+        return batches_of(self.connection.execute(statements.LAGGING, (dataset,)))
 
     def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
         """Those of the partitions that the projection knows, at whatever batch."""
@@ -160,6 +173,29 @@ class Catalog:
         listed = list(batches)
         paths, ids = [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed]
         self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
+
+    def unrecorded(self, dataset: str) -> list[Publication]:
+        """What was put in force and is not in the store's own record yet, oldest first."""
+        rows = self.connection.execute(statements.UNRECORDED, (dataset,))
+        return [Publication(BatchId(build_id), *rest) for build_id, *rest in rows]
+
+    def recorded(self, dataset: str, publications: Iterable[Publication]) -> None:
+        """Note that these are in the store's own record."""
+        builds = [publication.build_id.millis for publication in publications]
+        self.connection.execute(statements.RECORDED, (dataset, builds))
+
+    def withdrawn(self, dataset: str) -> list[str]:
+        """The partitions without a batch that the projection may still show."""
+        return [path for (path,) in self.connection.execute(statements.WITHDRAWN, (dataset,))]
+
+    def forget_withdrawn(self, dataset: str, partitions: Iterable[str]) -> None:
+        """Record that the projection does not show these partitions any more."""
+        self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
+
+    def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
+        """Record that the projection shows some partitions at other batches, and others that have no batch."""
+        self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
+        self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
 
     def forget_projection(self, dataset: str) -> None:
         """Record that the projection shows nothing: its table was lost."""
@@ -177,16 +213,24 @@ class Catalog:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
         return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
 
+    def dead(self) -> list[tuple[str, str, BatchId]]:
+        """(dataset, partition, batch) of every build whose run ended without a word."""
+        rows = self.connection.execute(statements.DEAD)
+        return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
+
+    def bury_dead(self) -> int:
+        """Mark those as failed; how many."""
+        return self.connection.execute(statements.BURY_DEAD).rowcount
+
     def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
         """How many builds of a partition have failed since its last publish, where any has.
 
         Those that began before its landing file arrived, or before the instant in `since`, had other inputs: they do
-        not count.
+        not count. A partition that was taken back counts as HELD until then.
         """
         given = since or {}
-        return dict(
-            self.connection.execute(statements.FAILURES, (list(given), list(given.values()), dataset)).fetchall()
-        )
+        parameters = (dataset, HELD, dataset, dataset, list(given), list(given.values()))
+        return dict(self.connection.execute(statements.FAILURES, parameters).fetchall())
 
     def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
         """Record a landing file; whether it is new, or has other content than before."""
@@ -201,8 +245,93 @@ class Catalog:
         """A summary by dataset."""
         return [DatasetCounts(*row) for row in self.connection.execute(statements.COUNTS)]
 
-    def _has_schema(self) -> bool:
-        return self.connection.execute(statements.HAS_SCHEMA).fetchone() is not None
+    def _schema_version(self) -> int:
+        if self.connection.execute(statements.HAS_SCHEMA).fetchone() is None:
+            return 0
+        row = self.connection.execute(statements.SCHEMA_VERSION).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _begin(
+        self, dataset: Dataset, partitions: Sequence[PartitionKey], run_id: str, code_version: str | None
+    ) -> Build:
+        paths = [partition.path for partition in partitions]
+        taken = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
+        refused = [path for path, got in taken if not got]
+        if refused:
+            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
+            raise self._already_building(dataset, refused)
+        with self.connection.transaction():
+            self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+            self.connection.execute(statements.BURY, (dataset.name, paths))
+            row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
+            assert row is not None
+            batch_id = BatchId(row[0])
+            if code_version is not None:
+                self.connection.execute(statements.BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
+            found: dict[str, int] = dict(self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall())
+        expected = {
+            partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
+        }
+        return Build(dataset, tuple(partitions), batch_id, run_id, expected, code_version=code_version or "")
+
+    def _instant(self) -> dt.datetime:
+        row = self.connection.execute(statements.INSTANT).fetchone()
+        assert row is not None
+        found: dt.datetime = row[0]
+        return found
+
+    def _refuse_stale(self, build: Build) -> None:
+        """Lock what is current of the build's partitions, and compare it with what was when the build began."""
+        paths = [partition.path for partition in build.partitions]
+        found = {
+            path: BatchId(current)
+            for path, current in self.connection.execute(statements.LOCK_CURRENT, (build.dataset.name, paths))
+        }
+        stale = [
+            f"{partition}: expected {expected or 'none'} to be current, found {found.get(partition.path) or 'none'}"
+            for partition, expected in build.expected.items()
+            if found.get(partition.path) != expected
+        ]
+        if stale:
+            raise StalePublish(
+                f"{build} is older than what is current: {some(stale, limit=3)}. {NOTHING_LOST} "
+                "Rerun the partitions to build on what is current now."
+            )
+
+    def _refuse_not_kept(self, build: Build, wanted: Mapping[str, int]) -> None:
+        """Lock the batches to go back to, which no sweep then takes. Raises NotKept."""
+        parameters = (list(wanted), list(wanted.values()), build.dataset.name)
+        found = {
+            (path, batch_id): (state, swept_at)
+            for path, batch_id, state, swept_at in self.connection.execute(statements.LOCK_TARGETS, parameters)
+        }
+        problems = []
+        for path, batch_id in wanted.items():
+            state, swept_at = found.get((path, batch_id), ("unknown", None))
+            if state == "swept":
+                problems.append(f"{path} batch {batch_id} was swept on {swept_at:%Y-%m-%d %H:%M} UTC")
+            elif state not in {"retired", "published"}:
+                problems.append(f"{path} batch {batch_id} was never published (it is {state})")
+        if problems:
+            raise NotKept(
+                f"{build.dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "
+                f"`varve history {build.dataset}` lists what can be had."
+            )
+
+    def _point(self, build: Build, targets: Mapping[str, int], *, kind: str, reason: str, states: Sequence[str]) -> int:
+        """Retire what is current, point at the targets, and record it; how many targets were in one of the states."""
+        name, at = build.dataset.name, self._instant()
+        every = [partition.path for partition in build.partitions]
+        paths, ids = list(targets), list(targets.values())
+        self.connection.execute(statements.RETIRE, (at, name, every))
+        self.connection.execute(statements.POINT, (name, paths, ids))
+        done = self.connection.execute(statements.PUBLISHED, (at, paths, ids, name, states)).rowcount
+        recorded = [targets.get(path) for path in every]
+        self.connection.execute(
+            statements.RECORD, (name, kind, build.batch_id.millis, build.run_id, reason, at, every, recorded)
+        )
+        return done
 
     def _already_building(self, dataset: Dataset, refused: Sequence[str]) -> AlreadyBuilding:
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(refused))).fetchall()
@@ -226,7 +355,8 @@ def _inputs_text(inputs: Iterable[Input]) -> str:
     return json.dumps(sorted([found.source, found.partition, found.version] for found in inputs))
 
 
-def _batches(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
+def batches_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
+    """Rows of a query for published batches as values, by partition."""
     return {
         partition: Batch(
             partition,
@@ -237,8 +367,9 @@ def _batches(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
             run_id,
             published_at,
             frozenset(Input(*found) for found in inputs),
+            content,
         )
-        for partition, batch_id, location, count, size, run_id, published_at, inputs in rows
+        for partition, batch_id, location, count, size, run_id, published_at, inputs, content in rows
     }
 
 

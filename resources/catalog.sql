@@ -1,5 +1,6 @@
 -- The catalog: which batch of each partition is current, and what every batch was made from (DESIGN section 3).
--- Run whole, in one transaction, by Catalog.ensure_schema; each later version of the schema adds a step of its own.
+-- Run whole, in one transaction, by Catalog.ensure_schema. This is version 1; each later version is a step of its own
+-- (catalog_2.sql), so that a new catalog and an old one come to be the same.
 
 create schema varve;
 

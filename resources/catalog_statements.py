@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Not to_regclass: after waiting for the lock it still answers from what this session had cached before.
 HAS_SCHEMA = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'schema_version'"
+SCHEMA_VERSION = "select version from varve.schema_version"
+SET_SCHEMA_VERSION = "update varve.schema_version set version = %s"
 LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve schema', 0))"
 REGISTER = """
     insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s)
@@ -25,6 +27,16 @@ HOLDERS = """
     select distinct on (partition) partition, run_id, started_at from varve.batch
     where dataset = %s and partition = any(%s) and state in ('building', 'staged') order by partition, batch_id desc
 """
+DEAD = """
+    select b.dataset, b.partition, b.batch_id from varve.batch b
+    left join varve.living l using (dataset, partition, batch_id)
+    where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
+"""
+BURY_DEAD = """
+    update varve.batch b set state = 'failed', failure = 'the run ended without a word: killed, or cut off'
+    where b.state in ('building', 'staged') and not exists (
+        select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))
+"""
 # We hold the locks: whoever was building these partitions is dead.
 BURY = """
     update varve.batch set state = 'failed', failure = 'the run ended without a word: killed, or cut off'
@@ -38,40 +50,63 @@ EXPECTED = "select partition, batch_id from varve.current where dataset = %s and
 STAGED = """
     update varve.batch b
     set state = 'staged', staged_at = clock_timestamp(), location = s.location, rows = s.rows, bytes = s.bytes,
-        files = s.files, inputs = s.inputs::jsonb
-    from unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[], %s::text[])
-        as s (partition, location, rows, bytes, files, inputs)
+        files = s.files, inputs = s.inputs::jsonb, content = s.content, statistics = s.statistics::jsonb
+    from unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::text[], %s::text[])
+        as s (partition, location, rows, bytes, files, inputs, content, statistics)
     where b.dataset = %s and b.batch_id = %s and b.partition = s.partition and b.state = 'building'
 """
 LOCK_CURRENT = """
     select partition, batch_id from varve.current where dataset = %s and partition = any(%s)
     order by partition for update
 """
+# One instant for all of a publish, so that "as of" sees all of it or nothing.
+INSTANT = "select clock_timestamp()"
+# What a rollback points at again: locked against the sweep, which skips what is locked.
+LOCK_TARGETS = """
+    select b.partition, b.batch_id, b.state, b.swept_at from varve.batch b
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    where b.dataset = %s order by b.partition for update of b
+"""
 RETIRE = """
-    update varve.batch b set state = 'retired', retired_at = clock_timestamp() from varve.current c
+    update varve.batch b set state = 'retired', retired_at = %s from varve.current c
     where c.dataset = %s and c.partition = any(%s)
       and (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
 """
 POINT = """
     insert into varve.current (dataset, partition, batch_id)
-    select %s, partition, %s from unnest(%s::text[]) as partition
+    select %s, t.partition, t.batch_id from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
     on conflict (dataset, partition) do update set batch_id = excluded.batch_id
 """
 PUBLISHED = """
-    update varve.batch set state = 'published', published_at = clock_timestamp()
-    where dataset = %s and batch_id = %s and partition = any(%s) and state = 'staged'
+    update varve.batch b set state = 'published', published_at = %s, retired_at = null
+    from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+    where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = any(%s)
+"""
+RECORD = """
+    insert into varve.publication (dataset, partition, batch_id, kind, build_id, run_id, reason, published_at)
+    select %s, t.partition, t.batch_id, %s, %s, %s, %s, %s
+    from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+"""
+UNRECORDED = """
+    select build_id, kind, run_id, reason, published_at, json_object_agg(partition, batch_id) from varve.publication
+    where dataset = %s and not recorded group by build_id, kind, run_id, reason, published_at order by min(id)
+"""
+RECORDED = "update varve.publication set recorded = true where dataset = %s and build_id = any(%s) and not recorded"
+WITHDRAW = """
+    with gone as (delete from varve.current where dataset = %s and partition = any(%s) returning dataset, partition)
+    insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
 FAIL = """
     update varve.batch set state = 'failed', failure = %s
     where dataset = %s and batch_id = %s and state in ('building', 'staged')
 """
 CURRENT = """
-    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs
+    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from varve.current c join varve.batch b using (dataset, partition, batch_id)
     where c.dataset = %s and (%s::text[] is null or c.partition = any(%s)) order by c.partition
 """
 LAGGING = """
-    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs
+    select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from varve.current c join varve.batch b using (dataset, partition, batch_id)
     where c.dataset = %s and c.projected_batch_id is distinct from c.batch_id order by c.partition
 """
@@ -84,25 +119,40 @@ EVER_PROJECTED = """
     select partition from varve.current
     where dataset = %s and partition = any(%s) and projected_batch_id is not null
 """
+HOLD = """
+    insert into varve.hold (dataset, partition, since) select %s, partition, %s from unnest(%s::text[]) as partition
+    on conflict (dataset, partition) do update set since = excluded.since
+"""
+LET_GO = "delete from varve.hold where dataset = %s and partition = any(%s)"
+WITHDRAWN = """
+    select w.partition from varve.withdrawn w left join varve.current c using (dataset, partition)
+    where w.dataset = %s and c.batch_id is null order by w.partition
+"""
+FORGET_WITHDRAWN = "delete from varve.withdrawn where dataset = %s and partition = any(%s)"
+FORGET_SHOWN = """
+    update varve.current set projected_batch_id = null where dataset = %s and partition = any(%s)
+"""
+SHOWN_WITHOUT = """
+    insert into varve.withdrawn (dataset, partition) select %s, partition from unnest(%s::text[]) as partition
+    on conflict do nothing
+"""
 FORGET_PROJECTION = "update varve.current set projected_batch_id = null where dataset = %s"
 LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
 UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"
-# Looks at the lock instead of trying it: a trial, however short, could make the run fail that begins just then.
-IN_FLIGHT = """
-    select distinct b.partition from varve.batch b
-    join pg_locks l on l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-        and l.database = (select oid from pg_database where datname = current_database())
-        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended(b.dataset || '/' || b.partition, 0)
-    where b.dataset = %s and b.state in ('building', 'staged')
-"""
+IN_FLIGHT = "select distinct partition from varve.living where dataset = %s"
+# What a person took back counts as given up: the same inputs would only give the same batch again.
 FAILURES = """
-    select b.partition, count(*) from varve.batch b
-    left join varve.current c using (dataset, partition)
-    left join varve.arrival a using (dataset, partition)
-    left join unnest(%s::text[], %s::timestamptz[]) as s (partition, at) on s.partition = b.partition
-    where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0)
-      and b.started_at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
-    group by b.partition
+    select f.partition, sum(f.times)::bigint from (
+        select b.partition, 1 as times, b.started_at as at from varve.batch b
+        left join varve.current c using (dataset, partition)
+        where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0)
+        union all
+        select h.partition, %s, h.since from varve.hold h where h.dataset = %s
+    ) f
+    left join varve.arrival a on a.dataset = %s and a.partition = f.partition
+    left join unnest(%s::text[], %s::timestamptz[]) as s (partition, at) on s.partition = f.partition
+    where f.at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
+    group by f.partition
 """
 ARRIVED = """
     insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, %s, %s, %s)
@@ -113,7 +163,7 @@ ARRIVED = """
 ARRIVALS = "select partition, fingerprint from varve.arrival where dataset = %s"
 COUNTS = """
     select d.dataset, d.store, count(c.partition), coalesce(sum(b.rows), 0)::bigint, coalesce(sum(b.bytes), 0)::bigint,
-           (select count(*) from varve.batch x where x.dataset = d.dataset and x.state <> 'failed')
+           (select count(*) from varve.batch x where x.dataset = d.dataset and x.state not in ('failed', 'swept'))
     from varve.dataset d
     left join varve.current c using (dataset) left join varve.batch b using (dataset, partition, batch_id)
     group by d.dataset, d.store order by d.dataset

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.errors import NOTHING_LOST, BadInput
-from pipeline_defs.model.schema import Column, ColumnType
+from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VarveError
+from pipeline_defs.model.schema import Column, ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from pipeline_defs.model.partition import PartitionKey
     from resources.store import Build
 
 # Casts that lose nothing; any other difference between a frame and its declaration is refused by name.
-_WIDENS = {
-    ("tinyint", "INT"), ("smallint", "INT"), ("tinyint", "BIGINT"), ("smallint", "BIGINT"), ("int", "BIGINT"),
-    ("tinyint", "DOUBLE"), ("smallint", "DOUBLE"), ("int", "DOUBLE"), ("float", "DOUBLE"), ("void", "*"),
-}  # fmt: skip
+_WIDENS: dict[Kind, frozenset[Kind]] = {
+    Kind.TINYINT: frozenset({Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE}),
+    Kind.SMALLINT: frozenset({Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE}),
+    Kind.INT: frozenset({Kind.BIGINT, Kind.DOUBLE}),
+    Kind.FLOAT: frozenset({Kind.DOUBLE}),
+}
+# The digits that the whole numbers need as decimals.
+_WHOLE_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
 
 def spark_schema(columns: Iterable[Column]) -> str:
@@ -37,16 +41,36 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     """The columns as Spark writes them to parquet: timestamps in microseconds, UTC."""
     import pyarrow as pa
 
-    types = {
-        ColumnType.STRING: pa.string(),
-        ColumnType.BOOLEAN: pa.bool_(),
-        ColumnType.INT: pa.int32(),
-        ColumnType.BIGINT: pa.int64(),
-        ColumnType.DOUBLE: pa.float64(),
-        ColumnType.DATE: pa.date32(),
-        ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type that Spark gives to one of its own."""
+    import pyarrow as pa
+
+    simple = {
+        Kind.STRING: pa.string(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.TINYINT: pa.int8(),
+        Kind.SMALLINT: pa.int16(),
+        Kind.INT: pa.int32(),
+        Kind.BIGINT: pa.int64(),
+        Kind.FLOAT: pa.float32(),
+        Kind.DOUBLE: pa.float64(),
+        Kind.DATE: pa.date32(),
+        Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+        Kind.BINARY: pa.binary(),
     }
-    return pa.schema([pa.field(column.name, types[column.type]) for column in columns])
+    if kind.kind is Kind.DECIMAL:
+        return pa.decimal128(*kind.digits)
+    if kind.nested:
+        parts = [(name, arrow_type(part)) for name, part in kind.parts]
+        if kind.kind is Kind.STRUCT:
+            return pa.struct(parts)
+        types = [part for _, part in parts]
+        return pa.list_(*types) if kind.kind is Kind.ARRAY else pa.map_(*types)
+    return simple[kind.kind]
 
 
 def conform(build: Build, frame: DataFrame) -> DataFrame:
@@ -62,13 +86,11 @@ def conform(build: Build, frame: DataFrame) -> DataFrame:
         (only,) = build.partitions
         for column in dataset.partition_columns:
             if column.name not in frame.columns:
-                frame = frame.withColumn(column.name, F.lit(only[column.name]).cast(column.type.lower()))
+                frame = frame.withColumn(column.name, F.lit(only[column.name]).cast(str(column.type)))
     declared = (*dataset.schema.columns, *dataset.partition_columns)
     if problems := _differences(declared, frame.schema):
         raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
-    return frame.select(
-        *[F.col(f"`{column.name}`").cast(column.type.lower()).alias(column.name) for column in declared]
-    )
+    return frame.select(*[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in declared])
 
 
 def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
@@ -88,20 +110,52 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
 
 
 def _differences(declared: Sequence[Column], found: StructType) -> list[str]:
-    types = {field.name: field.dataType.simpleString() for field in found.fields}
+    types = {field.name: field.dataType for field in found.fields}
     problems = []
     if missing := [f"{column.name} {column.type}" for column in declared if column.name not in types]:
         problems.append(f"Missing: {', '.join(missing)}.")
     names = {column.name for column in declared}
-    if unknown := [f"{name} {kind}" for name, kind in types.items() if name not in names]:
+    if unknown := [f"{name} {kind.simpleString()}" for name, kind in types.items() if name not in names]:
         problems.append(f"Not declared: {', '.join(unknown)}.")
     problems.extend(
-        f"{column.name} is declared {column.type}, found {types[column.name].upper()}."
+        f"{column.name} is declared {column.type}, found {types[column.name].simpleString().upper()}."
         for column in declared
         if column.name in types and not _fits(types[column.name], column.type)
     )
     return problems
 
 
-def _fits(found: str, declared: ColumnType) -> bool:
-    return found == declared.lower() or (found, declared.value) in _WIDENS or (found, "*") in _WIDENS
+def _fits(found: DataType, declared: ColumnType) -> bool:
+    from pyspark.sql.types import NullType
+
+    if isinstance(found, NullType):
+        return True
+    kind = _column_type(found)
+    if kind is None or kind == declared:
+        return kind is not None
+    if declared.kind is not Kind.DECIMAL:
+        return declared.kind in _WIDENS.get(kind.kind, frozenset())
+    precision, scale = declared.digits
+    if kind.kind is Kind.DECIMAL:
+        return kind.digits[1] <= scale and kind.digits[0] - kind.digits[1] <= precision - scale
+    return kind.kind in _WHOLE_DIGITS and _WHOLE_DIGITS[kind.kind] <= precision - scale
+
+
+def _column_type(found: DataType) -> ColumnType | None:
+    """The type of a frame's column in our words; None where a declaration has none for it."""
+    from pyspark.sql import types
+
+    if isinstance(found, types.ArrayType):
+        element = _column_type(found.elementType)
+        return element and ColumnType.array(element)
+    if isinstance(found, types.MapType):
+        key, value = _column_type(found.keyType), _column_type(found.valueType)
+        return ColumnType.map(key, value) if key and value else None
+    if isinstance(found, types.StructType):
+        fields = {field.name: _column_type(field.dataType) for field in found.fields}
+        known = {name: kind for name, kind in fields.items() if kind is not None}
+        return ColumnType.struct(known) if len(known) == len(found.fields) else None
+    try:
+        return ColumnType(found.simpleString())
+    except VarveError:
+        return None

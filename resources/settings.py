@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     partitions_per_run: int = Field(1_000, ge=1, description="a sensor asks for at most so many partitions in one run")
     attempts: int = Field(3, ge=1, description="a sensor gives a partition up after so many failures in a row")
     publish_seconds: float = Field(60.0, gt=0, description="how long a warehouse publish waits for readers to let go")
+    load_connections: int = Field(4, ge=1, description="how many connections one load into the warehouse may use")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
 
     @property

@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,7 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
     if settings.spark_master.startswith("local"):
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return conf
     return {
         name: value for name, value in conf.items() if not name.startswith(("spark.driver.", "spark.sql.warehouse"))

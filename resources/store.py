@@ -6,16 +6,96 @@ Not here: the order in which a build calls its store (io_manager.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
+    from pipeline_defs.model.batch import Batch, BatchId, Bounds, Input, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What lies in a store and belongs to no batch that the catalog keeps: a killed run's, or what a sweep left.
+
+    Attributes:
+        location: a folder of the lake (URI), or a period table with its schema.
+        dataset: whose it is, as far as its place tells; "" where it does not.
+        size: bytes.
+        changed_at: when it was last written, as far as the store knows; None where it does not.
+    """
+
+    location: str
+    dataset: str
+    size: int
+    changed_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference between what the catalog says and what lies there or what readers are shown.
+
+    Attributes:
+        remedy: what mends it, in words.
+    """
+
+    dataset: str
+    partition: str
+    batch_id: BatchId | None
+    found: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What one build or rollback put in force: a batch id for each partition, None where it took the last one away."""
+
+    build_id: BatchId
+    kind: str
+    run_id: str
+    reason: str
+    published_at: dt.datetime
+    partitions: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a batch that lies in a store says of itself: all that the catalog knew of it, but for its history."""
+
+    dataset: str
+    partition: str
+    batch_id: BatchId
+    location: str
+    run_id: str
+    code_version: str
+    rows: int
+    size: int
+    files: int
+    content: str | None
+    bounds: tuple[Bounds, ...]
+    inputs: tuple[Input, ...]
+    declaration: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Everything a store can tell of one dataset without a catalog.
+
+    Attributes:
+        batches: those that describe themselves and are whole.
+        publications: the store's own record of what was put in force, oldest first; empty where it keeps none.
+        findings: what was left out, and why.
+    """
+
+    dataset: str
+    batches: Sequence[Described]
+    publications: Sequence[Publication]
+    findings: Sequence[Finding]
 
 
 @dataclass
@@ -26,6 +106,7 @@ class Build:
         expected: the batch that was current for each partition when the build began; publish compares and swaps.
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
         missing: what it would have read too, had it been there; a wait policy let it go without.
+        code_version: a hash of the code that computes it.
     """
 
     dataset: Dataset
@@ -35,6 +116,7 @@ class Build:
     expected: dict[PartitionKey, BatchId | None]
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
     missing: dict[PartitionKey, set[str]] = field(default_factory=dict)
+    code_version: str = ""
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""
@@ -68,6 +150,41 @@ class Store(Protocol):
 
     def discard(self, build: Build) -> None:
         """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
+        ...
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """Put earlier batches back in force, all at once or none, as safely as `publish`.
+
+        Partitions of the build without a batch among them are withdrawn: they have none afterwards.
+        Raises StalePublish, PublishTimeout, and NotKept where a batch was swept meanwhile.
+        """
+        ...
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
+        ...
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Everything in the store that belongs to no batch the catalog keeps and no living run."""
+        ...
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> Sequence[Finding]:
+        """Compare these batches with what lies there, and what readers are shown with what is current.
+
+        `batches` are all whose data the catalog says is there; changes nothing.
+        """
+        ...
+
+    def follow(self, dataset: Dataset) -> int:
+        """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
+        ...
+
+    def mend(self, dataset: Dataset) -> int:
+        """The same by looking at what readers are really shown and what batches say of themselves; how many."""
+        ...
+
+    def remains(self) -> Sequence[Remains]:
+        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:

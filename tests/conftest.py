@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pendulum
+import psycopg
 import pytest
+from psycopg import sql
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
@@ -29,12 +31,12 @@ from resources.postgres import connect, warehouse_url
 from resources.services.postgres_server import PostgresServer
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
+from resources.warehouse.load import Route
 from resources.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.batch import Batch
@@ -102,6 +104,17 @@ def catalog(connection: psycopg.Connection) -> Catalog:
     return Catalog(connection)
 
 
+@pytest.fixture
+def fresh_database(settings: Settings) -> Iterator[str]:
+    """The URL of a database without Varve's schema, for one test."""
+    server = PostgresServer(settings.home_dir)
+    name = f"test_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield server.url(name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))
 STORE = StaticDimension("store", ("Detroit", "Paris", "Zürich"))
 COLUMNS = Schema(
@@ -152,7 +165,9 @@ class Workbench:
         if dataset.store is StoreKind.LAKE:
             return LakeStore(Layout(self.settings.lake), catalog, lambda: self.spark)
         url = warehouse_url(self.settings)
-        return WarehouseStore(url, Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0)
+        return WarehouseStore(
+            Route(url, 2, lambda: self.spark), Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0
+        )
 
     def frame(self, dataset: Dataset, rows: Sequence[tuple[PartitionKey, str, int]]) -> DataFrame:
         """Rows of (partition, product, sold) with their partition columns."""
@@ -171,11 +186,15 @@ class Workbench:
         self, dataset: Dataset, partitions: Sequence[PartitionKey], rows: Sequence[tuple[PartitionKey, str, int]]
     ) -> dict[str, Batch]:
         """Begin, stage, verify and publish; what is current afterwards."""
+        return self.publish_frame(dataset, partitions, self.frame(dataset, rows))
+
+    def publish_frame(self, dataset: Dataset, partitions: Sequence[PartitionKey], frame: DataFrame) -> dict[str, Batch]:
+        """The same with a frame of any columns."""
         catalog = self.catalog()
         try:
             build = self.begin(catalog, dataset, partitions)
             store = self.store(dataset, catalog)
-            staged = store.stage(build, self.frame(dataset, rows))
+            staged = store.stage(build, frame)
             catalog.staged(build, staged)
             store.verify(build, staged)
             store.publish(build, staged)
@@ -183,6 +202,14 @@ class Workbench:
         finally:
             # As a run does: a server lets go of a closed session's locks a moment later.
             catalog.connection.execute("select pg_advisory_unlock_all()")
+            catalog.connection.close()
+
+    def current(self, dataset: Dataset) -> dict[str, Batch]:
+        """What is current, by the catalog's spelling of a partition."""
+        catalog = self.catalog()
+        try:
+            return catalog.current(dataset.name)
+        finally:
             catalog.connection.close()
 
     def read(self, dataset: Dataset, partitions: Sequence[PartitionKey] | None = None) -> list[tuple[object, ...]]:

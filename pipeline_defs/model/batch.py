@@ -61,6 +61,15 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """The lowest and the highest value of a column in a batch, as text; None where it holds nothing but NULL."""
+
+    column: str
+    low: str | None
+    high: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StagedBatch:
     """A partition's output as it lies in its store, verified and waiting to be published.
 
@@ -70,6 +79,9 @@ class StagedBatch:
         rows: how many rows it holds.
         size: its size in bytes (of the files; of the relation with its indexes).
         files: how many data files it has (1 for a period table).
+        content: a hash of its rows, whatever their order; None where it was not asked for. Two batches of one hash
+            hold the same rows.
+        bounds: of the columns that the dataset asks for.
     """
 
     partition: PartitionKey
@@ -77,6 +89,8 @@ class StagedBatch:
     rows: int
     size: int
     files: int
+    content: str | None = None
+    bounds: tuple[Bounds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +99,9 @@ class Batch:
 
     Attributes:
         partition: the partition in its catalog spelling (`PartitionKey.path`).
+        published_at: when it came into force, for the last time.
         inputs: the trace: what it was made from.
+        content: see `StagedBatch`.
     """
 
     partition: str
@@ -96,3 +112,4 @@ class Batch:
     run_id: str
     published_at: dt.datetime
     inputs: frozenset[Input]
+    content: str | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.model.warehouse_options import WarehouseOptions
 
 if TYPE_CHECKING:
     from pipeline_defs.model.dimension import Dimension
@@ -39,6 +40,7 @@ class Dataset:
         store: where its batches lie.
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder, one file per partition.
+        warehouse: how its period tables are made, where that is its store.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Dataset:
     comment: str
     landing: bool = False
     owners: tuple[str, ...] = field(default=())
+    warehouse: WarehouseOptions = field(default=WarehouseOptions())
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -58,6 +61,9 @@ class Dataset:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):
             raise VarveError(f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column.")
+        indexed = {column for index in self.warehouse.indexes for column in index.columns}
+        if unknown := indexed - set(self.schema.names):
+            raise VarveError(f"dataset {self.name}: an index names {', '.join(sorted(unknown))}, no data column of it.")
 
     @property
     def db(self) -> str:

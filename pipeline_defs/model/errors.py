@@ -35,6 +35,10 @@ class StalePublish(VarveError):
     """Another run published a partition after our build began; ours is older and must not win."""
 
 
+class NotKept(VarveError):
+    """A batch that is asked for was swept, or was never in force."""
+
+
 class VerifyFailed(VarveError):
     """What lies in the store is not what was computed."""
 

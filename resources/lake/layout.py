@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Spark and Hive pass over names with a leading underscore, so a batch can describe itself inside its folder.
 MANIFEST = "_varve.json"
+RECORD = "_varve"
 BATCH_COLUMN = "batch_id"
 
 
@@ -26,7 +27,15 @@ class Layout:
 
     def table(self, dataset: Dataset) -> str:
         """The folder of a dataset. Never read it by path: it holds every batch, old ones too."""
-        return f"{self.root}/{dataset.db}/{dataset.table}"
+        return self.table_of(dataset.name)
+
+    def table_of(self, name: str) -> str:
+        """The same by the dataset's name alone, which no code may declare any more."""
+        return f"{self.root}/{name.replace('.', '/', 1)}"
+
+    def record_of(self, name: str) -> str:
+        """Where the lake itself notes what was put in force, by the dataset's name."""
+        return f"{self.table_of(name)}/{RECORD}"
 
     def partition(self, dataset: Dataset, partition: PartitionKey) -> str:
         """The folder of a partition."""
@@ -34,4 +43,8 @@ class Layout:
 
     def batch(self, dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -> str:
         """The folder of one batch of a partition; written once, never changed."""
-        return f"{self.partition(dataset, partition)}/{batch_id.folder}"
+        return self.at(dataset.name, partition.path, batch_id)
+
+    def at(self, name: str, path: str, batch_id: BatchId) -> str:
+        """The same, in the catalog's spelling of dataset and partition."""
+        return f"{self.table_of(name)}/{path}/{batch_id.folder}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.model.partition import escape, parse_path
 from resources.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -50,13 +51,33 @@ def create_table_sql(dataset: Dataset, root: str) -> str:
 
 def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
     """Add partitions, each at the folder of its batch."""
-    clauses = " ".join(f"{_spec(dataset, batch)} LOCATION {_literal(batch.location)}" for batch in batches)
+    clauses = " ".join(f"{_spec(dataset, batch.partition)} LOCATION {_literal(batch.location)}" for batch in batches)
     return f"ALTER TABLE {table_name(dataset)} ADD {'IF NOT EXISTS ' if if_not_exists else ''}{clauses}"
 
 
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
     """Point an existing partition at the folder of another batch (seed 002)."""
-    return f"ALTER TABLE {table_name(dataset)} {_spec(dataset, batch)} SET LOCATION {_literal(batch.location)}"
+    return (
+        f"ALTER TABLE {table_name(dataset)} {_spec(dataset, batch.partition)} SET LOCATION {_literal(batch.location)}"
+    )
+
+
+def drop_partition_sql(dataset: Dataset, path: str) -> str:
+    """Take a partition out of the table; its files stay, the table is external."""
+    return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(dataset, path)}"
+
+
+def shown(spark: SparkSession, dataset: Dataset) -> dict[str, str]:
+    """What the table shows: the folder of each of its partitions, by the catalog's spelling; none without a table."""
+    if not spark.catalog.tableExists(table_name(dataset)):
+        return {}
+    found = {}
+    for (spelt,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
+        spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in parse_path(spelt))
+        described = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} PARTITION ({spec})").collect()
+        path = "/".join(f"{name}={escape(value)}" for name, value in parse_path(spelt))
+        found[path] = next(str(row[1]) for row in described if row[0] == "Location")
+    return found
 
 
 def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:
@@ -68,9 +89,10 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 
     catalog.lock_projection(dataset.name)
     try:
+        withdrawn = _withdraw(spark, catalog, dataset)
         lagging = catalog.lagging(dataset.name)
         if not lagging:
-            return 0
+            return withdrawn
         known = catalog.ever_projected(dataset.name, lagging)
         if len(known) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
             _ensure_table(spark, layout, dataset)
@@ -88,9 +110,24 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             lagging = catalog.lagging(dataset.name)
             _point(spark, dataset, list(lagging.values()), set())
         catalog.projected(dataset.name, lagging.values())
-        return len(lagging)
+        return withdrawn + len(lagging)
     finally:
         catalog.unlock_projection(dataset.name)
+
+
+def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
+    from pyspark.errors import AnalysisException
+
+    withdrawn = catalog.withdrawn(dataset.name)
+    for path in withdrawn:
+        try:
+            spark.sql(drop_partition_sql(dataset, path))
+        except AnalysisException as error:
+            if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
+                raise
+    if withdrawn:
+        catalog.forget_withdrawn(dataset.name, withdrawn)
+    return len(withdrawn)
 
 
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
@@ -118,8 +155,8 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], know
             spark.sql(set_location_sql(dataset, batch))
 
 
-def _spec(dataset: Dataset, batch: Batch) -> str:
-    key = dataset.partitioning.from_path(batch.partition)
+def _spec(dataset: Dataset, path: str) -> str:
+    key = dataset.partitioning.from_path(path)
     return f"PARTITION ({', '.join(f'`{name}`={_literal(str(value))}' for name, value in key.fields)})"
 
 

@@ -10,7 +10,8 @@ import fsspec
 
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from resources.frames import spark_schema
-from resources.lake import projection, write
+from resources.history import History
+from resources.lake import clean, examine, projection, record, remains, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build
+    from resources.store import Build, Finding, Leftover, Remains
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +55,30 @@ class LakeStore:
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
-        from pyspark.errors import PySparkException
-
         del staged
         self.catalog.publish(build)
-        try:
-            projection.follow(self.spark(), self.catalog, self.layout, build.dataset)
-        except PySparkException as error:
-            logger.warning(
-                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
-                build, build.dataset, error,
-            )  # fmt: skip
+        self._published(build)
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
+        self._refuse_missing(build.dataset, batches)
+        keys = {partition.path: partition for partition in build.partitions}
+        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        self._published(build)
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        del dataset_name
+        clean.remove(self.layout, locations)
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`: folders first, so that a build which begins in between is known as a living one."""
+        found = clean.units(self.layout)
+        kept = {
+            self.layout.at(dataset, path, batch_id)
+            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
+        }
+        return [one for one in found if one.location not in kept]
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""
@@ -78,6 +92,47 @@ class LakeStore:
         self._refuse_missing(dataset, batches)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.layout.table(dataset))
         return reader.parquet(*[batch.location for batch in batches]).select(*[column.name for column in columns])
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+        """See `Store.examine`."""
+        current = self.catalog.current(dataset.name)
+        return [*examine.folders(self.layout, dataset, batches), *examine.table(self.spark(), dataset, current)]
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`."""
+        return projection.follow(self.spark(), self.catalog, self.layout, dataset)
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        record.keep(self.layout, self.catalog, dataset.name)
+        described = History(self.catalog.connection).described(dataset.name)
+        mended = examine.describe_again(self.layout, described)
+        current = self.catalog.current(dataset.name)
+        wrong, extra = examine.misshown(self.spark(), dataset, current)
+        self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
+        self.catalog.mistrust(dataset.name, wrong, extra)
+        return mended + self.follow(dataset)
+
+    def remains(self) -> list[Remains]:
+        """See `Store.remains`."""
+        return remains.remains(self.layout)
+
+    def _published(self, build: Build) -> None:
+        """What follows a publish, and is made good by the next one where it cannot be done now."""
+        from pyspark.errors import PySparkException
+
+        name = build.dataset.name
+        try:
+            record.keep(self.layout, self.catalog, name)
+        except OSError as error:
+            logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
+        try:
+            self.follow(build.dataset)
+        except PySparkException as error:
+            logger.warning(
+                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
+                build, name, error,
+            )  # fmt: skip
 
     def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         files, _ = fsspec.core.url_to_fs(self.layout.root)

@@ -9,7 +9,6 @@ Not here: the catalog, and which batch is current.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,9 @@ import fsspec
 
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
-from resources.catalog import declaration
 from resources.frames import arrow_schema, conform, in_partitions
-from resources.lake.layout import BATCH_COLUMN, MANIFEST
+from resources.lake import manifest
+from resources.lake.layout import BATCH_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,15 +96,10 @@ def verify_rows(build: Build, staged: Sequence[StagedBatch], expected_rows: int)
 
 
 def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> None:
-    """Put a small description into every batch folder, from which a lost catalog can be rebuilt."""
+    """Put each batch's description into its folder, so that a lost catalog can be rebuilt from storage."""
     files, _ = fsspec.core.url_to_fs(layout.root)
-
-    def write(batch: StagedBatch) -> None:
-        with files.open(f"{batch.location}/{MANIFEST}", "wt", encoding="utf-8") as file:
-            json.dump(_manifest(build, batch), file, indent=1)
-
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        list(pool.map(write, staged))
+        list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
 
 
 def remove_batches(layout: Layout, build: Build) -> None:
@@ -117,44 +111,34 @@ def remove_batches(layout: Layout, build: Build) -> None:
             files.rm(folder, recursive=True)
 
 
+def footer_rows(files: Any, name: str) -> int:
+    """The rows of a parquet file by its footer. Raises OSError or ValueError where it has no whole one."""
+    import pyarrow.parquet as pq
+
+    with files.open(name, "rb") as file:
+        return int(pq.read_metadata(file).num_rows)
+
+
 def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> StagedBatch:
     import pyarrow.parquet as pq
 
     folder = layout.batch(build.dataset, partition, build.batch_id)
     files, _ = fsspec.core.url_to_fs(folder)
-    data = _data_files(files, folder)
+    data = data_files(files, folder)
     if not data:
         files.makedirs(folder, exist_ok=True)
         with files.open(f"{folder}/{EMPTY_FILE}", "wb") as file:
             pq.write_table(arrow_schema(build.dataset.schema.columns).empty_table(), file)
-        data = _data_files(files, folder)
-    rows = 0
-    for entry in data:
-        with files.open(entry["name"], "rb") as file:
-            rows += pq.read_metadata(file).num_rows
+        data = data_files(files, folder)
+    rows = sum(footer_rows(files, entry["name"]) for entry in data)
     return StagedBatch(partition, folder, rows, sum(entry["size"] for entry in data), len(data))
 
 
-def _data_files(files: Any, folder: str) -> list[dict[str, Any]]:
+def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
+    """The parquet files of a batch folder, with their sizes; none where there is no folder."""
     if not files.exists(folder):
         return []
     return [entry for entry in files.ls(folder, detail=True, refresh=True) if entry["name"].endswith(".parquet")]
-
-
-def _manifest(build: Build, batch: StagedBatch) -> dict[str, Any]:
-    inputs = build.inputs.get(batch.partition, set())
-    return {
-        "format": 1,
-        "dataset": build.dataset.name,
-        "partition": batch.partition.path,
-        "batch_id": build.batch_id.millis,
-        "run_id": build.run_id,
-        "rows": batch.rows,
-        "bytes": batch.size,
-        "files": batch.files,
-        "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
-        "declaration": declaration(build.dataset),
-    }
 
 
 def _outside(build: Build, fitted: DataFrame, outside: int, rows: int) -> str:

@@ -148,6 +148,8 @@ class SparkServer:
             "JAVA_HOME": str(java_home(self.settings.home_dir)),
             "SPARK_LOCAL_CONNECT_DISCOVERY": str(self.discovery),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            # Python workers need what this environment has (pyarrow, ADBC); `python3` of the PATH may be any.
+            "PYSPARK_PYTHON": sys.executable,
         }
         # A token or a Spark of the caller's environment is not this server's.
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):

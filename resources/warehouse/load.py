@@ -1,111 +1,173 @@
-"""Loading a period table: an empty table, committed first, then one binary COPY of the partition's rows through ADBC.
+"""Loading period tables: empty tables, committed first, then binary COPY of their pieces through ADBC.
 
-Spark writes the partitions as parquet beside the lake, and this process streams them into PostgreSQL: no row crosses
-from the JVM through a Python worker, and of a load that dies a table is left that nothing names.
+Spark writes the partitions as parquet, whose row groups are then the pieces of the load. Measured beside it, and not
+taken: each Spark task handing its rows to a Python worker that loads them. Two thirds of that time are the way from the
+JVM to Python (benchmarks/load.py), and a stage that is computed again may deal its rows to other tasks, of which some
+have committed already. Files are complete before the first row is loaded, and the same however often they are read.
 
-Not here: publishing (publish.py).
+Not here: what runs in a worker (copying.py), what its errors mean (load_errors.py), and publishing (publish.py).
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 from psycopg import sql
 
-from pipeline_defs.model.batch import StagedBatch
-from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed
-from resources.warehouse import view
+from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
+from resources.frames import arrow_schema
+from resources.warehouse import copying, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema
+from resources.warehouse.types import wire_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import psycopg
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
+    from pipeline_defs.model.batch import StagedBatch
+    from pipeline_defs.model.dataset import Dataset
     from resources.store import Build
+    from resources.warehouse.copying import Outcome, Piece
+
+# Below, this process loads alone: a Spark job with Python workers costs a second before its first row.
+_BYTES_FOR_SPARK = 64 << 20
+# What is worth a connection of its own.
+_BYTES_A_CONNECTION = 4 << 20
+_TABLES_A_TRANSACTION = 100
 
 
-def load(connection: psycopg.Connection, url: str, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
+@dataclass(frozen=True)
+class Route:
+    """By which way rows may go into PostgreSQL.
+
+    Attributes:
+        url: for connections of ADBC's own; it must be reachable from Spark's workers for large loads.
+        connections: how many may load at once.
+        spark: opens the session whose workers load what is large; None where this process loads everything.
+    """
+
+    url: str
+    connections: int = 4
+    spark: Callable[[], SparkSession] | None = None
+
+    @property
+    def loading_url(self) -> str:
+        """The URL under a name that tells a publish that these sessions read no view (publish.py)."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}application_name={LOADING}"
+
+
+LOADING = "varve-load"
+
+
+def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
     """Load the parquet files of every partition into a period table of its own; what was loaded.
 
-    `url` is for ADBC's own connection; `files` are the partitions as staged parquet, in any order.
+    `files` are the partitions as staged parquet, in any order.
 
-    Raises BadInput where PostgreSQL cannot hold a value (a NUL character in a text).
+    Raises BadInput where PostgreSQL cannot hold a value (a NUL character in a text) or an index refuses one.
     """
-    import adbc_driver_postgresql.dbapi as adbc
-
-    for statement in view.create_schemas(build.dataset):
+    dataset = build.dataset
+    notes.ensure_tables(connection)
+    for statement in view.create_schemas(dataset):
         connection.execute(statement)
-    loaded = []
-    with adbc.connect(url) as copying:
-        for batch in files:
-            table = period_table(build.dataset, batch.partition, build.batch_id)
-            with connection.transaction():
-                for statement in view.create_period_table(build.dataset, table, _description(build, batch)):
+    tables = {batch.partition: period_table(dataset, batch.partition, build.batch_id) for batch in files}
+    for some in _chunks(files, _TABLES_A_TRANSACTION):
+        with connection.transaction():
+            for batch in some:
+                for statement in view.create_period_table(dataset, tables[batch.partition], _description(build, batch)):
                     connection.execute(statement)
-            _copy(copying, build, batch, table)
-            connection.execute(sql.SQL("analyze {}").format(view.table_name(build.dataset, table)))
-            rows, size = _measure(connection, build, table)
-            loaded.append(StagedBatch(batch.partition, table, rows, size, files=1))
-    return loaded
+    pieces = [piece for batch in files for piece in pieces_of(connection, dataset, tables[batch.partition], batch)]
+    schema = arrow_schema(wire_dataset(dataset).schema.columns)
+    size = sum(batch.size for batch in files)
+    shares = _deal(pieces, max(1, min(route.connections, size // _BYTES_A_CONNECTION, len(pieces))))
+    run = in_spark if route.spark is not None and size >= _BYTES_FOR_SPARK else in_threads
+    for outcome in run(route, schema, shares):
+        if outcome.error is not None:
+            raise load_errors.explained(build, pieces[outcome.place], outcome)
+    return [_finish(connection, build, batch, tables[batch.partition]) for batch in files]
 
 
-def verify_rows(build: Build, files: Sequence[StagedBatch], loaded: Sequence[StagedBatch]) -> None:
-    """Compare the rows of each table with those of its files. Raises VerifyFailed."""
+def in_threads(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[int, Piece]]]) -> Iterator[Outcome]:
+    """Load each share over a connection of this process."""
+    with ThreadPoolExecutor(max(1, len(shares))) as pool:
+        for outcomes in pool.map(lambda share: list(copying.copy_pieces(route.loading_url, schema, share)), shares):
+            yield from outcomes
+
+
+def in_spark(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[int, Piece]]]) -> Iterator[Outcome]:
+    """Load each share in a Spark task; no row crosses from the JVM, the workers read the files themselves."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(copying)  # type: ignore[no-untyped-call]
+    assert route.spark is not None
+    numbers = route.spark().range(0, len(shares), 1, len(shares))
+    task = copying.in_task(route.loading_url, schema, shares)
+    for row in numbers.mapInArrow(task, copying.OUTCOMES).collect():
+        yield copying.Outcome(row["place"], row["rows"], row["error"], row["state"])
+
+
+def verify_rows(
+    connection: psycopg.Connection, build: Build, files: Sequence[StagedBatch], loaded: Sequence[StagedBatch]
+) -> None:
+    """Compare the rows of each table, as counted there, with its files and with its notes. Raises VerifyFailed."""
+    noted = notes.loaded(connection, [batch.location for batch in loaded])
     expected = {batch.partition: batch.rows for batch in files}
     for batch in loaded:
-        if batch.rows != expected[batch.partition]:
+        if not (batch.rows == expected[batch.partition] == noted.get(batch.location, 0)):
             raise VerifyFailed(
                 f"{build}: {batch.partition} has {expected[batch.partition]} rows, its table {batch.location} holds "
-                f"{batch.rows}. {NOTHING_LOST} Run it again."
+                f"{batch.rows}, and {noted.get(batch.location, 0)} are noted as loaded. {NOTHING_LOST} Run it again."
             )
 
 
 def drop_tables(connection: psycopg.Connection, build: Build) -> None:
     """Drop the tables of a failed build, as far as they are there."""
-    for partition in build.partitions:
-        table = view.table_name(build.dataset, period_table(build.dataset, partition, build.batch_id))
-        connection.execute(sql.SQL("drop table if exists {}").format(table))
+    tables = [period_table(build.dataset, partition, build.batch_id) for partition in build.partitions]
+    for table in tables:
+        connection.execute(sql.SQL("drop table if exists {}").format(view.table_name(build.dataset, table)))
+    notes.forget_loads(connection, tables)
 
 
-def _copy(copying: Any, build: Build, batch: StagedBatch, table: str) -> None:
-    import adbc_driver_manager
-    import pyarrow as pa
+def pieces_of(connection: psycopg.Connection, dataset: Dataset, table: str, batch: StagedBatch) -> Iterator[Piece]:
+    """The row groups of a partition's files, as pieces of a table."""
+    import pyarrow.parquet as pq
 
-    from resources.frames import arrow_schema
-
-    schema = arrow_schema(build.dataset.schema.columns)
-    rows = pa.RecordBatchReader.from_batches(schema, _rows(batch.location, schema))
-    try:
-        with copying.cursor() as cursor:
-            cursor.adbc_ingest(table, rows, mode="append", db_schema_name=periods_schema(build.dataset))
-        copying.commit()
-    except adbc_driver_manager.Error as error:
-        copying.rollback()
-        raise BadInput(
-            f"{build}: PostgreSQL refused the rows of {batch.partition}: {str(error).strip()} {NOTHING_LOST}"
-        ) from error
+    files, path = fsspec.core.url_to_fs(batch.location)
+    for name in sorted(name for name in files.ls(path, detail=False) if name.endswith(".parquet")):
+        with files.open(name, "rb") as file:
+            footer = pq.read_metadata(file)
+        for group in range(footer.num_row_groups):
+            if rows := footer.row_group(group).num_rows:
+                label = f"{name.rsplit('/', 1)[-1]}#{group}"
+                claim = notes.claim(connection, table, label, rows)
+                uri = files.unstrip_protocol(name)
+                yield copying.Piece(batch.partition.path, uri, group, rows, periods_schema(dataset), table, claim)
 
 
-def _rows(folder: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import fsspec
-    import pyarrow.dataset as ds
-
-    files, path = fsspec.core.url_to_fs(folder)
-    listed = sorted(name for name in files.ls(path, detail=False) if name.endswith(".parquet"))
-    yield from ds.dataset(listed, schema=schema, format="parquet", filesystem=files).to_batches()
+def _deal(pieces: Sequence[Piece], shares: int) -> list[list[tuple[int, Piece]]]:
+    largest_first = sorted(enumerate(pieces), key=lambda numbered: -numbered[1].rows)
+    return [share for number in range(shares) if (share := largest_first[number::shares])]
 
 
-def _measure(connection: psycopg.Connection, build: Build, table: str) -> tuple[int, int]:
+def _finish(connection: psycopg.Connection, build: Build, batch: StagedBatch, table: str) -> StagedBatch:
     name = view.table_name(build.dataset, table)
+    with load_errors.of_an_index(build, batch.partition):
+        for index in build.dataset.warehouse.indexes:
+            connection.execute(view.create_index(build.dataset, table, index))
+    connection.execute(sql.SQL("analyze {}").format(name))
     row = connection.execute(
         sql.SQL("select count(*), pg_total_relation_size({}::regclass) from {}").format(
             sql.Literal(name.as_string(connection)), name
         )
     ).fetchone()
     assert row is not None
-    return int(row[0]), int(row[1])
+    return replace(batch, location=table, rows=int(row[0]), size=int(row[1]), files=1)
 
 
 def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
@@ -119,3 +181,8 @@ def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
         "rows": batch.rows,
         "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
     }
+
+
+def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -23,7 +23,12 @@ _DATASET_BYTES, _KEY_BYTES, _HASH_CHARACTERS, _BATCH_CHARACTERS = 14, 22, 12, 9
 
 def periods_schema(dataset: Dataset) -> str:
     """The schema in which a dataset's period tables lie, beside the one in which readers find its view."""
-    return f"{dataset.db}_periods"
+    return periods_schema_of(dataset.name)
+
+
+def periods_schema_of(dataset: str) -> str:
+    """The same by the dataset's name."""
+    return f"{dataset.partition('.')[0]}_periods"
 
 
 def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -> str:
@@ -32,6 +37,17 @@ def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -
     assert len(batch) <= _BATCH_CHARACTERS
     slug, key = _slug(dataset.table, _DATASET_BYTES), _slug(" ".join(map(str, partition.values)), _KEY_BYTES)
     return f"{slug}__{key}__{_hash(dataset.name, partition.path)}_{batch}"
+
+
+def leaf_view(dataset: Dataset, generation: int, leaf: int) -> str:
+    """`weekly_delays__leaf__wrn2qwmskw7q_1_3`: one of the views that the dataset's own is made of."""
+    return f"{leaf_prefix(dataset.name, generation)}{leaf}"
+
+
+def leaf_prefix(dataset: str, generation: int | None = None) -> str:
+    """What the names of a dataset's leaf views begin with, those of one generation or of all."""
+    prefix = f"{_slug(dataset.partition('.')[2], _DATASET_BYTES)}__leaf__{_hash(dataset, '')}_"
+    return prefix if generation is None else f"{prefix}{generation}_"
 
 
 def _hash(dataset: str, path: str) -> str:

@@ -1,110 +1,174 @@
 """Putting period tables in force: the order that was measured to be safe for readers (DESIGN section 5).
 
 With 8 readers and one that holds the view for 20 s this order gave readers a p99 of 31 ms and no wrong read; the naive
-ones stalled them for 20 s or had PostgreSQL kill them as deadlocks.
+ones stalled them for 20 s or had PostgreSQL kill them as deadlocks (`python -m benchmarks.publish`).
 
 1. Wait until no snapshot is older than the load: a REPEATABLE READ reader would see the new table through the new view,
    but none of its rows, and silently miss the period.
 2. Do not queue behind somebody who has held the view for long: whoever comes after would queue behind us.
-3. One transaction: lock of the view's publishers, catalog rows, the view last; with a short `lock_timeout`, again and
+3. One transaction: lock of the view's publishers, catalog rows, the views last; with a short `lock_timeout`, again and
    again with growing, jittered pauses. Nothing is renamed and nothing dropped: the view binds tables, not names.
+
+Not here: which views are replaced (projection.py).
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from pipeline_defs.model.errors import NOTHING_LOST, PublishTimeout, VarveError
-from resources.warehouse import view
+from pipeline_defs.model.errors import NOTHING_LOST, PublishTimeout
+from pipeline_defs.model.warehouse_options import OldSnapshots
+from resources.warehouse import budget, notes, projection
+from resources.warehouse.load import LOADING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pipeline_defs.model.batch import Batch
     from resources.catalog import Catalog
     from resources.store import Build
 
+logger = logging.getLogger(__name__)
+
 _LOCK_TIMEOUT = "set local lock_timeout = '100ms'"
+_NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
-# Ages, because transaction ids wrap around.
+# Ages, because transaction ids wrap around. A session that loads reads no view, and its COPY may take hours. Readers of
+# a physical standby count where it reports them: through its slot, or through the sender that serves it.
 _OLDER_SNAPSHOTS = """
-    select pid, application_name from pg_stat_activity
-    where backend_xmin is not null and pid <> pg_backend_pid() and backend_type = 'client backend'
-      and datname = current_database() and age(backend_xmin) >= age(%s::xid)
+    select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity
+    where backend_xmin is not null and pid <> pg_backend_pid() and application_name <> %(loading)s
+      and (datname = current_database() and backend_type = 'client backend' or backend_type = 'walsender')
+      and age(backend_xmin) >= age(%(xid)s::xid)
+    union all
+    select active_pid, 'standby of slot ' || slot_name from pg_replication_slots
+    where slot_type = 'physical' and xmin is not null and age(xmin) >= age(%(xid)s::xid)
 """
 _LONG_HOLDER = """
-    select a.pid, a.application_name from pg_locks l join pg_stat_activity a using (pid)
-    where l.granted and l.locktype = 'relation' and l.relation = to_regclass(%s)
+    select a.pid, coalesce(nullif(a.application_name, ''), 'unnamed')
+    from pg_locks l join pg_stat_activity a using (pid)
+    where l.granted and l.locktype = 'relation' and l.relation in (select to_regclass(n) from unnest(%s::text[]) as n)
       and l.database = (select oid from pg_database where datname = current_database())
       and clock_timestamp() - a.xact_start > interval '100 ms' and a.pid <> pg_backend_pid() limit 1
 """
 _POLL_SECONDS = 0.02
+_IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
 class ViewBusy(Exception):
     """Somebody has held the view for longer than we may make others wait."""
 
 
-def publish(catalog: Catalog, build: Build, *, seconds: float) -> None:
-    """Publish the staged batches of the build: all of its periods at once, or none.
+@dataclass(frozen=True)
+class Move:
+    """A build whose partitions shall change, and how the catalog is told."""
+
+    build: Build
+    point: Callable[[], None]
+
+
+def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
+    """Publish the staged batches of the builds: all periods of all of them at once, or none.
 
     Raises PublishTimeout after `seconds`, naming who is in the way, and StalePublish.
     """
+    _move(catalog, [Move(build, partial(catalog.publish, build)) for build in builds], seconds)
+
+
+def republish(catalog: Catalog, build: Build, batches: Sequence[Batch], *, reason: str, seconds: float) -> None:
+    """Put earlier batches back in force, and withdraw the build's partitions that have none among them."""
+    keys = {partition.path: partition for partition in build.partitions}
+    targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+    _move(catalog, [Move(build, partial(catalog.repoint, build, targets, reason=reason))], seconds)
+
+
+def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    _wait_for_snapshots(catalog.connection, build, deadline)
-    name = view.view_name(build.dataset).as_string(catalog.connection)
+    listed = sorted(moves, key=lambda move: move.build.dataset.name)
+    builds = [move.build for move in listed]
+    told = ", ".join(map(str, builds))
+    notes.ensure_tables(catalog.connection)
+    for build in builds:
+        budget.refuse_or_warn(catalog, build)
+    _wait_for_snapshots(catalog.connection, builds, told, deadline)
     try:
         for attempt in Retrying(
-            retry=retry_if_exception_type((ViewBusy, psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)),
+            retry=retry_if_exception_type((ViewBusy, *_IN_THE_WAY)),
             stop=stop_after_delay(max(deadline - time.monotonic(), 0.001)),
             wait=wait_random_exponential(multiplier=0.05, max=1),
             reraise=True,
         ):
             with attempt:
-                _swap(catalog, build, name)
-    except (ViewBusy, psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+                _swap(catalog, listed)
+    except (ViewBusy, *_IN_THE_WAY) as error:
+        names = ", ".join(str(build.dataset) for build in builds)
         raise PublishTimeout(
-            f"{build}: the view {name} was in use for longer than {seconds:g} s ({error}). {NOTHING_LOST} "
+            f"{told}: the view {names} was in use for longer than {seconds:g} s ({str(error).strip()}). {NOTHING_LOST} "
             "Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
         ) from error
 
 
-def _wait_for_snapshots(connection: psycopg.Connection, build: Build, deadline: float) -> None:
+def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str]) -> None:
+    """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
+    if held := connection.execute(_LONG_HOLDER, (list(views),)).fetchone():
+        raise ViewBusy(f"pid {held[0]}, {held[1]}, holds it")
+
+
+def lock_publishers(connection: psycopg.Connection, dataset_name: str) -> None:
+    """In a transaction: wait for the other publishers of the view; from then on wait for readers 100 ms at a time."""
+    # Without a timeout: it is held for milliseconds.
+    connection.execute(_NO_LOCK_TIMEOUT)
+    connection.execute(_PUBLISHERS, (dataset_name,))
+    connection.execute(_LOCK_TIMEOUT)
+
+
+def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build], told: str, deadline: float) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
-    while older := connection.execute(_OLDER_SNAPSHOTS, (row[0],)).fetchall():
+    given = {"xid": row[0], "loading": LOADING}
+    while older := connection.execute(_OLDER_SNAPSHOTS, given).fetchall():
         if time.monotonic() > deadline:
-            who = ", ".join(f"pid {pid} ({application or 'unnamed'})" for pid, application in older[:3])
+            who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])
+            if all(build.dataset.warehouse.old_snapshots is OldSnapshots.PUBLISH for build in builds):
+                logger.warning("%s is published although %s may miss its periods.", told, who)
+                return
             raise PublishTimeout(
-                f"{build}: a reader's snapshot is older than the load, and would miss the new period: {who}. "
+                f"{told}: a reader's snapshot is older than the load, and would miss the new period: {who}. "
                 f"{NOTHING_LOST} Run it again when that transaction has ended, or raise VARVE_PUBLISH_SECONDS."
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _swap(catalog: Catalog, build: Build, name: str) -> None:
-    connection, dataset = catalog.connection, build.dataset
-    if held := connection.execute(_LONG_HOLDER, (name,)).fetchone():
-        raise ViewBusy(f"pid {held[0]}, {held[1] or 'unnamed'}, holds it")
+def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
+    connection = catalog.connection
+    for build in (move.build for move in moves):
+        paths = [partition.path for partition in build.partitions]
+        refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
     with connection.transaction():
-        # Before the list of tables is read, and without a timeout: it is held for milliseconds.
-        connection.execute(_PUBLISHERS, (dataset.name,))
-        connection.execute(_LOCK_TIMEOUT)
-        catalog.publish(build)
-        first = connection.execute("select to_regclass(%s) is null", (name,)).fetchone() == (True,)
-        current = catalog.current(dataset.name)
-        try:
-            connection.execute(view.create_view(dataset, current.values()))
-        except psycopg.errors.InvalidTableDefinition as error:
-            raise VarveError(
-                f"{build}: the view {name} has other columns than the dataset declares now "
-                f"({str(error).splitlines()[0]}). {NOTHING_LOST} New columns go to the end; for anything else drop the "
-                "view and what depends on it, and run the partitions again."
-            ) from error
-        if first:
-            for statement in view.comments(dataset):
-                connection.execute(statement)
-        # The view is this dataset's projection, and has followed in the same transaction.
-        catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+        # All locks in the order of names, before anything is read under them.
+        for move in moves:
+            lock_publishers(connection, move.build.dataset.name)
+        plans = []
+        for move in moves:
+            dataset = move.build.dataset
+            move.point()
+            plans.append(projection.plan(catalog, dataset, move.build.partitions))
+            # The view is this dataset's projection, and follows in the same transaction.
+            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
+        replace_views(connection, plans)
+
+
+def replace_views(connection: psycopg.Connection, plans: Sequence[projection.Plan]) -> None:
+    """Execute the plans, what readers wait for last."""
+    for statements in ([one.first for one in plans], [one.last for one in plans], [one.comments for one in plans]):
+        for statement in (found for several in statements for found in several):
+            connection.execute(statement)

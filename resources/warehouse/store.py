@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import fsspec
 
-from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed, some
-from resources.frames import arrow_schema, spark_schema
+from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from resources.history import History
+from resources.lake import clean as clean_folders
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import load, publish, view
+from resources.warehouse import clean, examine, load, notes, projection, publish, shape, types
+from resources.warehouse.naming import periods_schema
+from resources.warehouse.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.batch import Batch, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build
+    from resources.store import Build, Finding, Leftover, Remains
+    from resources.warehouse.load import Route
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,13 @@ class WarehouseStore:
     """Period tables under a union view.
 
     Attributes:
-        url: the libpq URL of the warehouse.
+        route: by which way rows go into the warehouse and out of it.
         spooling: where Spark puts the rows on their way into PostgreSQL.
         publish_seconds: how long a publish may wait for readers.
         spark: opens the session when it is first needed.
     """
 
-    url: str
+    route: Route
     spooling: Layout
     catalog: Catalog
     spark: Callable[[], SparkSession]
@@ -45,25 +48,24 @@ class WarehouseStore:
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`."""
+        connection = self.catalog.connection
+        types.refuse_what_postgresql_cannot_hold(build.dataset)
+        # What a publish would refuse is refused before Spark computes it.
+        projection.change_of(connection, build.dataset)
+        wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
-            written = write_batches(self.spooling, build, frame)
-            files = survey(self.spooling, build)
-            verify_files(build, files, written.rows)
-            loaded = load.load(self.catalog.connection, self.url, build, files)
-            load.verify_rows(build, files, loaded)
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame))
+            files = survey(self.spooling, wire)
+            verify_files(wire, files, written.rows)
+            loaded = load.load(connection, self.route, build, files)
+            load.verify_rows(connection, build, files, loaded)
         finally:
             self._remove_spool(build)
         return loaded
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every table is there."""
-        connection = self.catalog.connection
-        names = [view.table_name(build.dataset, batch.location).as_string(connection) for batch in staged]
-        missing = connection.execute(
-            "select name from unnest(%s::text[]) as name where to_regclass(name) is null", (names,)
-        ).fetchall()
-        if missing:
-            raise VerifyFailed(f"{build}: {some(name for (name,) in missing)} vanished after the load. {NOTHING_LOST}")
+        self._refuse_missing(build.dataset, [batch.location for batch in staged], VerifyFailed)
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`."""
@@ -75,28 +77,54 @@ class WarehouseStore:
         self._remove_spool(build)
         load.drop_tables(self.catalog.connection, build)
 
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the view goes back to tables that are still there."""
+        self._refuse_missing(build.dataset, [batch.location for batch in batches], MissingUpstream)
+        publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        notes.ensure_tables(self.catalog.connection)
+        spooled = [location for location in locations if location.startswith(self.spooling.root)]
+        clean_folders.remove(self.spooling, spooled)
+        clean.drop(self.catalog.connection, dataset_name, [one for one in locations if one not in spooled])
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`: tables, and what a killed load has left in the spool."""
+        folders = clean_folders.units(self.spooling)
+        living = {
+            self.spooling.at(dataset, path, batch_id)
+            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
+        }
+        spooled = [folder for folder in folders if folder.location not in living]
+        return [*clean.leftovers(self.catalog.connection), *spooled]
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+        """See `Store.examine`."""
+        connection = self.catalog.connection
+        current = self.catalog.current(dataset.name)
+        return [*examine.tables(connection, dataset, batches), *examine.shown(connection, dataset, current)]
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`."""
+        raise NotImplementedError
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        raise NotImplementedError
+
+    def remains(self) -> list[Remains]:
+        """See `Store.remains`."""
+        raise NotImplementedError
+
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
-        """See `Store.read`: the immutable tables by name, so that a publish in between changes nothing."""
-        import adbc_driver_postgresql.dbapi as adbc
-        import pyarrow as pa
+        """See `Store.read`."""
+        return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches)
 
-        columns = (*dataset.schema.columns, *dataset.partition_columns)
-        with adbc.connect(self.url) as connection, connection.cursor() as cursor:
-            tables = [self._fetch(cursor, dataset, batch) for batch in batches]
-        schema = arrow_schema(columns)
-        rows = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
-        if rows.num_rows == 0:
-            return self.spark().createDataFrame([], spark_schema(columns))
-        return self.spark().createDataFrame(rows)
-
-    def _fetch(self, cursor: object, dataset: Dataset, batch: Batch) -> pa.Table:
-        import pyarrow as pa
-
-        query = view.select_period(dataset, batch).as_string(self.catalog.connection)
-        cursor.execute(query)  # type: ignore[attr-defined]  # the driver is not typed
-        table = cursor.fetch_arrow_table()  # type: ignore[attr-defined]
-        assert isinstance(table, pa.Table)
-        return table
+    def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
+        found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
+        if missing := [table for table in tables if table not in found]:
+            raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def _remove_spool(self, build: Build) -> None:
         files, _ = fsspec.core.url_to_fs(self.spooling.root)

@@ -1,37 +1,31 @@
-"""The union view and the period tables as SQL text, composed with psycopg's own quoting. Nothing is executed here.
+"""The views and the period tables as SQL text, composed with psycopg's own quoting. Nothing is executed here.
 
-Every arm casts every column to the declared type and carries the partition columns as typed literals: arms of mixed
-types would widen silently and stop filters from reaching the tables, and the literals prune a query for one period
-to its table.
+The view readers use shows leaf views, and each leaf view some fifty period tables, so that a publish replaces one leaf
+however many periods there are. Every arm of a leaf casts every column to the view's type and carries the partition
+columns as typed literals: arms of mixed types would widen silently and stop filters from reaching the tables, and the
+literals prune a query for one period to its table.
+
+Not here: which columns a view has (shape.py) and when it is replaced (publish.py).
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from pipeline_defs.model.schema import ColumnType
 from resources.warehouse.naming import periods_schema
+from resources.warehouse.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.schema import Column
-
-POSTGRES_TYPES: dict[ColumnType, LiteralString] = {
-    ColumnType.STRING: "text",
-    ColumnType.BOOLEAN: "boolean",
-    ColumnType.INT: "integer",
-    ColumnType.BIGINT: "bigint",
-    ColumnType.DOUBLE: "double precision",
-    ColumnType.DATE: "date",
-    # Spark's TIMESTAMP is an instant.
-    ColumnType.TIMESTAMP: "timestamp with time zone",
-}
+    from pipeline_defs.model.warehouse_options import Index
+    from resources.warehouse.shape import Shape
 
 
 def view_name(dataset: Dataset) -> sql.Identifier:
@@ -40,7 +34,7 @@ def view_name(dataset: Dataset) -> sql.Identifier:
 
 
 def table_name(dataset: Dataset, table: str) -> sql.Identifier:
-    """A period table by its catalog location."""
+    """A period table by its catalog location, or a leaf view."""
     return sql.Identifier(periods_schema(dataset), table)
 
 
@@ -52,7 +46,7 @@ def create_schemas(dataset: Dataset) -> list[sql.Composed]:
     ]
 
 
-def create_period_table(dataset: Dataset, table: str, description: dict[str, object]) -> list[sql.Composed]:
+def create_period_table(dataset: Dataset, table: str, description: Mapping[str, object]) -> list[sql.Composed]:
     """An empty period table, with a comment that describes its batch."""
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(column.name), _type(column)) for column in dataset.schema.columns
@@ -65,66 +59,86 @@ def create_period_table(dataset: Dataset, table: str, description: dict[str, obj
     ]
 
 
-def create_view(dataset: Dataset, batches: Iterable[Batch]) -> sql.Composed:
-    """The view over the period tables of these batches; over none it has its columns and no rows."""
-    arms = [_arm(dataset, batch) for batch in batches] or [_empty_arm(dataset)]
-    return sql.SQL("create or replace view {} as {}").format(view_name(dataset), sql.SQL(" union all ").join(arms))
+def create_index(dataset: Dataset, table: str, index: Index) -> sql.Composed:
+    """An index of a period table, under a name that PostgreSQL chooses."""
+    kind = sql.SQL("create unique index") if index.unique else sql.SQL("create index")
+    columns = sql.SQL(", ").join(map(sql.Identifier, index.columns))
+    return sql.SQL("{} on {} ({})").format(kind, table_name(dataset, table), columns)
 
 
-def select_period(dataset: Dataset, batch: Batch) -> sql.Composed:
-    """The rows of one period table: data columns, then the partition columns as typed literals."""
-    return sql.SQL("select {} from {}").format(
-        _list([*(_cast(column) for column in dataset.schema.columns), *_literals(dataset, batch)]),
-        table_name(dataset, batch.location),
+def create_leaf(
+    dataset: Dataset, leaf: str, shape: Shape, batches: Iterable[Batch], columns: Mapping[str, Sequence[str]]
+) -> sql.Composed:
+    """A leaf view over the period tables of these batches, whose `columns` are given by table."""
+    arms = [_table_arm(dataset, shape, batch, columns[batch.location]) for batch in batches] or [_no_rows(shape)]
+    return sql.SQL("create or replace view {} as {}").format(
+        table_name(dataset, leaf), sql.SQL(" union all ").join(arms)
     )
 
 
-def comments(dataset: Dataset) -> list[sql.Composed]:
-    """The dataset's and its columns' comments on the view."""
+def create_view(dataset: Dataset, shape: Shape, leaves: Sequence[str]) -> sql.Composed:
+    """The view over the leaf views; over none it has its columns and no rows."""
+    columns = sql.SQL(", ").join(sql.Identifier(name) for name in shape.names)
+    arms = [sql.SQL("select {} from {}").format(columns, table_name(dataset, leaf)) for leaf in leaves]
+    return sql.SQL("create or replace view {} as {}").format(
+        view_name(dataset), sql.SQL(" union all ").join(arms or [_no_rows(shape)])
+    )
+
+
+def rename_column(dataset: Dataset, old: str, new: str) -> sql.Composed:
+    """A column of the view under its new name; what depends on it keeps the name it has given."""
+    return sql.SQL("alter view {} rename column {} to {}").format(
+        view_name(dataset), sql.Identifier(old), sql.Identifier(new)
+    )
+
+
+def comments(dataset: Dataset) -> dict[str | None, str]:
+    """What the view (None) and its columns should say to readers."""
+    return {None: dataset.comment} | {
+        column.name: column.comment for column in dataset.schema.columns if column.comment
+    }
+
+
+def comment(dataset: Dataset, column: str | None, text: str) -> sql.Composed:
+    """A comment on the view (None) or on one of its columns."""
     name = view_name(dataset)
-    return [
-        sql.SQL("comment on view {} is {}").format(name, sql.Literal(dataset.comment)),
-        *(
-            sql.SQL("comment on column {}.{} is {}").format(
-                name, sql.Identifier(column.name), sql.Literal(column.comment)
-            )
-            for column in dataset.schema.columns
-            if column.comment
-        ),
-    ]
+    if column is None:
+        return sql.SQL("comment on view {} is {}").format(name, sql.Literal(text))
+    return sql.SQL("comment on column {}.{} is {}").format(name, sql.Identifier(column), sql.Literal(text))
 
 
-def _arm(dataset: Dataset, batch: Batch) -> sql.Composed:
-    return sql.SQL("select {} from {}").format(
-        _list([*_literals(dataset, batch), *(_cast(column) for column in dataset.schema.columns)]),
-        table_name(dataset, batch.location),
-    )
-
-
-def _literals(dataset: Dataset, batch: Batch) -> list[sql.Composed]:
-    key = dataset.partitioning.from_path(batch.partition)
-    return [
-        sql.SQL("{}::{} as {}").format(sql.Literal(str(key[column.name])), _type(column), sql.Identifier(column.name))
+def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
+    """The partition columns of one partition as typed literals, by name."""
+    key = dataset.partitioning.from_path(partition)
+    return {
+        column.name: sql.SQL("{}::{}").format(sql.Literal(str(key[column.name])), _type(column))
         for column in dataset.partition_columns
+    }
+
+
+def _table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[str]) -> sql.Composed:
+    keys = literals(dataset, batch.partition)
+    items = [
+        sql.SQL("{} as {}").format(
+            keys[column.name] if column.name in keys else _value(column.source_in(columns), column.type),
+            sql.Identifier(column.name),
+        )
+        for column in shape.columns
     ]
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, batch.location))
 
 
-def _empty_arm(dataset: Dataset) -> sql.Composed:
+def _value(source: str | None, kind: str) -> sql.Composed:
+    value = sql.SQL("null") if source is None else sql.Identifier(source)
+    return sql.SQL("{}::{}").format(value, type_sql(kind))
+
+
+def _no_rows(shape: Shape) -> sql.Composed:
     nulls = [
-        sql.SQL("null::{} as {}").format(_type(column), sql.Identifier(column.name))
-        for column in (*dataset.partition_columns, *dataset.schema.columns)
+        sql.SQL("null::{} as {}").format(type_sql(column.type), sql.Identifier(column.name)) for column in shape.columns
     ]
-    return sql.SQL("select {} where false").format(_list(nulls))
-
-
-def _cast(column: Column) -> sql.Composed:
-    name = sql.Identifier(column.name)
-    return sql.SQL("{}::{} as {}").format(name, _type(column), name)
-
-
-def _list(items: Sequence[sql.Composable]) -> sql.Composed:
-    return sql.SQL(", ").join(items)
+    return sql.SQL("select {} where false").format(sql.SQL(", ").join(nulls))
 
 
 def _type(column: Column) -> sql.SQL:
-    return sql.SQL(POSTGRES_TYPES[column.type])
+    return type_sql(postgres_type(column.type))

@@ -51,6 +51,11 @@ class Outcome:
     code: int
     output: str
 
+    @property
+    def told(self) -> str:
+        """What it said as one line: a terminal's width breaks messages anywhere."""
+        return " ".join(self.output.split())
+
 
 @dataclass(frozen=True)
 class Project:
@@ -93,6 +98,18 @@ class Project:
             check=False,
         )
         return Outcome(done.returncode, done.stdout)
+
+    def varve(self, *words: str) -> Outcome:
+        """`varve ...`."""
+        return self.run(Path(sys.executable).parent / "varve", *words)
+
+    def varve_json(self, *words: str) -> Any:
+        """What `varve ... --json` prints, whatever its exit code."""
+        done = self.varve(*words, "--json")
+        try:
+            return json.loads(done.output)
+        except ValueError:
+            pytest.fail(f"varve {' '.join(words)} ended with {done.code}: {done.output}")
 
     def materialize(self, asset: str, *, partition: str | None = None, partitions: str | None = None) -> Outcome:
         """`dagster asset materialize` of one partition, or of a range of them."""

@@ -55,11 +55,12 @@ LAKE = [
     ),
 ]  # fmt: skip
 WAREHOUSE = [
-    Moment("between an empty period table and its rows", "before", "resources.warehouse.load:_copy"),
+    Moment("between an empty period table and its rows", "before", "resources.warehouse.copying:_copy"),
+    Moment("between a load and the count of its rows", "before", "resources.warehouse.load:_finish"),
     Moment("after the load", "after", "resources.warehouse.load:load"),
     Moment("before the swap", "before", "resources.warehouse.publish:_swap"),
     Moment("inside the swap, before the view is created", "after", "resources.catalog:Catalog.publish"),
-    Moment("inside the swap, after the view is created", "before", "resources.catalog:Catalog.projected"),
+    Moment("inside the swap, after the view is created", "after", "resources.warehouse.publish:replace_views"),
     Moment(
         "after the swap", "after", "resources.warehouse.publish:_swap", catalog_is_new=True, table_is_new=True
     ),

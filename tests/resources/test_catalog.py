@@ -6,13 +6,11 @@ import datetime as dt
 import os
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from pipeline_defs.model.batch import BatchId, Input, StagedBatch
 from pipeline_defs.model.dataset import Dataset, StoreKind
@@ -20,9 +18,8 @@ from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.errors import AlreadyBuilding, StalePublish
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
-from resources.catalog import Catalog, versions
+from resources.catalog import VERSION, Catalog, versions
 from resources.postgres import connect
-from resources.services.postgres_server import PostgresServer
 from tests.conftest import COLUMNS, sales_dataset
 
 if TYPE_CHECKING:
@@ -49,17 +46,6 @@ def second(settings: Settings, catalog: Catalog) -> Iterator[Catalog]:
     """Another run's catalog, over a connection of its own."""
     with connect(settings, application="varve second run") as opened:
         yield Catalog(opened)
-
-
-@pytest.fixture
-def fresh_database(settings: Settings) -> Iterator[str]:
-    """The URL of a database without Varve's schema, for one test."""
-    server = PostgresServer(settings.home_dir)
-    name = f"test_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        yield server.url(name)
-        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def begin(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey, run: str = "run") -> Build:
@@ -336,7 +322,7 @@ def test_the_schema_is_made_once_by_four_that_begin_at_once(fresh_database: str)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(make, range(4)))
     with psycopg.connect(fresh_database, autocommit=True) as opened:
-        assert opened.execute("select version from varve.schema_version").fetchall() == [(1,)]
+        assert opened.execute("select version from varve.schema_version").fetchall() == [(VERSION,)]
         assert opened.execute("select last_batch_id from varve.clock").fetchall() == [(0,)]
 
 

@@ -61,8 +61,8 @@ class Desk:
             table = pa.Table.from_arrays([*map(pa.array, columns)], schema.names)
             pq.write_table(table.cast(schema), folder / "a.parquet")
             files.append(StagedBatch(partition, str(folder), rows, 1, 1))
-        loaded = load.load(self.catalog.connection, warehouse_url(self.settings), build, files)
-        load.verify_rows(build, files, loaded)
+        loaded = load.load(self.catalog.connection, load.Route(warehouse_url(self.settings)), build, files)
+        load.verify_rows(self.catalog.connection, build, files, loaded)
         self.catalog.staged(build, loaded)
         return build
 
@@ -231,7 +231,7 @@ def test_a_reader_that_holds_the_view_beyond_the_deadline_is_named_and_the_next_
     with pytest.raises(PublishTimeout) as refused:
         publish.publish(desk.catalog, build, seconds=1)
     assert time.monotonic() - started < 10
-    assert f'the view "{desk.dataset.db}"."sales" was in use for longer than 1 s' in str(refused.value)
+    assert f"the view {desk.dataset} was in use for longer than 1 s" in str(refused.value)
     assert f"pid {reader.info.backend_pid}, the slow reader" in str(refused.value)
     assert "the current batch stays in force" in str(refused.value)
     assert periods(reader, desk.dataset) == desk.current() == {key.path: first for key in KEYS}

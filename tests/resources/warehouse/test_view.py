@@ -1,4 +1,4 @@
-"""The union view: its exact text, and that PostgreSQL reads one table where one period is asked for."""
+"""The views: their exact text, and that PostgreSQL reads one table where one period is asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pendulum
+from psycopg import sql
 
 from pipeline_defs.model.batch import Batch, BatchId
 from pipeline_defs.model.dataset import Dataset, StoreKind
@@ -14,8 +15,10 @@ from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.model.warehouse_options import Index
 from resources.warehouse import view
-from resources.warehouse.naming import period_table
+from resources.warehouse.naming import leaf_view, period_table
+from resources.warehouse.shape import declared_shape
 from tests.conftest import sales_dataset
 
 if TYPE_CHECKING:
@@ -27,33 +30,47 @@ SALES = Dataset(
     name="shop.sales",
     comment="It's one row per sale.",
     partitioning=Partitioning((DAY, STORE)),
-    schema=Schema((Column("product", ColumnType.STRING, "what's sold"), Column("sold", ColumnType.BIGINT))),
+    schema=Schema(
+        (Column("product", ColumnType.STRING, "what's sold"), Column("sold", ColumnType.BIGINT, was=("pieces",)))
+    ),
     store=StoreKind.WAREHOUSE,
 )
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def batch(dataset: Dataset, day: int, store: str, location: str) -> Batch:
     path = dataset.partitioning.key([dt.date(2013, 1, day), store]).path
-    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    return Batch(path, BatchId(1), location, rows=1, size=1, run_id="run", published_at=now, inputs=frozenset())
+    return Batch(path, BatchId(1), location, rows=1, size=1, run_id="run", published_at=NOW, inputs=frozenset())
 
 
-def test_the_view_has_one_arm_per_period_with_its_partition_as_typed_literals(connection: psycopg.Connection) -> None:
-    batches = [batch(SALES, 5, "Paris", "sales__one"), batch(SALES, 6, "it's", "sales__two")]
-    assert view.create_view(SALES, batches).as_string(connection) == (
-        'create or replace view "shop"."sales" as '
+def test_a_leaf_has_one_arm_per_period_with_its_partition_as_typed_literals(connection: psycopg.Connection) -> None:
+    batches = [batch(SALES, 5, "Paris", "one"), batch(SALES, 6, "it's", "two")]
+    columns = {"one": ["product", "sold"], "two": ["pieces"]}
+    assert view.create_leaf(SALES, "leaf_1", declared_shape(SALES), batches, columns).as_string(connection) == (
+        'create or replace view "shop_periods"."leaf_1" as '
         "select '2013-01-05'::date as \"day\", 'Paris'::text as \"store\", "
-        '"product"::text as "product", "sold"::bigint as "sold" from "shop_periods"."sales__one" union all '
+        '"product"::text as "product", "sold"::bigint as "sold" from "shop_periods"."one" union all '
         "select '2013-01-06'::date as \"day\", 'it''s'::text as \"store\", "
-        '"product"::text as "product", "sold"::bigint as "sold" from "shop_periods"."sales__two"'
+        'null::text as "product", "pieces"::bigint as "sold" from "shop_periods"."two"'
     )
 
 
-def test_the_view_over_nothing_has_its_columns_and_no_rows(connection: psycopg.Connection) -> None:
-    assert view.create_view(SALES, []).as_string(connection) == (
-        'create or replace view "shop"."sales" as select null::date as "day", null::text as "store", '
-        'null::text as "product", null::bigint as "sold" where false'
+def test_the_view_shows_its_leaves(connection: psycopg.Connection) -> None:
+    assert view.create_view(SALES, declared_shape(SALES), ["leaf_1", "leaf_2"]).as_string(connection) == (
+        'create or replace view "shop"."sales" as '
+        'select "day", "store", "product", "sold" from "shop_periods"."leaf_1" union all '
+        'select "day", "store", "product", "sold" from "shop_periods"."leaf_2"'
     )
+
+
+def test_views_over_nothing_have_their_columns_and_no_rows(connection: psycopg.Connection) -> None:
+    nothing = (
+        'as select null::date as "day", null::text as "store", null::text as "product", null::bigint as "sold" '
+        "where false"
+    )
+    shape = declared_shape(SALES)
+    assert view.create_view(SALES, shape, []).as_string(connection).endswith(f'"shop"."sales" {nothing}')
+    assert view.create_leaf(SALES, "leaf_1", shape, [], {}).as_string(connection).endswith(f'"leaf_1" {nothing}')
 
 
 def test_a_period_table_has_the_data_columns_only_and_describes_its_batch(connection: psycopg.Connection) -> None:
@@ -66,35 +83,25 @@ def test_a_period_table_has_the_data_columns_only_and_describes_its_batch(connec
     ]
 
 
-def test_one_period_is_read_with_its_partition_columns_last(connection: psycopg.Connection) -> None:
-    assert view.select_period(SALES, batch(SALES, 5, "Paris", "sales__one")).as_string(connection) == (
-        'select "product"::text as "product", "sold"::bigint as "sold", '
-        '\'2013-01-05\'::date as "day", \'Paris\'::text as "store" from "shop_periods"."sales__one"'
+def test_indexes_are_those_declared(connection: psycopg.Connection) -> None:
+    assert view.create_index(SALES, "one", Index(("product", "sold"))).as_string(connection) == (
+        'create index on "shop_periods"."one" ("product", "sold")'
+    )
+    assert view.create_index(SALES, "one", Index(("product",), unique=True)).as_string(connection) == (
+        'create unique index on "shop_periods"."one" ("product")'
     )
 
 
 def test_comments_are_the_datasets_and_those_columns_have(connection: psycopg.Connection) -> None:
-    assert [statement.as_string(connection) for statement in view.comments(SALES)] == [
+    assert [view.comment(SALES, *said).as_string(connection) for said in view.comments(SALES).items()] == [
         "comment on view \"shop\".\"sales\" is 'It''s one row per sale.'",
         'comment on column "shop"."sales"."product" is \'what\'\'s sold\'',
     ]
 
 
-def test_hours_are_texts_and_every_type_has_its_postgresql_name(connection: psycopg.Connection) -> None:
-    hour = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1))
-    schema = Schema(tuple(Column(f"c_{kind.lower()}", kind) for kind in ColumnType))
-    every = Dataset("shop.every", Partitioning((hour,)), schema, StoreKind.WAREHOUSE, "One row per type.")
-    (statement, _) = view.create_period_table(every, "every__one", {})
-    assert statement.as_string(connection) == (
-        'create table "shop_periods"."every__one" ("c_string" text, "c_boolean" boolean, "c_int" integer, '
-        '"c_bigint" bigint, "c_double" double precision, "c_date" date, "c_timestamp" timestamp with time zone)'
-    )
-    found = Batch("hour=2013-01-05T13", BatchId(1), "every__one", 1, 1, "run", dt.datetime.now(dt.UTC), frozenset())
-    assert "select '2013-01-05T13'::text as \"hour\", " in view.create_view(every, [found]).as_string(connection)
-
-
 def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: psycopg.Connection) -> None:
     dataset = sales_dataset(StoreKind.WAREHOUSE)
+    shape = declared_shape(dataset)
     batches = []
     for statement in view.create_schemas(dataset):
         connection.execute(statement)
@@ -105,11 +112,14 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
             for statement in view.create_period_table(dataset, table, {}):
                 connection.execute(statement)
             connection.execute(
-                view.sql.SQL("insert into {} values ('pen', %s, 1.5, now())").format(view.table_name(dataset, table)),
-                (day,),
+                sql.SQL("insert into {} values ('pen', %s, 1.5, now())").format(view.table_name(dataset, table)), (day,)
             )
             batches.append(batch(dataset, day, store, table))
-    connection.execute(view.create_view(dataset, batches))
+    columns = {found.location: dataset.schema.names for found in batches}
+    leaves = [leaf_view(dataset, 1, number) for number in (1, 2)]
+    for leaf, shown in zip(leaves, (batches[:25], batches[25:]), strict=True):
+        connection.execute(view.create_leaf(dataset, leaf, shape, shown, columns))
+    connection.execute(view.create_view(dataset, shape, leaves))
     name = view.view_name(dataset).as_string(connection)
     one = f"select sold from {name} where day = '2013-01-13' and store = 'Paris'"
     assert connection.execute(one.encode()).fetchall() == [(13,)]
@@ -120,7 +130,7 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
     ).fetchone() or ([],)
     assert len(tables(days)) == 6
     assert connection.execute(f"select count(*), sum(sold) from {name}".encode()).fetchone() == (40, 420)
-    connection.execute(view.sql.SQL("drop schema {} cascade").format(view.sql.Identifier(dataset.db)))
+    connection.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(dataset.db)))
 
 
 def tables(plan: object) -> list[str]:

@@ -1,0 +1,48 @@
+"""What a dataset may say about its period tables; the default of each is what nearly all need.
+
+Not here: how they are obeyed (resources/warehouse/).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline_defs.model.errors import VarveError
+
+
+class OldSnapshots(StrEnum):
+    """What a publish does when a transaction older than the load outlasts its deadline.
+
+    Such a transaction would see the new table through the new view, but none of its rows: a period silently missing.
+    """
+
+    FAIL = "fail"
+    """Publish nothing, and name who is in the way."""
+    PUBLISH = "publish"
+    """Publish: whoever still reads with that snapshot may miss the periods published, and is named in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of every period table, built after its load and before its publish."""
+
+    columns: tuple[str, ...]
+    unique: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise VarveError("an index has at least one column.")
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseOptions:
+    """Options of a dataset in the warehouse.
+
+    Attributes:
+        indexes: over data columns; a partition column is a constant of its table and needs none.
+        old_snapshots: what happens when an old transaction outlasts the deadline of a publish.
+    """
+
+    indexes: tuple[Index, ...] = ()
+    old_snapshots: OldSnapshots = OldSnapshots.FAIL

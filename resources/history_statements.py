@@ -1,0 +1,130 @@
+"""The SQL of the history, a constant for each statement; history.py executes them."""
+
+from __future__ import annotations
+
+BATCHES = """
+    select b.partition, b.batch_id, b.state, c.batch_id is not null, b.run_id, b.rows, b.bytes, b.files, b.content,
+        b.statistics, b.location, b.started_at, b.published_at, b.retired_at, b.swept_at, b.failure,
+        (select coalesce(json_agg(json_build_array(p.owner, p.reason, p.expires_at) order by p.owner), '[]')
+         from varve.valid_pin p where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
+    from varve.batch b left join varve.current c using (dataset, partition, batch_id)
+    where b.dataset = %s and (%s::text[] is null or b.partition = any(%s)) and (%s::text is null or b.run_id = %s)
+    order by b.partition, b.batch_id desc limit %s
+"""
+CHANGES = """
+    select partition, batch_id, kind, run_id, reason, published_at from varve.publication
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc limit %s
+"""
+# By id, not by time: clocks go back, and the last one recorded is the one that readers saw.
+AS_OF = """
+    select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
+    from (
+        select distinct on (partition) dataset, partition, batch_id from varve.publication
+        where dataset = %s and published_at <= %s and (%s::text[] is null or partition = any(%s))
+        order by partition, id desc
+    ) p join varve.batch b using (dataset, partition, batch_id)
+    where b.state in ('published', 'retired') or not %s order by b.partition
+"""
+BY_ID = """
+    select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
+    from varve.batch b where b.dataset = %s and b.batch_id = %s
+      and b.state in ('published', 'retired') and (%s::text[] is null or b.partition = any(%s)) order by b.partition
+"""
+STATE_OF = """
+    select partition, state, swept_at from varve.batch
+    where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s)) order by partition
+"""
+# What was in force right before a run's first publication of each partition, and what it put there last.
+BEFORE_RUN = """
+    select r.dataset, r.partition, b.batch_id, r.last_batch_id, c.batch_id from (
+        select dataset, partition, min(id) as id, max(batch_id) as last_batch_id from varve.publication
+        where run_id = %s and (%s::text is null or dataset = %s) group by dataset, partition
+    ) r
+    left join lateral (
+        select p.batch_id from varve.publication p
+        where (p.dataset, p.partition) = (r.dataset, r.partition) and p.id < r.id order by p.id desc limit 1
+    ) b on true
+    left join varve.current c on (c.dataset, c.partition) = (r.dataset, r.partition)
+    order by r.dataset, r.partition
+"""
+LOCK_BATCHES = """
+    select partition, state, swept_at from varve.batch
+    where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s))
+    order by partition for share
+"""
+PIN = """
+    insert into varve.pin (dataset, partition, batch_id, owner, reason, expires_at)
+    select %s, partition, %s, %s, %s, %s from unnest(%s::text[]) as partition
+    on conflict (dataset, partition, batch_id, owner) do update
+    set reason = excluded.reason, expires_at = excluded.expires_at, pinned_at = excluded.pinned_at
+"""
+UNPIN = """
+    delete from varve.pin
+    where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s))
+      and (%s::text is null or owner = %s)
+"""
+OLDEST_LIVING = "select min(started_at) from varve.living"
+# A table that lags may still show a batch which is retired: without its folder, readers would get no rows.
+# A build that lives can hold only what was in force since it began; a dead one's lock is free.
+RETIRED = """
+    with oldest as materialized (select min(started_at) as began from varve.living), retired as (
+        select b.dataset, b.partition, b.batch_id, b.location, b.bytes, b.retired_at,
+            row_number() over (partition by b.dataset, b.partition order by b.retired_at desc, b.batch_id desc) as age
+        from varve.batch b where b.state = 'retired' and (%s::text is null or b.dataset = %s)
+    )
+    select r.dataset, d.store, r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
+        when exists (select from varve.valid_pin p
+            where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
+        when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
+            and c.projected_batch_id is distinct from c.batch_id) or exists (
+            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
+        when r.retired_at > clock_timestamp() - %s::interval then 'recent'
+        when r.age <= %s then 'last'
+        when r.retired_at >= (select began from oldest) then 'in use'
+        else '' end
+    from retired r join varve.dataset d using (dataset) order by r.dataset, r.partition, r.batch_id
+"""
+# Two statements: what pins say must be read after the batches are locked, or a pin of that moment would be missed.
+LOCK_RETIRED = """
+    select b.partition, b.batch_id from varve.batch b
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    where b.dataset = %s and b.state = 'retired' for update of b skip locked
+"""
+MARK = """
+    update varve.batch b set state = 'swept', swept_at = clock_timestamp()
+    from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+    where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'retired'
+      and not exists (select from varve.valid_pin p
+        where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
+"""
+UNDELETED = """
+    select b.dataset, d.store, b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
+    from varve.batch b join varve.dataset d using (dataset)
+    where b.state = 'swept' and b.deleted_at is null and (%s::text is null or b.dataset = %s)
+    order by b.dataset, b.partition, b.batch_id
+"""
+DELETED = """
+    update varve.batch b set deleted_at = clock_timestamp()
+    from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+    where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'swept'
+"""
+# Batches whose data is there or may come: of a living run, in force, retired, or on the list of the next sweep.
+KEPT = """
+    select b.dataset, b.partition, b.batch_id, b.location from varve.batch b
+    where (b.state in ('published', 'retired') or (b.state = 'swept' and b.deleted_at is null))
+    union all
+    select dataset, partition, batch_id, location from varve.living
+"""
+PRESENT = """
+    select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
+    from varve.batch b
+    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+"""
+DESCRIBED = """
+    select b.partition, b.batch_id, b.location, b.run_id, b.code_version, b.rows, b.bytes, b.files, b.content,
+        b.statistics, b.inputs, d.declaration
+    from varve.batch b join varve.dataset d using (dataset)
+    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+"""
+DATASETS = "select dataset, store from varve.dataset order by dataset"
+RUNS_LIKE = "select distinct run_id from varve.publication where starts_with(run_id, %s) order by run_id limit 10"

@@ -1,0 +1,93 @@
+"""The description that each batch folder carries of itself, from which a lost catalog can be rebuilt.
+
+Not here: which of them was in force (record.py), rebuilding (resources/recovery.py) and comparing (examine.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pipeline_defs.model.batch import BatchId, Bounds, Input
+from pipeline_defs.model.errors import VarveError
+from resources.catalog import declaration
+from resources.lake.layout import MANIFEST
+from resources.store import Described
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.batch import StagedBatch
+    from resources.store import Build
+
+FORMAT = 1
+
+
+def of(build: Build, batch: StagedBatch) -> Described:
+    """What a staged batch will say of itself."""
+    inputs = build.inputs.get(batch.partition, set())
+    return Described(
+        dataset=build.dataset.name,
+        partition=batch.partition.path,
+        batch_id=build.batch_id,
+        location=batch.location,
+        run_id=build.run_id,
+        code_version=build.code_version,
+        rows=batch.rows,
+        size=batch.size,
+        files=batch.files,
+        content=batch.content,
+        bounds=batch.bounds,
+        inputs=tuple(sorted(inputs)),
+        declaration=declaration(build.dataset),
+    )
+
+
+def write(files: Any, batch: Described) -> None:
+    """Put the description into the batch's folder."""
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "dataset": batch.dataset,
+            "partition": batch.partition,
+            "batch_id": batch.batch_id.millis,
+            "run_id": batch.run_id,
+            "code_version": batch.code_version,
+            "rows": batch.rows,
+            "bytes": batch.size,
+            "files": batch.files,
+            "content": batch.content,
+            "statistics": {found.column: [found.low, found.high] for found in batch.bounds},
+            "inputs": [[found.source, found.partition, found.version] for found in batch.inputs],
+            "declaration": batch.declaration,
+        },
+        indent=1,
+    )
+    with files.open(f"{batch.location}/{MANIFEST}", "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read(files: Any, folder: str) -> Described:
+    """The description in a batch's folder. Raises FileNotFoundError, and VarveError where it cannot be understood."""
+    place = f"{folder}/{MANIFEST}"
+    with files.open(place, "r", encoding="utf-8") as file:
+        text = file.read()
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise VarveError(f"{place} has format {found['format']}, and this Varve reads {FORMAT}.")
+        return Described(
+            dataset=found["dataset"],
+            partition=found["partition"],
+            batch_id=BatchId(int(found["batch_id"])),
+            location=folder,
+            run_id=found["run_id"],
+            code_version=found.get("code_version", ""),
+            rows=int(found["rows"]),
+            size=int(found["bytes"]),
+            files=int(found["files"]),
+            content=found.get("content"),
+            bounds=tuple(Bounds(column, low, high) for column, (low, high) in found.get("statistics", {}).items()),
+            inputs=tuple(Input(*entry) for entry in found["inputs"]),
+            declaration=found["declaration"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise VarveError(f"{place} is not a batch's description: {type(error).__name__} {error}.") from error

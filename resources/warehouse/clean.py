@@ -1,0 +1,105 @@
+"""What a sweep of the warehouse needs: which tables no batch of the catalog keeps, and their deletion.
+
+Not here: which batches may go (resources/history.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from pipeline_defs.model.batch import BatchId
+from pipeline_defs.model.errors import VarveError, some
+from resources.history import History
+from resources.store import Leftover
+from resources.warehouse import notes
+from resources.warehouse.naming import leaf_prefix, periods_schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TABLES = """
+    select c.relname, pg_total_relation_size(c.oid), obj_description(c.oid, 'pg_class')
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind = 'r' order by c.relname
+"""
+_LEAVES = """
+    select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind = 'v' and starts_with(c.relname, %s) and not starts_with(c.relname, %s)
+"""
+_IN_USE = """
+    select location from varve.batch
+    where dataset = %s and location = any(%s) and state in ('staged', 'published', 'retired')
+"""
+_LOCK_TIMEOUT = "set local lock_timeout = '1s'"
+
+
+def leftovers(connection: psycopg.Connection) -> list[Leftover]:
+    """The period tables that describe no batch which the catalog keeps, and of no living build."""
+    history = History(connection)
+    datasets = sorted(name for name, store in history.stores().items() if store == "warehouse")
+    # Tables first, so that a build which begins in between is known as a living one.
+    found = {
+        schema: connection.execute(_TABLES, (schema,)).fetchall() for schema in {periods_schema_of(n) for n in datasets}
+    }
+    kept = {(dataset, path, batch_id.millis) for dataset, path, batch_id, _ in history.kept()}
+    left = []
+    for schema, tables in found.items():
+        for table, size, comment in tables:
+            dataset, partition, batch_id = _described(comment)
+            if (dataset, partition, batch_id) not in kept:
+                changed = BatchId(batch_id).started if batch_id else None
+                left.append(Leftover(f"{schema}.{table}", dataset, int(size), changed))
+    return left
+
+
+def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
+    """Drop period tables, and leaf views of former generations that still show them. What is missing is fine.
+
+    Raises VarveError for a table that a batch of the catalog still has, and for one that others depend on.
+    """
+    schema = periods_schema_of(dataset)
+    names = [table.removeprefix(f"{schema}.") for table in tables]
+    if used := connection.execute(_IN_USE, (dataset, names)).fetchall():
+        raise VarveError(f"{dataset}: {some(table for (table,) in used)} belong to batches that are kept. Not dropped.")
+    drop_former_leaves(connection, dataset)
+    for name in names:
+        _drop(connection, "table", schema, name)
+        notes.forget_loads(connection, [name])
+
+
+def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
+    """Drop the leaf views of all generations but the one in force."""
+    schema = periods_schema_of(dataset)
+    current = leaf_prefix(dataset, notes.generation_of(connection, dataset))
+    for (name,) in connection.execute(_LEAVES, (schema, leaf_prefix(dataset), current)).fetchall():
+        _drop(connection, "view", schema, name)
+
+
+def _drop(connection: psycopg.Connection, kind: str, schema: str, name: str) -> None:
+    statement = sql.SQL("drop table if exists {}" if kind == "table" else "drop view if exists {}")
+    try:
+        with connection.transaction():
+            connection.execute(_LOCK_TIMEOUT)
+            connection.execute(statement.format(sql.Identifier(schema, name)))
+    except psycopg.errors.LockNotAvailable as error:
+        raise VarveError(
+            f"{schema}.{name} is being read, and was not dropped. Nothing else was lost; sweep again later."
+        ) from error
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise VarveError(
+            f"{schema}.{name} was not dropped: {error.diag.message_detail}. Period tables are Varve's own: let "
+            "what depends on it read the dataset's view instead, and sweep again."
+        ) from error
+
+
+def _described(comment: str | None) -> tuple[str, str, int]:
+    """Dataset, partition and batch that a table's comment names; empty for a table that is not ours."""
+    try:
+        found = json.loads(comment or "")
+        return str(found["dataset"]), str(found["partition"]), int(found["batch_id"])
+    except (ValueError, TypeError, KeyError):
+        return "", "", 0

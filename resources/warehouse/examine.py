@@ -1,0 +1,69 @@
+"""Comparing what the catalog says of batches with their tables, and what is current with what the view shows.
+
+Changes nothing. Not here: mending (publish.py, `show_current`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from resources.store import Finding
+from resources.warehouse import view
+from resources.warehouse.naming import periods_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import psycopg
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
+
+_RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
+_SHOW = "`varve warehouse show` makes the view anew from the catalog."
+_TABLES = """
+    select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind = 'r'
+"""
+# The tables under the view: what its leaves' rules depend on.
+_SHOWN = """
+    with recursive under as (
+        select to_regclass(%s)::oid as oid
+        union
+        select d.refobjid from under u
+        join pg_catalog.pg_rewrite r on r.ev_class = u.oid
+        join pg_catalog.pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+          and d.refclassid = 'pg_class'::regclass
+    )
+    select c.relname from under u join pg_catalog.pg_class c on c.oid = u.oid where c.relkind = 'r'
+"""
+
+
+def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> Iterator[Finding]:
+    """Every batch whose table is gone or has other rows than it should."""
+    present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
+    for batch in batches:
+        if batch.location not in present:
+            text = f"the table {batch.location} of batch {batch.batch_id} is gone"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+            continue
+        name = view.table_name(dataset, batch.location)
+        row = connection.execute(sql.SQL("select count(*) from {}").format(name)).fetchone()
+        assert row is not None
+        if row[0] != batch.rows:
+            text = f"the table {batch.location} has {row[0]} rows, and batch {batch.batch_id} had {batch.rows}"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+
+
+def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str, Batch]) -> Iterator[Finding]:
+    """Every partition that the view does not show at its current batch, and every table it should not show."""
+    name = view.view_name(dataset).as_string(connection)
+    seen = {table for (table,) in connection.execute(_SHOWN, (name,))}
+    for path, batch in current.items():
+        if batch.location not in seen:
+            text = f"the view does not show batch {batch.batch_id}"
+            yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
+    for table in sorted(seen - {batch.location for batch in current.values()}):
+        yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

@@ -1,0 +1,115 @@
+"""The warehouse's own tables in schema `varve`: what is loaded, and which leaf view shows which partition.
+
+Not here: the catalog, which says what is current.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from resources.catalog_statements import LOCK_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+
+    from pipeline_defs.model.dataset import Dataset
+
+# How many period tables one leaf view shows: replacing one takes 4 to 14 ms however many there are.
+LEAF_TABLES = 50
+
+_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'leaf'"
+_CLAIM = sql.SQL(
+    "insert into varve.loaded (table_name, piece, rows) values ({}, {}, {}) on conflict do nothing returning 1"
+)
+_LOADED = "select table_name, sum(rows)::bigint from varve.loaded where table_name = any(%s) group by table_name"
+_FORGET = "delete from varve.loaded where table_name = any(%s)"
+_GENERATION = "select generation from varve.view where dataset = %s"
+_SET_GENERATION = """
+    insert into varve.view (dataset, generation) values (%s, %s)
+    on conflict (dataset) do update set generation = excluded.generation
+"""
+_LEAVES = "select partition, leaf from varve.leaf where dataset = %s order by leaf, partition"
+_SET_LEAF = """
+    insert into varve.leaf (dataset, partition, leaf) select %s, p.partition, p.leaf
+    from unnest(%s::text[], %s::int[]) as p (partition, leaf)
+"""
+# A partition that is current no more leaves its place to the next one that comes.
+_VACATE = """
+    delete from varve.leaf l where l.dataset = %s
+      and not exists (select from varve.current c where (c.dataset, c.partition) = (l.dataset, l.partition))
+    returning leaf
+"""
+
+
+def ensure_tables(connection: psycopg.Connection) -> None:
+    """Make the tables where there are none, beside the catalog's own; safe to call from several processes at once."""
+    if connection.execute(_HAS_TABLES).fetchone() is not None:
+        return
+    with connection.transaction():
+        connection.execute(LOCK_SCHEMA)
+        if connection.execute(_HAS_TABLES).fetchone() is None:
+            script = resources.files("resources").joinpath("warehouse/tables.sql").read_text(encoding="utf-8")
+            connection.execute(script.encode())
+
+
+def claim(connection: psycopg.Connection, table: str, piece: str, rows: int) -> str:
+    """The statement that notes a piece of a table as loaded, whole, for a connection that is not ours."""
+    return _CLAIM.format(sql.Literal(table), sql.Literal(piece), sql.Literal(rows)).as_string(connection)
+
+
+def loaded(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, int]:
+    """The rows of each table by its notes."""
+    return dict(connection.execute(_LOADED, (list(tables),)).fetchall())
+
+
+def forget_loads(connection: psycopg.Connection, tables: Sequence[str]) -> None:
+    """Remove the notes of tables that are gone; a load that still runs for one finds no table, and ends."""
+    connection.execute(_FORGET, (list(tables),))
+
+
+def generation(connection: psycopg.Connection, dataset: Dataset) -> int:
+    """The generation of the dataset's leaf views; 0 where it has none."""
+    return generation_of(connection, dataset.name)
+
+
+def generation_of(connection: psycopg.Connection, dataset: str) -> int:
+    """The same by the dataset's name."""
+    row = connection.execute(_GENERATION, (dataset,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def set_generation(connection: psycopg.Connection, dataset: Dataset, number: int) -> None:
+    """Record that the dataset's views are of this generation."""
+    connection.execute(_SET_GENERATION, (dataset.name, number))
+
+
+def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
+    """The leaf of each partition, in the order of leaves."""
+    return dict(connection.execute(_LEAVES, (dataset.name,)).fetchall())
+
+
+def vacate(connection: psycopg.Connection, dataset: Dataset) -> set[int]:
+    """Take partitions that are not current out of their leaves; the leaves that have lost one."""
+    return {leaf for (leaf,) in connection.execute(_VACATE, (dataset.name,)).fetchall()}
+
+
+def place(
+    connection: psycopg.Connection, dataset: Dataset, taken: Mapping[str, int], paths: Sequence[str]
+) -> dict[str, int]:
+    """Give partitions that have no leaf one with room, or a new one; where they are now."""
+    room: dict[int, int] = {}
+    for leaf in taken.values():
+        room[leaf] = room.get(leaf, LEAF_TABLES) - 1
+    given = {}
+    for path in paths:
+        leaf = next((number for number, left in sorted(room.items()) if left > 0), max(room, default=0) + 1)
+        room[leaf] = room.get(leaf, LEAF_TABLES) - 1
+        given[path] = leaf
+    if given:
+        connection.execute(_SET_LEAF, (dataset.name, list(given), list(given.values())))
+    return given

@@ -1,0 +1,166 @@
+"""From the catalog's rows to the statements that make the views show them: which leaves change, and in which order.
+
+A reader locks the view, then its leaves, then their tables. Whoever replaces views must not go against that order, or
+PostgreSQL ends readers as deadlocked: new leaves are made first (nobody can know them), then the view is replaced where
+it has to be, then leaves by their number.
+
+Not here: waiting for readers, and the transaction (publish.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.errors import NOTHING_LOST, VarveError, some
+from resources.warehouse import notes, shape, view
+from resources.warehouse.naming import leaf_view, periods_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import psycopg
+    from psycopg import sql
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
+    from resources.catalog import Catalog
+    from resources.warehouse.shape import Shape
+
+_KIND = """
+    select c.relkind from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = %s
+"""
+_KINDS = {"r": "a table", "p": "a partitioned table", "m": "a materialised view", "f": "a foreign table"}
+_COMMENTS = """
+    select a.attname, d.description
+    from pg_catalog.pg_description d left join pg_catalog.pg_attribute a
+      on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0
+    where d.classoid = 'pg_class'::regclass and d.objoid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What makes a dataset's views show what is current.
+
+    Attributes:
+        first: new leaves, which nobody knows yet; they lock nothing of anybody's.
+        last: what readers wait for, in the order in which they lock.
+        comments: what the view says that it did not say before.
+    """
+
+    first: tuple[sql.Composed, ...]
+    last: tuple[sql.Composed, ...]
+    comments: tuple[sql.Composed, ...]
+
+
+def existing_columns(connection: psycopg.Connection, dataset: Dataset) -> list[tuple[str, str]]:
+    """Names and types of the view's columns; empty where there is none. Raises VarveError for what is no view."""
+    row = connection.execute(_KIND, (dataset.db, dataset.table)).fetchone()
+    if row is None:
+        return []
+    if row[0] != "v":
+        raise VarveError(
+            f"{dataset}: {_KINDS.get(row[0], 'something else')} of PostgreSQL has the name of its view. {NOTHING_LOST} "
+            "Rename or drop that one, or rename the dataset."
+        )
+    return shape.columns_of(connection, dataset.db, [dataset.table]).get(dataset.table, [])
+
+
+def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.Change:
+    """How the view has to change for what the dataset declares. Raises VarveError where only a migration can do it."""
+    change = shape.evolve(dataset, existing_columns(connection, dataset))
+    if change.breaking:
+        raise VarveError(
+            f"{dataset}: {'; '.join(change.breaking)}. {NOTHING_LOST} That cannot be changed under readers: "
+            f"`varve warehouse migrate {dataset} --dry-run` shows what would be rebuilt and restored, without "
+            "--dry-run it is done; then run it again."
+        )
+    return change
+
+
+def plan(
+    catalog: Catalog, dataset: Dataset, changed: Sequence[PartitionKey], change: shape.Change | None = None
+) -> Plan:
+    """The statements that show these partitions at their current batches, where all else is shown already.
+
+    To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
+    migration, which begins with no view.
+    """
+    connection = catalog.connection
+    before = existing_columns(connection, dataset) if change is None else []
+    change = change or change_of(connection, dataset)
+    generation = notes.generation(connection, dataset)
+    anew = generation == 0 or tuple(before) != change.shape.plain
+    vacated = notes.vacate(connection, dataset)
+    taken = notes.leaves(connection, dataset)
+    paths = sorted(catalog.current(dataset.name, None if anew else changed))
+    if anew:
+        generation += 1
+        notes.set_generation(connection, dataset, generation)
+    placed = notes.place(connection, dataset, taken, [path for path in paths if path not in taken])
+    where = taken | placed
+    touched = set(where.values()) if anew else {where[path] for path in paths} | (vacated & set(where.values()))
+    new = touched if anew else touched - set(taken.values())
+    emptied = vacated - set(where.values())
+    leaves = _leaves(catalog, dataset, change.shape, generation, {leaf: _members(where, leaf) for leaf in touched})
+    last = [statement for leaf, statement in sorted(leaves.items()) if leaf not in new]
+    if anew or new or emptied:
+        names = [leaf_view(dataset, generation, leaf) for leaf in sorted(set(where.values()))]
+        renames = [view.rename_column(dataset, old, name) for old, name in change.renames]
+        last = [*renames, view.create_view(dataset, change.shape, names), *last]
+    return Plan(
+        tuple(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
+        tuple(last),
+        tuple(_comments(connection, dataset, dict(change.renames))),
+    )
+
+
+def views_to_replace(connection: psycopg.Connection, dataset: Dataset, changed: Sequence[str]) -> list[str]:
+    """The views that a publish of these partitions would replace, as far as can be said without its locks."""
+    taken, generation = notes.leaves(connection, dataset), notes.generation(connection, dataset)
+    names = {leaf_view(dataset, generation, taken[path]) for path in changed if path in taken}
+    found = [view.table_name(dataset, name).as_string(connection) for name in sorted(names)]
+    if any(path not in taken for path in changed):
+        found.append(view.view_name(dataset).as_string(connection))
+    return found
+
+
+def _leaves(
+    catalog: Catalog, dataset: Dataset, wanted: Shape, generation: int, members: dict[int, list[str]]
+) -> dict[int, sql.Composed]:
+    keys = [dataset.partitioning.from_path(path) for paths in members.values() for path in paths]
+    current = catalog.current(dataset.name, keys)
+    schema, tables = periods_schema(dataset), [batch.location for batch in current.values()]
+    columns = {
+        table: [name for name, _ in found]
+        for table, found in shape.columns_of(catalog.connection, schema, tables).items()
+    }
+    if missing := [table for table in tables if table not in columns]:
+        raise VarveError(
+            f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
+            f"{NOTHING_LOST} Run those partitions again with this one, or restore the table."
+        )
+    return {
+        leaf: view.create_leaf(
+            dataset,
+            leaf_view(dataset, generation, leaf),
+            wanted,
+            [current[path] for path in paths if path in current],
+            columns,
+        )
+        for leaf, paths in members.items()
+    }
+
+
+def _members(where: dict[str, int], leaf: int) -> list[str]:
+    return sorted(path for path, place in where.items() if place == leaf)
+
+
+def _comments(connection: psycopg.Connection, dataset: Dataset, renamed: dict[str, str]) -> Iterable[sql.Composed]:
+    name = view.view_name(dataset).as_string(connection)
+    said = {renamed.get(column, column): text for column, text in connection.execute(_COMMENTS, (name,)).fetchall()}
+    for column, text in view.comments(dataset).items():
+        if said.get(column) != text:
+            yield view.comment(dataset, column, text)

@@ -1,0 +1,130 @@
+"""Reading batches back into Spark: their immutable tables by name, so that a publish in between changes nothing.
+
+A view would not do: each connection has a snapshot of its own, and could see another batch than its neighbour.
+
+Not here: what runs in a task (source.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from pipeline_defs.model.errors import MissingUpstream, some
+from pipeline_defs.model.schema import Column, ColumnType
+from resources.frames import arrow_schema, spark_schema
+from resources.warehouse import shape, source, types, view
+from resources.warehouse.naming import periods_schema
+from resources.warehouse.types import postgres_type, type_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
+
+# Below, this process fetches the rows: a Spark job with Python workers costs a second before its first row.
+_BYTES_FOR_SPARK = 32 << 20
+_BYTES_A_TASK = 64 << 20
+_PAGE = 8_192
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_PAGES = """
+    select c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = any(%s)
+"""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a read needs: a connection for what lies where, and the URL for those that fetch."""
+
+    connection: psycopg.Connection
+    url: str
+    spark: SparkSession
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """Exactly these batches: the data columns (None: all), then the typed partition columns.
+
+        Raises MissingUpstream where a table is gone.
+        """
+        wanted = [column for column in dataset.schema.columns if columns is None or column.name in columns]
+        read = [*(_wire(column) for column in wanted), *dataset.partition_columns]
+        large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
+        queries = list(self._queries(dataset, batches, wanted, split=large))
+        frame = self._lazily(read, queries) if large else self._at_once(read, queries)
+        return types.from_wire(wanted, frame)
+
+    def _at_once(self, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+        import pyarrow as pa
+
+        schema = arrow_schema(columns)
+        rows = pa.Table.from_batches(
+            (batch for query in queries for batch in source.fetch(self.url, query, schema)), schema
+        )
+        # Spark takes no empty table.
+        return self.spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
+
+    def _lazily(self, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+        self.spark.conf.set(_PUSHDOWN, "true")
+        self.spark.dataSource.register(source.PeriodTables)
+        return (
+            self.spark.read.format(source.NAME)
+            .options(
+                url=self.url,
+                schema=spark_schema(columns),
+                arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
+                queries=json.dumps(queries),
+            )
+            .load()
+        )
+
+    def _queries(
+        self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[Column], *, split: bool
+    ) -> Iterator[str]:
+        schema, tables = periods_schema(dataset), [batch.location for batch in batches]
+        pages: dict[str, int] = dict(self.connection.execute(_PAGES, (schema, tables)).fetchall())
+        if missing := [table for table in tables if table not in pages]:
+            raise MissingUpstream(
+                f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
+                "Nothing was read or changed. Restore the table, or rerun those partitions."
+            )
+        names = {
+            table: [name for name, _ in found]
+            for table, found in shape.columns_of(self.connection, schema, tables).items()
+        }
+        step = _BYTES_A_TASK // _PAGE
+        for batch in batches:
+            query = _select(dataset, batch, columns, names.get(batch.location, []))
+            starts = range(0, max(pages[batch.location], 1), step) if split else [0]
+            for start in starts:
+                part = sql.SQL("")
+                if len(starts) > 1:
+                    first, end = sql.Literal(f"({start},0)"), sql.Literal(f"({start + step},0)")
+                    part = sql.SQL(" where ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
+                yield (query + part).as_string(self.connection)
+
+
+def _wire(column: Column) -> Column:
+    return Column(column.name, ColumnType.STRING if column.type.nested else column.type)
+
+
+def _select(dataset: Dataset, batch: Batch, columns: Sequence[Column], present: Sequence[str]) -> sql.Composed:
+    items = []
+    for column in columns:
+        kind = postgres_type(column.type)
+        name = shape.ViewColumn(column.name, kind, column.was).source_in(present)
+        value = sql.SQL("null") if name is None else sql.Identifier(name)
+        items.append(sql.SQL("{}::{} as {}").format(value, type_sql(kind), sql.Identifier(column.name)))
+    literals: Mapping[str, sql.Composed] = view.literals(dataset, batch.partition)
+    items.extend(sql.SQL("{} as {}").format(value, sql.Identifier(name)) for name, value in literals.items())
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), view.table_name(dataset, batch.location))

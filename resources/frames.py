@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VarveError
+from pipeline_defs.model.partition import plain, text_of
 from pipeline_defs.model.schema import Column, ColumnType, Kind
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def conform(build: Build, frame: DataFrame) -> DataFrame:
         (only,) = build.partitions
         for column in dataset.partition_columns:
             if column.name not in frame.columns:
-                frame = frame.withColumn(column.name, F.lit(only[column.name]).cast(str(column.type)))
+                frame = frame.withColumn(column.name, F.lit(plain(only[column.name])).cast(str(column.type)))
     declared = (*dataset.schema.columns, *dataset.partition_columns)
     if problems := _differences(declared, frame.schema):
         raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
@@ -101,11 +102,11 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
     if len(partitions) == 1:
         condition = F.lit(True)  # noqa: FBT003
         for name, value in partitions[0].fields:
-            condition = condition & F.col(f"`{name}`").eqNullSafe(F.lit(value))
+            condition = condition & F.col(f"`{name}`").eqNullSafe(F.lit(plain(value)))
         return condition
     # One IN over the joined spelling: a disjunction of thousands of conjunctions takes the analyzer minutes.
     spelt = F.concat_ws("\x1f", *[F.col(f"`{name}`").cast("string") for name in names])
-    wanted = ["\x1f".join(str(value) for value in partition.values) for partition in partitions]
+    wanted = ["\x1f".join(map(text_of, partition.values)) for partition in partitions]
     return F.coalesce(spelt.isin(wanted), F.lit(False))  # noqa: FBT003
 
 

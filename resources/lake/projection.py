@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from pipeline_defs.model.partition import escape, parse_path
+from pipeline_defs.model.partition import escape, parse_path, text_of
 from resources.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], know
 
 def _spec(dataset: Dataset, path: str) -> str:
     key = dataset.partitioning.from_path(path)
-    return f"PARTITION ({', '.join(f'`{name}`={_literal(str(value))}' for name, value in key.fields)})"
+    return f"PARTITION ({', '.join(f'`{name}`={_literal(text_of(value))}' for name, value in key.fields)})"
 
 
 def _literal(text: str) -> str:

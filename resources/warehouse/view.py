@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.schema import Column
+    from pipeline_defs.model.partition import text_of
+from pipeline_defs.model.schema import Column
     from pipeline_defs.model.warehouse_options import Index
     from resources.warehouse.shape import Shape
 
@@ -111,7 +112,7 @@ def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     """The partition columns of one partition as typed literals, by name."""
     key = dataset.partitioning.from_path(partition)
     return {
-        column.name: sql.SQL("{}::{}").format(sql.Literal(str(key[column.name])), _type(column))
+        column.name: sql.SQL("{}::{}").format(sql.Literal(text_of(key[column.name])), _type(column))
         for column in dataset.partition_columns
     }
 

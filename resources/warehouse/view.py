@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from pipeline_defs.model.partition import text_of
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.types import postgres_type, type_sql
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.partition import text_of
-from pipeline_defs.model.schema import Column
+    from pipeline_defs.model.schema import Column
     from pipeline_defs.model.warehouse_options import Index
     from resources.warehouse.shape import Shape
 

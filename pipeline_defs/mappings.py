@@ -22,7 +22,8 @@ from pipeline_defs.partitions import fold_def, tiled_alike
 
 if TYPE_CHECKING:
     from pipeline_defs.model.partitioning import Fold
-    from pipeline_defs.planning.mapping import Dependency, Way
+    from pipeline_defs.planning.mapping import Dependency
+    from pipeline_defs.planning.way import Way
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import pendulum
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.planning import triggers
-from pipeline_defs.planning.mapping import everything
 from pipeline_defs.planning.region import Box, choice_of
 from pipeline_defs.planning.ticks import completed, previous_tick
+from pipeline_defs.planning.way import everything
 from pipeline_defs.sensors import NOT_LOOKED, asset_key, run_request
 from resources.catalog import Catalog
 from resources.partition_sets import PartitionSets

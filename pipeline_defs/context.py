@@ -33,7 +33,7 @@ class RunPartitions:
     """The partitions of one dataset that a run computes.
 
     Attributes:
-        keys: all of them, sorted.
+        keys: all of them, in the order of their windows, then of their other keys.
         sets: the dynamic sets, to add keys to.
     """
 
@@ -93,4 +93,12 @@ def partitions_of(context: dg.AssetExecutionContext) -> RunPartitions:
     """The partitions that this run of a `dataset_asset` computes."""
     builds = context.resources.builds
     build = builds.of(context).build
-    return RunPartitions(build.dataset, build.partitions, builds.sets(context.instance))
+    return RunPartitions(build.dataset, in_order(build.dataset, build.partitions), builds.sets(context.instance))
+
+
+def in_order(dataset: Dataset, keys: Iterable[PartitionKey]) -> tuple[PartitionKey, ...]:
+    """The keys in the order of their windows, which need not be that of their texts: 01:30 comes before 01:00-0500."""
+    time = dataset.partitioning.time
+    if time is None:
+        return tuple(sorted(keys))
+    return tuple(sorted(keys, key=lambda key: (time.start_of(key[time.name]), key)))

@@ -61,6 +61,9 @@ def _compiled(dependency: Dependency) -> Compiled:
     return _single_to_multi(dependency, parts)
 
 
+_WHOLE = "Dagster reads the other dimension whole"
+
+
 @dataclass(frozen=True)
 class _Part:
     """How one of Dagster's dimensions of the upstream is read: following which of the reader's."""
@@ -101,7 +104,7 @@ def _single_to_multi(dependency: Dependency, parts: dict[str, _Part]) -> Compile
         return Compiled(
             dg.MultiToSingleDimensionPartitionMapping(name),
             exact=whole and all(found.exact for found in others),
-            why="" if whole else "Dagster reads the other dimension whole",
+            why="; ".join(filter(None, [*(found.why for found in others), *([] if whole else [_WHOLE])])),
         )
     whys = [part.compiled.why for part in parts.values() if part.compiled.why]
     why = "between one and two dimensions Dagster maps only by the same windows or keys"

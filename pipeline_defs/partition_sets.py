@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import dagster as dg
 
+from pipeline_defs.model.errors import UnknownPartition
 from pipeline_defs.model.partitioning import dagster_text, set_of, time_set
 from pipeline_defs.partitions import tiled_alike
 from pipeline_defs.planning.region import Spans
 from resources.partition_sets import PartitionSets
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import TimeDimension
     from pipeline_defs.planning.graph import Graph
 
 
@@ -36,22 +42,25 @@ def partition_sets_sensor(graph: Graph) -> dg.SensorDefinition:
 
 def grow(instance: dg.DagsterInstance, graph: Graph, *, limit: int = 2_000) -> list[str]:
     """Bring the sets in step; what was added, in words. At most `limit` windows of a set: the next call goes on."""
-    sets_of(instance, graph).follow()
-    grown = []
-    for dataset in graph.in_order():
-        time = dataset.partitioning.time
-        if time is None or tiled_alike(time):
-            continue
-        name = time_set(time)
-        there = instance.get_dynamic_partitions(name)
-        start = time.calendar.following(time.start_of(time.parse(there[-1]))) if there else time.first
-        windows = Spans.of([(start, time.known_until())]).starts(time)
-        # In order, always after the last: so ranges of the set are ranges of time.
-        new = [dagster_text(time.text_at(at)) for at in islice(windows, limit)]
-        if new:
-            instance.add_dynamic_partitions(name, new)
-            grown.append(f"{dataset}: {len(new)} windows, {new[0]} to {new[-1]}")
-    return grown
+    followed = sets_of(instance, graph).follow()
+    grown = [(dataset, fill(instance, dataset, limit=limit)) for dataset in graph.in_order()]
+    return followed + [f"{dataset}: {len(new)} windows, {new[0]} to {new[-1]}" for dataset, new in grown if new]
+
+
+def fill(instance: dg.DagsterInstance, dataset: Dataset, *, limit: int | None = None) -> list[str]:
+    """Add the windows of one dataset that have come to pass to Dagster's set of them, if it has one; the new ones."""
+    time = dataset.partitioning.time
+    if time is None or tiled_alike(time):
+        return []
+    name = time_set(time)
+    last = _last(time, instance.get_dynamic_partitions(name))
+    start = time.first if last is None else time.calendar.following(last)
+    windows = Spans.of([(start, time.known_until())]).starts(time)
+    # In order, always after the last: so ranges of the set are ranges of time.
+    new = [dagster_text(time.text_at(at)) for at in islice(windows, limit)]
+    if new:
+        instance.add_dynamic_partitions(name, new)
+    return new
 
 
 def sets_of(instance: dg.DagsterInstance, graph: Graph) -> PartitionSets:
@@ -66,3 +75,13 @@ def has_sets(graph: Graph) -> bool:
         or (dataset.partitioning.time is not None and not tiled_alike(dataset.partitioning.time))
         for dataset in graph.datasets.values()
     )
+
+
+def _last(time: TimeDimension, texts: Sequence[str]) -> int | None:
+    """Where the last window of a set begins; what somebody has added to it by hand may be none."""
+    for text in reversed(texts):
+        try:
+            return time.start_of(time.parse(unquote(text)))
+        except UnknownPartition:
+            continue
+    return None

@@ -20,9 +20,12 @@ from pipeline_defs.model.calendar import Every, cron_of
 from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.partitioning import DAGSTER_COMFORT, Fold, Partitioning, fold_texts, set_of, time_set
 from pipeline_defs.model.zone import DAY, stretch
+from pipeline_defs.planning.way import moved
 
 # How far ahead the clocks of a zone are compared where a dimension has no end.
 _YEARS_AHEAD = 3
+# How many of the first windows are compared in any case: Dagster loses its way in some crons of few days.
+_FIRST = 200
 
 
 class LargeProduct(UserWarning):
@@ -58,6 +61,9 @@ def tiled_alike(dimension: TimeDimension) -> bool:
     if isinstance(dimension.tiling, Every):
         return False
     last = dimension.last or int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp())
+    first = dimension.calendar.floor(dimension.first)
+    if not _alike_between(dimension, first, min(last, moved(dimension.calendar, first, _FIRST))):
+        return False
     at = dimension.first
     while at < last:
         around = stretch(dimension.timezone, at)
@@ -78,21 +84,30 @@ def warn_of_size(name: str, partitioning: Partitioning) -> None:
         )
 
 
-def _alike_around(dimension: TimeDimension, moved: int) -> bool:
+def _alike_around(dimension: TimeDimension, instant: int) -> bool:
     """Whether both tile the days around one move of the clock alike."""
     calendar = dimension.calendar
-    start, end = calendar.floor(moved - 2 * DAY), calendar.following(moved + 2 * DAY)
+    return _alike_between(dimension, calendar.floor(instant - 2 * DAY), calendar.following(instant + 2 * DAY))
+
+
+def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
+    """Whether both tile the time between two boundaries alike."""
+    calendar = dimension.calendar
     ours = []
     at = start
     while at < end:
         ours.append((dimension.text_at(at), at, calendar.following(at)))
         at = calendar.following(at)
-    theirs = _windows(dimension, *(pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end)))
-    return ours == [
-        (key, int(window.start.timestamp()), int(window.end.timestamp()))
-        for key in theirs.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
-        for window in [theirs.time_window_for_partition_key(key)]
-    ]
+    try:
+        theirs = _windows(dimension, *(pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end)))
+        return ours == [
+            (key, int(window.start.timestamp()), int(window.end.timestamp()))
+            for key in theirs.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
+            for window in [theirs.time_window_for_partition_key(key)]
+        ]
+    except ValueError:
+        # The cron reader inside Dagster gives some expressions up: `0 0 1 * 1#2`.
+        return False
 
 
 def _windows(

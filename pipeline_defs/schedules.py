@@ -14,6 +14,7 @@ import dagster as dg
 import pendulum
 
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.partition_sets import fill
 from pipeline_defs.planning import triggers
 from pipeline_defs.planning.region import Box, choice_of
 from pipeline_defs.planning.ticks import completed, previous_tick
@@ -56,7 +57,11 @@ def partition_schedule(
     )
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
         tick = context.scheduled_execution_time
-        members = PartitionSets(context.instance, [dataset.partitioning]).members()
+        sets = PartitionSets(context.instance, [dataset.partitioning])
+        # Dagster refuses what is not in its sets, and the sensor that keeps them ticks at other times.
+        sets.follow()
+        fill(context.instance, dataset)
+        members = sets.members()
         keys = keys_at(dataset, cron, timezone, tick, members)
         if not keys:
             return dg.SkipReason(f"No window of {dataset} is complete that was not at the tick before.")

@@ -81,16 +81,35 @@ class PartitionSets:
             self.instance.delete_dynamic_partition(base_set(dimension), dagster_text(key))
         self.follow()
 
-    def follow(self) -> None:
-        """Make the folds what their dimensions say."""
+    def follow(self) -> list[str]:
+        """Make the folds what their dimensions say; what was done, in words."""
+        done = self._respell()
+        # The folds are looked at before the sets: a key that another run adds meanwhile is then never taken for one
+        # that was removed.
+        folds = {name: self.instance.get_dynamic_partitions(name) for name in self.folds}
         members = self.members()
         for name, fold in self.folds.items():
-            there, wanted = self.instance.get_dynamic_partitions(name), fold_texts(fold, members)
-            missing = sorted(set(wanted) - set(there))
+            there, wanted = folds[name], fold_texts(fold, members)
+            missing, strange = sorted(set(wanted) - set(there)), sorted(set(there) - set(wanted))
             if missing:
                 self.instance.add_dynamic_partitions(name, missing)
-            for text in sorted(set(there) - set(wanted)):
+            for text in strange:
                 self.instance.delete_dynamic_partition(name, text)
+            done += [f"{name}: {len(missing)} keys added, {len(strange)} taken out"] if missing or strange else []
+        return done
+
+    def _respell(self) -> list[str]:
+        """Keys that somebody added in Dagster's UI, spelt as everything else will ask for them: `a~b` as `a%7Eb`."""
+        done = []
+        for dimension in self.dimensions.values():
+            name = base_set(dimension)
+            for text in self.instance.get_dynamic_partitions(name):
+                for spelt in map(dagster_text, _parsed(dimension, [text])):
+                    if spelt != text:
+                        self.instance.add_dynamic_partitions(name, [spelt])
+                        self.instance.delete_dynamic_partition(name, text)
+                        done.append(f"{name}: {text} is spelt {spelt}")
+        return done
 
 
 def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:

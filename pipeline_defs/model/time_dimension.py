@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +17,7 @@ from pipeline_defs.model.calendar import Calendar, Every, Tiling, calendar_of, c
 from pipeline_defs.model.cron import cron_walls
 from pipeline_defs.model.errors import UnknownPartition, VarveError
 from pipeline_defs.model.partition import Value, text_of
-from pipeline_defs.model.zone import DAY, wall_of
+from pipeline_defs.model.zone import DAY, stretch, wall_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +40,8 @@ class TimeDimension:
             own, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second time,
             its key ends in the offset: `2013-11-03T01-0500`.
         end_offset: how many windows beyond the last complete one are there already; 1: the one that is still open.
+        timezone: the IANA zone of the windows, which is that of `start`.
+        problem: what was wrong with the texts that it was made from; `check` says it.
     """
 
     name: str
@@ -48,19 +50,26 @@ class TimeDimension:
     end: pendulum.DateTime | None = None
     key_format: str | None = None
     end_offset: int = 0
+    timezone: str = field(init=False, repr=False, default="UTC")
+    problem: str = field(repr=False, default="")
+
+    def __post_init__(self) -> None:
+        # A field, as it tells dimensions apart whose starts are one instant in two zones, and so equal to Python.
+        object.__setattr__(self, "timezone", self.start.timezone_name or "UTC")
 
     @classmethod
     def of(
         cls, name: str, tiling: Tiling, start: str, end: str | None = None, *, timezone: str = "UTC"
     ) -> TimeDimension:
-        """The dimension from texts: `TimeDimension.of("day", "@daily", "2013-01-01", timezone="Europe/Paris")`."""
-        calendar_of(Every(dt.timedelta(days=1), pendulum.datetime(1970, 1, 1)), timezone)
-        return cls(name, tiling, _moment(name, start, timezone), _moment(name, end, timezone) if end else None)
+        """The dimension from texts: `TimeDimension.of("day", "@daily", "2013-01-01", timezone="Europe/Paris")`.
 
-    @property
-    def timezone(self) -> str:
-        """The IANA zone of the windows."""
-        return self.start.timezone_name or "UTC"
+        A zone or moment that is none is told by `check`, as everything else is, so that the dataset can be named.
+        """
+        try:
+            stretch(timezone, 0)
+            return cls(name, tiling, _moment(start, timezone), _moment(end, timezone) if end else None)
+        except VarveError as error:
+            return cls(name, tiling, pendulum.datetime(1970, 1, 1), problem=str(error))
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -104,6 +113,8 @@ class TimeDimension:
     def check(self) -> None:
         """Raise VarveError with what is wrong and what to write instead."""
         check_name(self.name)
+        if self.problem:
+            raise VarveError(f"dimension {self.name}: {self.problem}")
         if "/" not in self.timezone and re.match(r"[+-]\d", self.timezone):
             raise VarveError(f"dimension {self.name}: {self.timezone} is an offset, not a zone; name one.")
         try:
@@ -186,8 +197,10 @@ class TimeDimension:
         if self.value_type is dt.date:
             return self.calendar.wall(start).date().isoformat()
         shown = clock(self.timezone, start)
+        if "%z" in self.text_format:
+            return self._at(start).strftime(self.text_format)
         text = shown.strftime(self.text_format)
-        return f"{text}{self._at(start):%z}" if shown.fold and "%z" not in text else text
+        return f"{text}{self._at(start):%z}" if shown.fold else text
 
     @cached_property
     def _time_of_day(self) -> dt.timedelta:
@@ -273,11 +286,11 @@ def _date(text: str) -> dt.date | None:
     return date if date.isoformat() == text else None
 
 
-def _moment(name: str, text: str, timezone: str) -> pendulum.DateTime:
+def _moment(text: str, timezone: str) -> pendulum.DateTime:
     try:
         found = pendulum.parse(text, tz=timezone)
     except ValueError:
         found = None
     if not isinstance(found, pendulum.DateTime):
-        raise VarveError(f"dimension {name}: {text!r} is no moment; write it as 2013-01-01 or 2013-01-01T10:35.")
+        raise VarveError(f"{text!r} is no moment; write it as 2013-01-01 or 2013-01-01T10:35.")
     return found.in_timezone(timezone)

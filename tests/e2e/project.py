@@ -26,6 +26,9 @@ from dagster import DagsterInstance
 from psycopg import sql
 
 from assets.flights import DAY, HOUR
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.planning.mapping import Dependency
 from resources.catalog import Catalog
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
 from resources.postgres import connect, warehouse_url
@@ -262,7 +265,8 @@ def clean_environment() -> dict[str, str]:
 
 def hours_of(day: dt.date) -> list[str]:
     """The UTC hours of a day in New York."""
-    return [str(hour) for hour in HOUR.overlapping(DAY.window(day))]
+    days, hours = Partitioning((DAY,)), Partitioning((HOUR,))
+    return [str(key["hour"]) for key in Dependency(days, hours).upstream_of(PartitionKey.of(day=day)).keys]
 
 
 def flights(day: dt.date) -> list[Row]:

@@ -11,8 +11,9 @@ import pytest
 from assets import flights
 from pipeline_defs.datasets import dataset_asset, graph_of
 from pipeline_defs.definitions import build_defs, defs, discover, graph
-from pipeline_defs.mappings import partition_mapping
+from pipeline_defs.mappings import compiled
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.planning.mapping import Dependency
 
 
 def test_every_dataset_of_the_assets_folder_is_an_asset() -> None:
@@ -44,12 +45,12 @@ def test_loading_starts_no_service_and_no_spark(tmp_path: object) -> None:
 def test_dagster_maps_by_the_tightest_built_in_and_covers_what_it_cannot_say() -> None:
     day, hour = flights.DEPARTURES.partitioning, flights.WEATHER.partitioning
     delays, weekly = flights.DELAYS.partitioning, flights.WEEKLY_DELAYS.partitioning
-    single = partition_mapping(delays, day)
+    single = compiled(Dependency(delays, day)).mapping
     assert isinstance(single, dg.MultiToSingleDimensionPartitionMapping)
     assert single.partition_dimension_name == "day"
-    assert isinstance(partition_mapping(weekly, delays), dg.MultiPartitionMapping)
+    assert isinstance(compiled(Dependency(weekly, delays)).mapping, dg.MultiPartitionMapping)
     # Dagster refuses to map a day in New York to UTC hours.
-    assert isinstance(partition_mapping(delays, hour), dg.AllPartitionMapping)
+    assert isinstance(compiled(Dependency(delays, hour)).mapping, dg.AllPartitionMapping)
 
 
 def test_a_column_schema_with_units_and_partition_columns_is_shown() -> None:

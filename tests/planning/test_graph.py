@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pendulum
@@ -13,6 +14,7 @@ from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.reads import Reads
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.planning.graph import Graph
 
@@ -26,7 +28,12 @@ def graph(**reads: tuple[str, ...]) -> Graph:
         f"t.{name}": Dataset(f"t.{name}", Partitioning((DAY,)), schema, StoreKind.LAKE, "One row per sale.")
         for name in reads
     }
-    return Graph(datasets, {f"t.{name}": tuple(f"t.{up}" for up in ups) for name, ups in reads.items()}, {})
+    undeclared = replace(datasets[next(iter(datasets))], name="t.sails")
+    return Graph(
+        datasets,
+        {f"t.{name}": tuple(Reads(datasets.get(f"t.{up}", undeclared)) for up in ups) for name, ups in reads.items()},
+        {},
+    )
 
 
 def test_datasets_are_in_an_order_in_which_each_comes_after_those_it_reads() -> None:

@@ -18,7 +18,9 @@ from pipeline_defs.model.dimension import Dimension, StaticDimension, TimeDimens
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey, Value
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.reads import Reads
 from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.planning.graph import Edge, edge
 from pipeline_defs.planning.triggers import Due, due, inputs_from_datasets, inputs_from_landing, runs
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ def dataset(name: str, *dimensions: Dimension) -> Dataset:
 
 DEPARTURES, WEATHER = dataset("departures", DAY), dataset("weather", HOUR)
 DELAYS, WEEKLY = dataset("delays", DAY, ORIGIN), dataset("weekly", WEEK, ORIGIN)
+
+
+def edges(reader: Dataset, *upstreams: Dataset) -> list[Edge]:
+    return [edge(reader, Reads(upstream)) for upstream in upstreams]
 
 
 def key(day: int, origin: str = "EWR") -> PartitionKey:
@@ -104,7 +110,7 @@ def hours(day: int, *, but: int | None = None) -> dict[str, str]:
 
 def test_a_partition_is_possible_when_all_of_its_inputs_exist() -> None:
     versions = {DEPARTURES.name: {"day=2013-01-05": "7", "day=2013-01-06": "8"}, WEATHER.name: hours(5)}
-    found = inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions)
+    found = inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions)
     assert set(found) == {key(5, origin) for origin in ORIGIN.members}
     assert Input(DEPARTURES.name, "day=2013-01-05", "7") in found[key(5)]
     assert Input(WEATHER.name, "hour=2013-01-05T23", "1023") in found[key(5)]
@@ -113,17 +119,17 @@ def test_a_partition_is_possible_when_all_of_its_inputs_exist() -> None:
 
 def test_a_partition_is_not_possible_while_one_hour_of_its_day_is_missing() -> None:
     versions = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: hours(5, but=13)}
-    assert inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions) == {}
+    assert inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions) == {}
 
 
 def test_a_partition_is_not_possible_while_nothing_of_one_input_exists() -> None:
     versions: dict[str, dict[str, str]] = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: {}}
-    assert inputs_from_datasets(DELAYS, [DEPARTURES, WEATHER], versions) == {}
+    assert inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions) == {}
 
 
 def test_a_first_week_needs_only_the_days_there_are() -> None:
     days = {key(day).path: str(day) for day in range(1, 7)}
-    found = inputs_from_datasets(WEEKLY, [DELAYS], {DELAYS.name: days})
+    found = inputs_from_datasets(edges(WEEKLY, DELAYS), {DELAYS.name: days})
     first = PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")
     assert set(found) == {first}
     assert len(found[first]) == 6
@@ -135,12 +141,13 @@ def test_a_partition_that_one_input_has_nothing_for_is_possible_whichever_input_
     early, young = dataset("early", DAY), dataset("young", late)
     days = {f"day=2013-01-{day:02}": "1" for day in range(5, 8)}
     later = {f"day=2013-01-{day:02}": "1" for day in range(20, 20 + more)}
-    found = inputs_from_datasets(dataset("reader", DAY), [early, young], {early.name: days, young.name: later})
+    found = inputs_from_datasets(edges(dataset("reader", DAY), early, young), {early.name: days, young.name: later})
     assert {key.path for key in found} == set(days)
     few = dataset("few", StaticDimension("origin", ("EWR",)))
     by_origin = {f"origin={origin}": "1" for origin in ORIGIN.members}
     found = inputs_from_datasets(
-        dataset("reader", ORIGIN), [dataset("all", ORIGIN), few], {"t.all": by_origin, few.name: {"origin=EWR": "1"}}
+        edges(dataset("reader", ORIGIN), dataset("all", ORIGIN), few),
+        {"t.all": by_origin, few.name: {"origin=EWR": "1"}},
     )
     assert {key.path for key in found} == set(by_origin)
 

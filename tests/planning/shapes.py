@@ -1,0 +1,128 @@
+"""Random datasets for laws that hold of all: products of unlike windows, lists and sets, and rules between them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pendulum
+from hypothesis import strategies as st
+
+from pipeline_defs.model.calendar import Every, Tiling, calendar_of
+from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.reads import All, Latest, Only, Overlap, Rule, Same, Table, Unit
+from pipeline_defs.planning.mapping import Dependency
+from pipeline_defs.planning.way import moved
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.partition import PartitionKey, Value
+
+NOW = pendulum.datetime(2024, 3, 14, 12)
+# What the sets have at NOW; with what Dagster and paths would misread.
+MEMBERS = {"users": ("a|b", "ann", "~x"), "devices": (1, 2)}
+# Clocks go forward on 2024-03-10 in New York and back by half an hour on 2024-04-07 on Lord Howe.
+ZONES = ("UTC", "America/New_York", "Australia/Lord_Howe")
+ANCHOR = pendulum.datetime(2024, 3, 1, 10, 35)
+TILINGS: tuple[Tiling, ...] = (
+    "@hourly",
+    "30 * * * *",
+    "0 */6 * * *",
+    "@daily",
+    "30 2 * * *",
+    "0 0 * * 1",
+    "@weekly",
+    "@monthly",
+    Every(dt.timedelta(hours=8), ANCHOR),
+    Every(dt.timedelta(minutes=90), ANCHOR),
+    Every(dt.timedelta(days=2), ANCHOR),
+)
+STATICS = (
+    StaticDimension("origin", ("EWR", "JFK", "LGA")),
+    StaticDimension("origin", ("JFK", "BOS")),
+    StaticDimension("store", ("Paris", "a,b[c]", "x~y|z", "...")),
+    StaticDimension("shard", (2, 1)),
+)
+DYNAMICS = (DynamicDimension("user", "users"), DynamicDimension("device", "devices", int))
+
+
+@st.composite
+def times(draw: st.DrawFn, name: str = "time") -> TimeDimension:
+    """Windows of March 2024, with an end or without."""
+    tiling, zone = draw(st.sampled_from(TILINGS)), draw(st.sampled_from(ZONES))
+    calendar = calendar_of(tiling, zone)
+    start = calendar.following(int(pendulum.datetime(2024, 3, draw(st.integers(1, 12))).timestamp()) - 1)
+    end = moved(calendar, start, draw(st.integers(1, 30))) if draw(st.booleans()) else None
+    return TimeDimension(
+        name,
+        tiling,
+        pendulum.from_timestamp(start, tz=zone),
+        None if end is None else pendulum.from_timestamp(end, tz=zone),
+        end_offset=draw(st.sampled_from((0, 0, 0, 1))),
+    )
+
+
+@st.composite
+def partitionings(draw: st.DrawFn, *, time: st.SearchStrategy[TimeDimension] | None = None) -> Partitioning:
+    """Products of one to three dimensions."""
+    pool: list[Dimension] = [*draw(st.permutations(STATICS))[:3], *DYNAMICS]
+    others = {dimension.name: dimension for dimension in draw(st.permutations(pool))[: draw(st.integers(0, 2))]}
+    dimensions = list(others.values())
+    if not dimensions or draw(st.booleans()):
+        dimensions.append(draw(time or times()))
+    return Partitioning(tuple(draw(st.permutations(dimensions))))
+
+
+@st.composite
+def dependencies(draw: st.DrawFn) -> Dependency:
+    """What one dataset reads of another: by what is taken for granted, or by any rule that can hold."""
+    reader, upstream = draw(partitionings()), draw(partitionings())
+    if reader.time and draw(st.booleans()):
+        # The same windows on both sides, as most datasets have.
+        upstream = Partitioning(
+            tuple(reader.time if dimension is upstream.time else dimension for dimension in upstream.dimensions)
+        )
+    if draw(st.integers(0, 4)) == 0:
+        upstream = reader
+    rules = {
+        dimension.name: rule
+        for dimension in upstream.dimensions
+        if (rule := draw(st.none() | rules_of(reader, dimension))) is not None
+    }
+    found = Dependency(reader, upstream, rules)
+    try:
+        found.check()
+    except VarveError:
+        whole: dict[str, Rule] = {dimension.name: All() for dimension in upstream.dimensions}
+        found = Dependency(reader, upstream, whole)
+        found.check()
+    return found
+
+
+@st.composite
+def rules_of(draw: st.DrawFn, reader: Partitioning, dimension: Dimension) -> Rule:
+    """A rule for one dimension of the upstream; it need not hold."""
+    values = keys_of(dimension)
+    kinds: list[Rule] = [All(), Latest()]
+    if values:
+        kinds.append(Only(tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=2, unique=True)))))
+    if isinstance(dimension, TimeDimension) and reader.time is not None:
+        first, last = sorted((draw(st.integers(-3, 3)), draw(st.integers(-3, 3))))
+        kinds += [Overlap(first, last, draw(st.sampled_from(Unit)))] * 3
+    others = [found for found in reader.dimensions if not isinstance(found, TimeDimension)]
+    if others and not isinstance(dimension, TimeDimension):
+        of = draw(st.sampled_from(others))
+        kinds.append(Same(of.name))
+        if values:
+            row = st.lists(st.sampled_from(values), max_size=2, unique=True).map(tuple)
+            kinds.append(Table(of.name, draw(st.dictionaries(st.sampled_from(keys_of(of)), row, max_size=3))))
+    return draw(st.sampled_from(kinds))
+
+
+def keys_of(dimension: Dimension) -> list[Value]:
+    return list(dimension.keys(MEMBERS, NOW))
+
+
+def all_keys(partitioning: Partitioning) -> list[PartitionKey]:
+    return list(partitioning.keys(MEMBERS, NOW))

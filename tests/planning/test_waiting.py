@@ -1,0 +1,106 @@
+"""Wait policies: Airflow's, and a deadline after which a partition is made of what is there."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pendulum
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Dimension, TimeDimension
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.reads import Reads, Wait
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.planning.graph import edge
+from pipeline_defs.planning.triggers import inputs_from_datasets
+from pipeline_defs.planning.waiting import verdict
+
+END = pendulum.datetime(2024, 6, 11)
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("wait", "there", "wanted", "ready"),
+    [
+        (Wait(), 23, 24, False),
+        (Wait(), 24, 24, True),
+        (Wait(), 0, 0, True),
+        (Wait(at_least=2), 1, 3, False),
+        (Wait(at_least=2), 2, 3, True),
+        (Wait(missing=1), 1, 3, False),
+        (Wait(missing=1), 2, 3, True),
+        # Airflow calls it unreachable and waits for ever; all of them are as many as there can be.
+        (Wait(at_least=30), 23, 24, False),
+        (Wait(at_least=30), 24, 24, True),
+        # Nothing at all is never enough to compute from.
+        (Wait(at_least=0), 0, 3, False),
+        (Wait(missing=5), 0, 3, False),
+        (Wait(missing=5), 1, 3, True),
+    ],
+)
+def test_a_policy_is_content_with_as_many_as_it_says(wait: Wait, there: int, wanted: int, ready: bool) -> None:  # noqa: FBT001
+    assert verdict(wait, wanted=wanted, there=there).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("now", "there", "ready"),
+    [
+        (END + HOUR - dt.timedelta(seconds=1), 3, False),
+        (END + HOUR, 3, True),
+        (END + 2 * HOUR, 3, True),
+        (END + 2 * HOUR, 0, False),
+        (END - HOUR, 24, True),
+    ],
+)
+def test_a_deadline_counts_from_the_end_of_the_window(now: dt.datetime, there: int, ready: bool) -> None:  # noqa: FBT001
+    found = verdict(Wait(deadline=HOUR), wanted=24, there=there, window_end=END, now=now)
+    assert found.ready is ready
+
+
+def test_a_verdict_says_how_many_are_there_and_what_it_waits_for() -> None:
+    assert verdict(Wait(missing=2), wanted=24, there=20).reason == "20 of 24 there; waits for 22"
+    late = verdict(Wait(deadline=HOUR), wanted=24, there=20, window_end=END, now=END)
+    assert late.reason == "20 of 24 there; waits until 2024-06-11T01:00:00+00:00"
+
+
+@settings(deadline=None)
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_more_that_is_there_never_makes_a_partition_wait(wanted: int, there: int, more: int, count: int) -> None:
+    for wait in (Wait(), Wait(at_least=count), Wait(missing=count)):
+        if verdict(wait, wanted=wanted, there=min(there, wanted)).ready:
+            assert verdict(wait, wanted=wanted, there=min(there + more, wanted)).ready
+    assert verdict(Wait(at_least=count), wanted=wanted, there=wanted).ready
+
+
+def dataset(name: str, *dimensions: Dimension) -> Dataset:
+    schema = Schema((Column("sold", ColumnType.BIGINT),))
+    return Dataset(f"t.{name}", Partitioning(dimensions), schema, StoreKind.LAKE, "One row per sale.")
+
+
+HOURS = dataset("hours", TimeDimension.of("hour", "@hourly", "2024-06-10", "2024-06-12"))
+DAYS = dataset("days", TimeDimension.of("day", "@daily", "2024-06-10", "2024-06-12"))
+
+
+@pytest.mark.parametrize(
+    ("wait", "now", "made"),
+    [
+        (Wait(), END, 0),
+        (Wait(at_least=3), END, 3),
+        (Wait(missing=21), END, 3),
+        (Wait(missing=20), END, 0),
+        (Wait(deadline=HOUR), END, 0),
+        (Wait(deadline=HOUR), END + HOUR, 3),
+    ],
+)
+def test_a_day_is_made_of_the_hours_that_are_there_when_it_waits_no_more(
+    wait: Wait, now: dt.datetime, made: int
+) -> None:
+    there = {f"hour=2024-06-10T{hour:02}": str(hour) for hour in range(3)}
+    found = inputs_from_datasets([edge(DAYS, Reads(HOURS, wait=wait))], {HOURS.name: there}, now=now)
+    inputs = frozenset(Input(HOURS.name, path, version) for path, version in there.items())
+    assert found == ({PartitionKey.of(day=dt.date(2024, 6, 10)): inputs} if made else {})

@@ -6,11 +6,13 @@ Not here: what the tests expect of it (tests/e2e/test_partition_kinds.py).
 """
 
 import datetime as dt
+from itertools import islice
 from typing import Any
 
 import dagster as dg
 import pendulum
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipeline_defs.context import partitions_of
 from pipeline_defs.datasets import dataset_asset
@@ -94,7 +96,11 @@ def rows(context: dg.AssetExecutionContext) -> DataFrame:
 
 @dataset_asset(NIGHTS)
 def nights(context: dg.AssetExecutionContext) -> DataFrame:
-    return rows(context)
+    """Says of itself what a body can know of time."""
+    partitions = partitions_of(context)
+    past = ", ".join(str(key["night"]) for key in islice(partitions.past(), 2))
+    window = f"{partitions.window.start.isoformat()}/{partitions.window.end.isoformat()}"
+    return rows(context).where(partitions.where).withColumn("text", F.lit(f"{window} after {past}"))
 
 
 @dataset_asset(SHIFTS)

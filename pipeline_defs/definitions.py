@@ -33,7 +33,10 @@ def discover() -> list[DatasetAsset]:
 
 
 def build_defs(
-    datasets: Iterable[DatasetAsset] | None = None, *, resource_overrides: Mapping[str, Any] | None = None
+    datasets: Iterable[DatasetAsset] | None = None,
+    *,
+    schedules: Iterable[dg.ScheduleDefinition] = (),
+    resource_overrides: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
     listed = discover() if datasets is None else list(datasets)
@@ -41,6 +44,7 @@ def build_defs(
     return dg.Definitions(
         assets=[found.asset for found in listed],
         sensors=_sensors(graph),
+        schedules=list(schedules),
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
         resources={

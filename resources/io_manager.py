@@ -89,7 +89,7 @@ def pin(opened: OpenBuild, edge: Edge, members: Members | None = None) -> list[B
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
             f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
-            f"dagster asset materialize -m pipeline_defs.definitions --select {upstream.name.replace('.', '/')} "
+            f"dagster asset materialize --select {upstream.name.replace('.', '/')} "
             + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
         )
     for partition, keys in needed.items():

@@ -60,7 +60,12 @@ class Driver:
     def _tick(self, name: str) -> Iterator[dg.RunRequest]:
         sensor = defs.get_repository_def().get_sensor_def(name)
         context = dg.build_sensor_context(
-            instance=self.instance, cursor=self._cursors.get(name), definitions=defs, sensor_name=name
+            instance=self.instance,
+            # Requests for keys of dynamic sets are checked against an instance that is opened by reference.
+            instance_ref=self.instance.get_ref(),
+            cursor=self._cursors.get(name),
+            definitions=defs,
+            sensor_name=name,
         )
         result = sensor.evaluate_tick(context)
         self._cursors[name] = result.cursor

@@ -106,6 +106,7 @@ class Build:
         expected: the batch that was current for each partition when the build began; publish compares and swaps.
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
         code_version: a hash of the code that computes it.
+        registered: the declaration with which the dataset was published last; None where it never was.
     """
 
     dataset: Dataset
@@ -115,6 +116,7 @@ class Build:
     expected: dict[PartitionKey, BatchId | None]
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
     code_version: str = ""
+    registered: Mapping[str, Any] | None = None
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""

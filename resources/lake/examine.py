@@ -12,7 +12,7 @@ import fsspec
 
 from pipeline_defs.model.errors import VarveError
 from resources.lake import manifest, projection
-from resources.lake.write import data_files, footer_rows
+from resources.lake.footers import data_files, footer_rows
 from resources.store import Described, Finding
 
 if TYPE_CHECKING:

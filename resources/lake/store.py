@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # By so many partitions' last batches the weight of a row is judged.
 _SAMPLE = 50
+_THREADS = 8
 logger = logging.getLogger(__name__)
 
 
@@ -168,7 +170,10 @@ class LakeStore:
 
     def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         files, _ = fsspec.core.url_to_fs(self.layout.root)
-        if missing := [batch.location for batch in batches if not files.exists(batch.location)]:
+        locations = [batch.location for batch in batches]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            there = list(pool.map(files.exists, locations))
+        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
             raise MissingUpstream(
                 f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
                 "Nothing was read or changed. Put the folder back, or rerun those partitions."

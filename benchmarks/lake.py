@@ -154,7 +154,7 @@ class _postgres:  # noqa: N801 - used as a function
 def _session(settings: Settings, extra: dict[str, str]) -> SparkSession:
     from resources.spark import open_session
 
-    return open_session(settings, {"spark.ui.showConsoleProgress": "false", **extra})
+    return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **extra})
 
 
 def _flights(session: SparkSession, home: str, rows: int) -> DataFrame:

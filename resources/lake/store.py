@@ -132,17 +132,18 @@ class LakeStore:
         return remains.remains(self.layout)
 
     def _published(self, build: Build) -> None:
-        """What follows a publish, and is made good by the next one where it cannot be done now."""
-        from pyspark.errors import PySparkException
+        """What follows a publish, and is made good by the next one where it cannot be done now.
 
+        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
+        """
         name = build.dataset.name
         try:
             record.keep(self.layout, self.catalog, name)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001
             logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
         try:
             self.follow(build.dataset)
-        except PySparkException as error:
+        except Exception as error:  # noqa: BLE001
             logger.warning(
                 "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
                 build, name, error,

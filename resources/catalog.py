@@ -124,6 +124,8 @@ class Catalog:
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.connection.execute(statements.LET_GO, (name, paths))
+            if build.registered != (declared := declaration(build.dataset)):
+                self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
 
     def repoint(self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "") -> None:
         """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
@@ -146,9 +148,10 @@ class Catalog:
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
             self.connection.execute(statements.HOLD, (name, self._instant(), paths))
 
-    def fail(self, build: Build, reason: str) -> None:
-        """Mark what the build has not published as failed."""
-        self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
+    def fail(self, build: Build, reason: str) -> int:
+        """Mark what the build has not published as failed; how many partitions, none where it has published."""
+        found = self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
+        return found.rowcount
 
     def release(self, build: Build) -> None:
         """Give the build's locks back."""
@@ -183,6 +186,15 @@ class Catalog:
         """Note that these are in the store's own record."""
         builds = [publication.build_id.millis for publication in publications]
         self.connection.execute(statements.RECORDED, (dataset, builds))
+
+    def shown_columns(self, dataset: str) -> dict[str, Any] | None:
+        """The declaration whose columns the projection has; None where nobody has looked."""
+        row = self.connection.execute(statements.SHOWN_COLUMNS, (dataset,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_shown_columns(self, dataset: Dataset) -> None:
+        """Record that the projection has the columns as declared."""
+        self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
 
     def withdrawn(self, dataset: str) -> list[str]:
         """The partitions without a batch that the projection may still show."""
@@ -262,7 +274,9 @@ class Catalog:
             self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
             raise self._already_building(dataset, refused)
         with self.connection.transaction():
-            self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+            first = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
+            self.connection.execute(statements.REGISTER_FIRST, first)
+            registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
             self.connection.execute(statements.BURY, (dataset.name, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
@@ -273,7 +287,10 @@ class Catalog:
         expected = {
             partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
         }
-        return Build(dataset, tuple(partitions), batch_id, run_id, expected, code_version=code_version or "")
+        return Build(
+            dataset, tuple(partitions), batch_id, run_id, expected,
+            code_version=code_version or "", registered=None if registered is None else registered[0],
+        )  # fmt: skip
 
     def _instant(self) -> dt.datetime:
         row = self.connection.execute(statements.INSTANT).fetchone()

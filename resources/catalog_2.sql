@@ -13,6 +13,9 @@ alter table varve.batch
 create index batch_retired on varve.batch (dataset, retired_at) where state = 'retired';
 create index batch_undeleted on varve.batch (dataset) where state = 'swept' and deleted_at is null;
 
+-- The declaration whose columns the projection (the Hive table) has; null where nobody has looked.
+alter table varve.dataset add column shown_declaration jsonb;
+
 -- Every change of what is in force, oldest first by id; clocks may go back, ids do not.
 create table varve.publication (
     id bigint generated always as identity primary key,

@@ -12,6 +12,13 @@ REGISTER = """
     on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration, updated_at = now()
     where (varve.dataset.store, varve.dataset.declaration) is distinct from (excluded.store, excluded.declaration)
 """
+REGISTER_FIRST = """
+    insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s) on conflict (dataset) do nothing
+"""
+DECLARED = """
+    select declaration from varve.dataset d
+    where dataset = %s and exists (select from varve.publication p where p.dataset = d.dataset)
+"""
 # A clock that stands still or goes back must not give an id twice, nor a smaller one.
 NEXT_BATCH_ID = """
     update varve.clock
@@ -128,6 +135,8 @@ WITHDRAWN = """
     select w.partition from varve.withdrawn w left join varve.current c using (dataset, partition)
     where w.dataset = %s and c.batch_id is null order by w.partition
 """
+SHOWN_COLUMNS = "select shown_declaration from varve.dataset where dataset = %s"
+SET_SHOWN_COLUMNS = "update varve.dataset set shown_declaration = %s where dataset = %s"
 FORGET_WITHDRAWN = "delete from varve.withdrawn where dataset = %s and partition = any(%s)"
 FORGET_SHOWN = """
     update varve.current set projected_batch_id = null where dataset = %s and partition = any(%s)

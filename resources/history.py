@@ -140,6 +140,11 @@ class History:
         paths = None if partitions is None else list(partitions)
         return batches_of(self.connection.execute(statements.AS_OF, (dataset, at, paths, paths, not swept_too)))
 
+    def as_of_run(self, dataset: str, run_id: str, *, swept_too: bool = False) -> dict[str, Batch]:
+        """What was in force after a run had published the last of its own; nothing where it published nothing."""
+        parameters = (dataset, dataset, run_id, not swept_too)
+        return batches_of(self.connection.execute(statements.AS_OF_RUN, parameters))
+
     def batch(self, dataset: str, batch_id: BatchId, partitions: Sequence[str] | None = None) -> dict[str, Batch]:
         """One batch of each of its partitions, in force or retired. Raises NotKept, saying what became of it."""
         paths = None if partitions is None else list(partitions)
@@ -190,6 +195,10 @@ class History:
         return self.connection.execute(
             statements.UNPIN, (dataset, batch_id.millis, paths, paths, owner, owner)
         ).rowcount
+
+    def forget_expired(self) -> int:
+        """Forget the pins that hold nothing any more; how many."""
+        return self.connection.execute(statements.FORGET_EXPIRED).rowcount
 
     def retired(self, dataset: str | None, *, older_than: dt.timedelta, keep_last: int) -> list[Retired]:
         """Every retired batch, with why a sweep would leave it.

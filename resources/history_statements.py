@@ -25,6 +25,15 @@ AS_OF = """
     ) p join varve.batch b using (dataset, partition, batch_id)
     where b.state in ('published', 'retired') or not %s order by b.partition
 """
+AS_OF_RUN = """
+    select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
+    from (
+        select distinct on (partition) dataset, partition, batch_id from varve.publication
+        where dataset = %s and id <= (select max(id) from varve.publication where dataset = %s and run_id = %s)
+        order by partition, id desc
+    ) p join varve.batch b using (dataset, partition, batch_id)
+    where b.state in ('published', 'retired') or not %s order by b.partition
+"""
 BY_ID = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from varve.batch b where b.dataset = %s and b.batch_id = %s
@@ -64,6 +73,7 @@ UNPIN = """
       and (%s::text is null or owner = %s)
 """
 OLDEST_LIVING = "select min(started_at) from varve.living"
+FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # A table that lags may still show a batch which is retired: without its folder, readers would get no rows.
 # A build that lives can hold only what was in force since it began; a dead one's lock is free.
 RETIRED = """

@@ -14,10 +14,12 @@ import pendulum
 import psycopg
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, some
+from pipeline_defs.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from pipeline_defs.planning.waiting import verdict
 from resources.dagster_internal import add_partition_metadata, step_of
+from resources.expectations import audit
 from resources.landing import explain_bad_row
+from resources.spark import lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,11 +63,13 @@ class StoreIOManager(dg.IOManager):
                     staged = store.stage(build, obj)
                     opened.catalog.staged(build, staged)
                     store.verify(build, staged)
+                    audit(store, build, staged)
                     for look in opened.last_looks:
                         look()
                     store.publish(build, staged)
             except BaseException as error:
-                self._builds.abandon(opened, str(error))
+                # What breaks an expectation is left to be looked at.
+                self._builds.abandon(opened, str(error), discard=not isinstance(error, ExpectationFailed))
                 raise
             step = step_of(context)
             for batch in staged:
@@ -125,6 +129,7 @@ def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
         "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
         "varve/bytes": batch.size,
         "varve/files": batch.files,
+        **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
         **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
     }
@@ -153,6 +158,12 @@ def explained(opened: OpenBuild) -> Iterator[None]:
             raise found from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
+        if lost(error):
+            told = str(error).strip().splitlines()[0]
+            raise VarveError(
+                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                "Run it again; the embedded server then starts by itself."
+            ) from error
         raise
     except OSError as error:
         # Spark has written its files; the batch's description or an empty partition's file is ours.

@@ -34,6 +34,8 @@ SESSION_CONF = {
     # A partitioned write touches only the partitions it writes, and stages privately (DESIGN section 4).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
@@ -85,7 +87,25 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
         url, token = SparkServer(settings).ensure_up()
         os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
         conf["spark.remote"] = url
-    return _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+    session = _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+    if settings.embedded_spark:
+        _give_up_soon(session)
+    return session
+
+
+def lost(error: Exception) -> bool:
+    """Whether an error of Spark says that its server is gone, or does not know our session any more."""
+    return any(
+        sign in str(error)
+        for sign in ("StatusCode.UNAVAILABLE", "failed to connect to all addresses", "INVALID_HANDLE.SESSION_")
+    )
+
+
+def _give_up_soon(session: SparkSession) -> None:
+    """Let a lost embedded server fail a run within seconds: PySpark would try for ten minutes, and none comes back."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, max_backoff=2_000)])
 
 
 def _session(conf: dict[str, Any]) -> SparkSession:

@@ -107,6 +107,7 @@ class Build:
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
         missing: what it would have read too, had it been there; a wait policy let it go without.
         code_version: a hash of the code that computes it.
+        registered: the declaration with which the dataset was published last; None where it never was.
     """
 
     dataset: Dataset
@@ -117,6 +118,7 @@ class Build:
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
     missing: dict[PartitionKey, set[str]] = field(default_factory=dict)
     code_version: str = ""
+    registered: Mapping[str, Any] | None = None
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""

@@ -6,12 +6,17 @@ a crash has left behind. SQL text, naming and execution are kept apart.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.model.evolution import widens
 from pipeline_defs.model.partition import escape, parse_path, text_of
+from pipeline_defs.model.schema import ColumnType
+from resources.catalog import declaration
 from resources.frames import spark_schema
+from resources.lake import metastore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,9 +25,11 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.schema import Column
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
 
+logger = logging.getLogger(__name__)
 # One statement adds so many partitions; the metastore takes them in one call.
 ADD_AT_ONCE = 200
 
@@ -49,6 +56,12 @@ def create_table_sql(dataset: Dataset, root: str) -> str:
     )
 
 
+def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
+    """Add columns, which older batches have not: they read as NULL there."""
+    columns = ", ".join(f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in added)
+    return f"ALTER TABLE {table_name(dataset)} ADD COLUMNS ({columns})"
+
+
 def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
     """Add partitions, each at the folder of its batch."""
     clauses = " ".join(f"{_spec(dataset, batch.partition)} LOCATION {_literal(batch.location)}" for batch in batches)
@@ -67,10 +80,15 @@ def drop_partition_sql(dataset: Dataset, path: str) -> str:
     return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(dataset, path)}"
 
 
-def shown(spark: SparkSession, dataset: Dataset) -> dict[str, str]:
+def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
     """What the table shows: the folder of each of its partitions, by the catalog's spelling; none without a table."""
     if not spark.catalog.tableExists(table_name(dataset)):
         return {}
+    if uris is not None:
+        try:
+            return metastore.locations(uris, dataset)
+        except metastore.MetastoreUnusable as error:
+            logger.info("%s: asking Spark for each partition, for the metastore does not answer us: %s", dataset, error)
     found = {}
     for (spelt,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
         spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in parse_path(spelt))
@@ -80,8 +98,10 @@ def shown(spark: SparkSession, dataset: Dataset) -> dict[str, str]:
     return found
 
 
-def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:
+def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset, uris: str | None = None) -> int:
     """Make the table show every current batch it does not show yet; how many it did not.
+
+    `uris` are those of a deployed metastore, which moves many partitions in one call.
 
     One process at a time per dataset: a slow one must not put back what a faster one has moved on.
     """
@@ -89,6 +109,7 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 
     catalog.lock_projection(dataset.name)
     try:
+        _evolve(spark, catalog, layout, dataset)
         withdrawn = _withdraw(spark, catalog, dataset)
         lagging = catalog.lagging(dataset.name)
         if not lagging:
@@ -100,7 +121,9 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             catalog.forget_projection(dataset.name)
             lagging, known = catalog.lagging(dataset.name), set()
         try:
-            _point(spark, dataset, list(lagging.values()), known)
+            moved = _move(uris, dataset, [batch for path, batch in lagging.items() if path in known])
+            left = {path: batch for path, batch in lagging.items() if path not in moved}
+            _point(spark, dataset, list(left.values()), known)
         except AnalysisException as error:
             if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}:
                 raise
@@ -113,6 +136,26 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         return withdrawn + len(lagging)
     finally:
         catalog.unlock_projection(dataset.name)
+
+
+def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
+    """Give the table the columns that the dataset has now.
+
+    New ones are added in place. Spark's catalog cannot widen a column: the table is made anew, over the same files, and
+    readers by name may find it missing for that moment.
+    """
+    if catalog.shown_columns(dataset.name) == declaration(dataset):
+        return
+    if spark.catalog.tableExists(table_name(dataset)):
+        found = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
+        known = [column for column in dataset.schema.columns if column.name in found]
+        if any(widens(ColumnType(found[column.name]), column.type) for column in known):
+            spark.sql(f"DROP TABLE {table_name(dataset)}")
+            _ensure_table(spark, layout, dataset)
+            catalog.forget_projection(dataset.name)
+        elif added := [column for column in dataset.schema.columns if column not in known]:
+            spark.sql(add_columns_sql(dataset, added))
+    catalog.set_shown_columns(dataset)
 
 
 def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
@@ -133,6 +176,19 @@ def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
     spark.sql(create_database_sql(dataset))
     spark.sql(create_table_sql(dataset, layout.table(dataset)))
+
+
+def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
+    """Those partitions that the metastore could move by itself."""
+    if uris is None or not batches:
+        return set()
+    try:
+        return {batch.partition for batch in metastore.move(uris, dataset, batches)}
+    except metastore.MetastoreUnusable as error:
+        logger.info(
+            "%s: Spark moves its partitions one by one, for the metastore does not answer us: %s", dataset, error
+        )
+        return set()
 
 
 def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], known: set[str]) -> None:

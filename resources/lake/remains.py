@@ -13,7 +13,7 @@ import fsspec
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError
 from resources.lake import clean, manifest, record
-from resources.lake.write import data_files, footer_rows
+from resources.lake.footers import data_files, footer_rows
 from resources.store import Finding, Remains
 
 if TYPE_CHECKING:

@@ -123,9 +123,9 @@ class Project:
         done = self.materialize(asset, partition=partition, partitions=partitions)
         assert done.code == 0, done.output
 
-    def crash(self, when: str, function: str, asset: str, *, partition: str) -> Outcome:
-        """The same in a process that kills itself right before or after it calls a function of ours."""
-        return self.run(HERE / "crash_run.py", when, function, *_materialize(asset, partition, None))
+    def crash(self, when: str, function: str, asset: str, *, partition: str, victim: str = "self") -> Outcome:
+        """The same in a process that kills itself, or a server, right before or after it calls a function of ours."""
+        return self.run(HERE / "crash_run.py", victim, when, function, *_materialize(asset, partition, None))
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:

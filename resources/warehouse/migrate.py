@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from pipeline_defs.model.errors import PublishTimeout, VarveError, some
+from pipeline_defs.model.errors import VarveError, some
 from resources.warehouse import notes, projection, publish, shape, view
 from resources.warehouse.dependents import dependents
 from resources.warehouse.naming import periods_schema
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
 
-_IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, publish.ViewBusy)
 _NOTHING_CHANGED = "Nothing was changed."
 
 
@@ -62,22 +60,9 @@ def migrate(catalog: Catalog, dataset: Dataset, *, seconds: float, dry_run: bool
     """
     notes.ensure_tables(catalog.connection)
     try:
-        for attempt in Retrying(
-            retry=retry_if_exception_type(_IN_THE_WAY),
-            stop=stop_after_delay(seconds),
-            wait=wait_random_exponential(multiplier=0.05, max=1),
-            reraise=True,
-        ):
-            with attempt:
-                return _once(catalog, dataset, dry_run=dry_run)
-    except _IN_THE_WAY as error:
-        raise PublishTimeout(
-            f"{dataset}: the view was in use for longer than {seconds:g} s ({str(error).strip()}). {_NOTHING_CHANGED} "
-            "Try again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
-        ) from error
+        return publish.patiently(lambda: _once(catalog, dataset, dry_run=dry_run), dataset.name, str(dataset), seconds)
     except _Looked as looked:
         return looked.found
-    raise AssertionError("unreachable")
 
 
 def _once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, some
-from resources.warehouse import notes, shape, view
+from resources.warehouse import notes, roles, shape, view
 from resources.warehouse.naming import leaf_view, periods_schema
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Plan:
     Attributes:
         first: new leaves, which nobody knows yet; they lock nothing of anybody's.
         last: what readers wait for, in the order in which they lock.
-        comments: what the view says that it did not say before.
+        comments: what the view says that it did not say before, and who may read it where it is new.
     """
 
     first: tuple[sql.Composed, ...]
@@ -81,18 +81,23 @@ def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.Change:
 
 
 def plan(
-    catalog: Catalog, dataset: Dataset, changed: Sequence[PartitionKey], change: shape.Change | None = None
+    catalog: Catalog,
+    dataset: Dataset,
+    changed: Sequence[PartitionKey],
+    change: shape.Change | None = None,
+    *,
+    anew: bool = False,
 ) -> Plan:
     """The statements that show these partitions at their current batches, where all else is shown already.
 
     To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
-    migration, which begins with no view.
+    migration, which begins with no view; `anew` makes all of it again.
     """
     connection = catalog.connection
     before = existing_columns(connection, dataset) if change is None else []
     change = change or change_of(connection, dataset)
     generation = notes.generation(connection, dataset)
-    anew = generation == 0 or tuple(before) != change.shape.plain
+    anew = anew or generation == 0 or tuple(before) != change.shape.plain
     vacated = notes.vacate(connection, dataset)
     taken = notes.leaves(connection, dataset)
     paths = sorted(catalog.current(dataset.name, None if anew else changed))
@@ -113,7 +118,10 @@ def plan(
     return Plan(
         tuple(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
         tuple(last),
-        tuple(_comments(connection, dataset, dict(change.renames))),
+        (
+            *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
+            *_comments(connection, dataset, dict(change.renames)),
+        ),
     )
 
 

@@ -18,20 +18,21 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from pipeline_defs.model.errors import NOTHING_LOST, PublishTimeout
 from pipeline_defs.model.warehouse_options import OldSnapshots
-from resources.warehouse import budget, notes, projection
+from resources.warehouse import budget, notes, projection, roles, view
 from resources.warehouse.load import LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.store import Build
 
@@ -60,6 +61,7 @@ _LONG_HOLDER = """
       and clock_timestamp() - a.xact_start > interval '100 ms' and a.pid <> pg_backend_pid() limit 1
 """
 _POLL_SECONDS = 0.02
+T = TypeVar("T")
 _IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
@@ -96,24 +98,50 @@ def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
     builds = [move.build for move in listed]
     told = ", ".join(map(str, builds))
     notes.ensure_tables(catalog.connection)
+    roles.refuse_blindness(catalog.connection)
     for build in builds:
         budget.refuse_or_warn(catalog, build)
     _wait_for_snapshots(catalog.connection, builds, told, deadline)
+    names = ", ".join(build.dataset.name for build in builds)
+    patiently(partial(_swap, catalog, listed), names, told, seconds, deadline)
+
+
+def patiently(change: Callable[[], T], view_names: str, told: str, seconds: float, deadline: float | None = None) -> T:
+    """Do what changes views, again and again until no reader is in the way.
+
+    Raises PublishTimeout after `seconds`, naming who was the last.
+    """
     try:
         for attempt in Retrying(
             retry=retry_if_exception_type((ViewBusy, *_IN_THE_WAY)),
-            stop=stop_after_delay(max(deadline - time.monotonic(), 0.001)),
+            stop=stop_after_delay(max(seconds if deadline is None else deadline - time.monotonic(), 0.001)),
             wait=wait_random_exponential(multiplier=0.05, max=1),
             reraise=True,
         ):
             with attempt:
-                _swap(catalog, listed)
+                return change()
     except (ViewBusy, *_IN_THE_WAY) as error:
-        names = ", ".join(str(build.dataset) for build in builds)
         raise PublishTimeout(
-            f"{told}: the view {names} was in use for longer than {seconds:g} s ({str(error).strip()}). {NOTHING_LOST} "
-            "Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
+            f"{told}: the view {view_names} was in use for longer than {seconds:g} s ({str(error).strip()}). "
+            f"{NOTHING_LOST} Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
         ) from error
+    raise AssertionError("unreachable: every attempt returns or raises")
+
+
+def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
+    """Make the dataset's views anew from the catalog, where they were lost or changed by hand.
+
+    Raises PublishTimeout after `seconds`, naming who is in the way.
+    """
+    notes.ensure_tables(catalog.connection)
+
+    def anew() -> None:
+        refuse_long_holders(catalog.connection, [view.view_name(dataset).as_string(catalog.connection)])
+        with catalog.connection.transaction():
+            lock_publishers(catalog.connection, dataset.name)
+            replace_views(catalog.connection, [projection.plan(catalog, dataset, (), anew=True)])
+
+    patiently(anew, dataset.name, str(dataset), seconds)
 
 
 def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str]) -> None:

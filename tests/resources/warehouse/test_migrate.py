@@ -59,8 +59,7 @@ def test_a_wider_type_reaches_every_period_and_all_that_hangs_on_the_view_is_the
     db = sales.db
     for statement in (
         f"create view {db}.a_b as select store, sum(sold) as total from {sales} group by store",
-        f"create view {db}.a_c with (security_barrier) as "
-        f"select b.total, s.product from {db}.a_b b join {sales} s using (store)",
+        f"create view {db}.a_c with (security_barrier) as select total from {db}.a_b join {sales} s using (store)",
         f"comment on view {db}.a_c is 'it''s mine'", f"comment on column {db}.a_c.total is 'all of it'",
         f"grant select on {sales} to {role} with grant option", f"grant select (total) on {db}.a_c to public",
         f"grant usage, create on schema {db} to {role}", f"alter view {db}.a_b owner to {role}",
@@ -130,7 +129,7 @@ def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) 
     ("statement", "said"),
     [
         ("create materialized view {db}.m as select * from {db}.sales", r"materialised view t\w+\.m depend"),
-        ("create function {db}.f() returns bigint begin atomic select sum(sold) from {db}.sales; end", r"function .*f\("),
+        ("create function {db}.f() returns bigint begin atomic select sum(sold) from {db}.sales; end", r"function .*f"),
         ("create table {db}.log (row {db}.sales)", "column row of table"),
         ("create rule r as on insert to {db}.sales do instead nothing", "rule r on view"),
     ],
@@ -164,7 +163,7 @@ def test_a_reader_that_does_not_let_go_is_named_and_readers_after_him_wait_for_n
     wider = having(sales, Column("product", STRING), Column("sold", BIGINT))
     with connect(settings, application="the slow reader") as slow, slow.transaction():
         slow.execute(f"select * from {sales}".encode())
-        with pytest.raises(PublishTimeout, match=r"pid .*the slow reader.*Nothing was changed"):
+        with pytest.raises(PublishTimeout, match=r"pid .*the slow reader.*Nothing was published"):
             migrate(shop.catalog, wider, seconds=0.5, dry_run=False)
     assert migrate(shop.catalog, wider, seconds=5, dry_run=False).changes == ("sold: integer -> bigint",)
 

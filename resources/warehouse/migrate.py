@@ -71,9 +71,9 @@ def _once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:
     wanted = shape.declared_shape(dataset)
     if not existing or tuple(existing) == wanted.plain:
         return Migration((), (), ())
-    publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)])
     with connection.transaction():
         publish.lock_publishers(connection, dataset.name)
+        publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)])
         found = _rebuild(catalog, dataset, existing, wanted)
         if dry_run:
             raise _Looked(found)

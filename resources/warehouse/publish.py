@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOCK_TIMEOUT = "set local lock_timeout = '100ms'"
+# So long may readers wait for us, once for each reader that holds the view for longer.
+_STALL_MILLISECONDS = 80
+_LOCK_TIMEOUT = f"set local lock_timeout = {_STALL_MILLISECONDS}"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
@@ -58,7 +60,7 @@ _LONG_HOLDER = """
     from pg_locks l join pg_stat_activity a using (pid)
     where l.granted and l.locktype = 'relation' and l.relation in (select to_regclass(n) from unnest(%s::text[]) as n)
       and l.database = (select oid from pg_database where datname = current_database())
-      and clock_timestamp() - a.xact_start > interval '100 ms' and a.pid <> pg_backend_pid() limit 1
+      and clock_timestamp() - a.xact_start > make_interval(secs => %s / 1000.0) and a.pid <> pg_backend_pid() limit 1
 """
 _POLL_SECONDS = 0.02
 T = TypeVar("T")
@@ -136,9 +138,9 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
     notes.ensure_tables(catalog.connection)
 
     def anew() -> None:
-        refuse_long_holders(catalog.connection, [view.view_name(dataset).as_string(catalog.connection)])
         with catalog.connection.transaction():
             lock_publishers(catalog.connection, dataset.name)
+            refuse_long_holders(catalog.connection, [view.view_name(dataset).as_string(catalog.connection)])
             replace_views(catalog.connection, [projection.plan(catalog, dataset, (), anew=True)])
 
     patiently(anew, dataset.name, str(dataset), seconds)
@@ -146,12 +148,12 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
 
 def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str]) -> None:
     """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
-    if held := connection.execute(_LONG_HOLDER, (list(views),)).fetchone():
+    if held := connection.execute(_LONG_HOLDER, (list(views), _STALL_MILLISECONDS)).fetchone():
         raise ViewBusy(f"pid {held[0]}, {held[1]}, holds it")
 
 
 def lock_publishers(connection: psycopg.Connection, dataset_name: str) -> None:
-    """In a transaction: wait for the other publishers of the view; from then on wait for readers 100 ms at a time."""
+    """In a transaction: wait for the other publishers of the view; from then on wait for readers 80 ms at a time."""
     # Without a timeout: it is held for milliseconds.
     connection.execute(_NO_LOCK_TIMEOUT)
     connection.execute(_PUBLISHERS, (dataset_name,))
@@ -177,13 +179,14 @@ def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build],
 
 def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
     connection = catalog.connection
-    for build in (move.build for move in moves):
-        paths = [partition.path for partition in build.partitions]
-        refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
     with connection.transaction():
         # All locks in the order of names, before anything is read under them.
         for move in moves:
             lock_publishers(connection, move.build.dataset.name)
+        # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
+        for build in (move.build for move in moves):
+            paths = [partition.path for partition in build.partitions]
+            refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
         plans = []
         for move in moves:
             dataset = move.build.dataset

@@ -32,7 +32,9 @@ _LEAVES = """
 """
 _IN_USE = """
     select location from varve.batch
-    where dataset = %s and location = any(%s) and state in ('staged', 'published', 'retired')
+    where dataset = %(dataset)s and location = any(%(tables)s) and state in ('published', 'retired')
+    union all
+    select location from varve.living where dataset = %(dataset)s and location = any(%(tables)s)
 """
 _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 
@@ -63,7 +65,7 @@ def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) ->
     """
     schema = periods_schema_of(dataset)
     names = [table.removeprefix(f"{schema}.") for table in tables]
-    if used := connection.execute(_IN_USE, (dataset, names)).fetchall():
+    if used := connection.execute(_IN_USE, {"dataset": dataset, "tables": names}).fetchall():
         raise VarveError(f"{dataset}: {some(table for (table,) in used)} belong to batches that are kept. Not dropped.")
     drop_former_leaves(connection, dataset)
     for name in names:

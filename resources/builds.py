@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import psycopg
 
-from pipeline_defs.model.dataset import StoreKind
 from resources.catalog import Catalog
 from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys, tag_worker
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
-from resources.postgres import connect, warehouse_url
+from resources.postgres import connect
 from resources.settings import Settings
-from resources.warehouse.load import Route
-from resources.warehouse.store import WarehouseStore
+from resources.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +27,6 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
     from resources.spark import SparkResource
     from resources.store import Build, Store
-
-# Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
-SPOOL = "_spool"
 
 
 @dataclass
@@ -86,15 +79,7 @@ class Builds:
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         """The store in which the dataset's batches lie."""
-        if dataset.store is StoreKind.LAKE:
-            return LakeStore(Layout(self.settings.lake), catalog, lambda: self._spark.spark_session)
-        return WarehouseStore(
-            Route(warehouse_url(self.settings), self.settings.load_connections, lambda: self._spark.spark_session),
-            Layout(f"{self.settings.lake}/{SPOOL}"),
-            catalog,
-            lambda: self._spark.spark_session,
-            self.settings.publish_seconds,
-        )
+        return open_store(dataset.store, self.settings, catalog, lambda: self._spark.spark_session)
 
     def close(self, opened: OpenBuild) -> None:
         """End a build: give its locks back, and close its connection.
@@ -107,12 +92,13 @@ class Builds:
             opened.catalog.release(opened.build)
         opened.catalog.connection.close()
 
-    def abandon(self, opened: OpenBuild, reason: str) -> None:
-        """End a build that will not publish, and remove what it has written as far as that can be done now."""
+    def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True) -> None:
+        """End a build that will not publish, and (`discard`) remove what it has written, as far as it can be now."""
         # The failure that brought us here is the one to tell; what is left lies where no reader looks.
         with contextlib.suppress(psycopg.Error, OSError):
             opened.catalog.fail(opened.build, reason)
-            self.store(opened.build.dataset, opened.catalog).discard(opened.build)
+            if discard:
+                self.store(opened.build.dataset, opened.catalog).discard(opened.build)
         self.close(opened)
 
     def abandon_all(self) -> None:

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, VarveError, some
 from resources import catalog_statements as statements
-from resources.store import Build
+from resources.store import Build, Publication
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -124,6 +124,8 @@ class Catalog:
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.connection.execute(statements.LET_GO, (name, paths))
+            if build.registered != (declared := declaration(build.dataset)):
+                self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
 
     def repoint(self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "") -> None:
         """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
@@ -174,6 +176,25 @@ class Catalog:
         paths, ids = [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed]
         self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
 
+    def unrecorded(self, dataset: str) -> list[Publication]:
+        """What was put in force and is not in the store's own record yet, oldest first."""
+        rows = self.connection.execute(statements.UNRECORDED, (dataset,))
+        return [Publication(BatchId(build_id), *rest) for build_id, *rest in rows]
+
+    def recorded(self, dataset: str, publications: Iterable[Publication]) -> None:
+        """Note that these are in the store's own record."""
+        builds = [publication.build_id.millis for publication in publications]
+        self.connection.execute(statements.RECORDED, (dataset, builds))
+
+    def shown_columns(self, dataset: str) -> dict[str, Any] | None:
+        """The declaration whose columns the projection has; None where nobody has looked."""
+        row = self.connection.execute(statements.SHOWN_COLUMNS, (dataset,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_shown_columns(self, dataset: Dataset) -> None:
+        """Record that the projection has the columns as declared."""
+        self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
+
     def withdrawn(self, dataset: str) -> list[str]:
         """The partitions without a batch that the projection may still show."""
         return [path for (path,) in self.connection.execute(statements.WITHDRAWN, (dataset,))]
@@ -181,6 +202,11 @@ class Catalog:
     def forget_withdrawn(self, dataset: str, partitions: Iterable[str]) -> None:
         """Record that the projection does not show these partitions any more."""
         self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
+
+    def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
+        """Record that the projection shows some partitions at other batches, and others that have no batch."""
+        self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
+        self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
 
     def forget_projection(self, dataset: str) -> None:
         """Record that the projection shows nothing: its table was lost."""
@@ -197,6 +223,15 @@ class Catalog:
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
         return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
+
+    def dead(self) -> list[tuple[str, str, BatchId]]:
+        """(dataset, partition, batch) of every build whose run ended without a word."""
+        rows = self.connection.execute(statements.DEAD)
+        return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
+
+    def bury_dead(self) -> int:
+        """Mark those as failed; how many."""
+        return self.connection.execute(statements.BURY_DEAD).rowcount
 
     def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
         """How many builds of a partition have failed since its last publish, where any has.
@@ -238,7 +273,9 @@ class Catalog:
             self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
             raise self._already_building(dataset, refused)
         with self.connection.transaction():
-            self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+            first = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
+            self.connection.execute(statements.REGISTER_FIRST, first)
+            registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
             self.connection.execute(statements.BURY, (dataset.name, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
@@ -249,7 +286,10 @@ class Catalog:
         expected = {
             partition: BatchId(found[partition.path]) if partition.path in found else None for partition in partitions
         }
-        return Build(dataset, tuple(partitions), batch_id, run_id, expected, code_version=code_version or "")
+        return Build(
+            dataset, tuple(partitions), batch_id, run_id, expected,
+            code_version=code_version or "", registered=None if registered is None else registered[0],
+        )  # fmt: skip
 
     def _instant(self) -> dt.datetime:
         row = self.connection.execute(statements.INSTANT).fetchone()
@@ -304,7 +344,9 @@ class Catalog:
         self.connection.execute(statements.POINT, (name, paths, ids))
         done = self.connection.execute(statements.PUBLISHED, (at, paths, ids, name, states)).rowcount
         recorded = [targets.get(path) for path in every]
-        self.connection.execute(statements.RECORD, (name, kind, build.run_id, reason, at, every, recorded))
+        self.connection.execute(
+            statements.RECORD, (name, kind, build.batch_id.millis, build.run_id, reason, at, every, recorded)
+        )
         return done
 
     def _already_building(self, dataset: Dataset, refused: Sequence[str]) -> AlreadyBuilding:

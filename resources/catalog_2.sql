@@ -13,6 +13,9 @@ alter table varve.batch
 create index batch_retired on varve.batch (dataset, retired_at) where state = 'retired';
 create index batch_undeleted on varve.batch (dataset) where state = 'swept' and deleted_at is null;
 
+-- The declaration whose columns the projection (the Hive table) has; null where nobody has looked.
+alter table varve.dataset add column shown_declaration jsonb;
+
 -- Every change of what is in force, oldest first by id; clocks may go back, ids do not.
 create table varve.publication (
     id bigint generated always as identity primary key,
@@ -20,16 +23,22 @@ create table varve.publication (
     partition text not null,
     -- Null: since then the partition has no batch.
     batch_id bigint,
-    kind text not null check (kind in ('publish', 'rollback', 'repair')),
+    kind text not null check (kind in ('publish', 'rollback')),
+    -- Which build did it: builds of one partition follow each other, and so do their ids, in every catalog.
+    build_id bigint not null,
     run_id text not null,
     reason text not null default '',
     published_at timestamptz not null,
+    -- Whether the store's own record has it too, from which a lost catalog is rebuilt.
+    recorded boolean not null default false,
     foreign key (dataset, partition, batch_id) references varve.batch
 );
 create index publication_of_partition on varve.publication (dataset, partition, id desc);
+create unique index publication_of_build on varve.publication (dataset, partition, build_id);
 create index publication_of_run on varve.publication (run_id);
-insert into varve.publication (dataset, partition, batch_id, kind, run_id, published_at)
-    select dataset, partition, batch_id, 'publish', run_id, published_at from varve.batch
+create index publication_unrecorded on varve.publication (dataset) where not recorded;
+insert into varve.publication (dataset, partition, batch_id, kind, build_id, run_id, published_at)
+    select dataset, partition, batch_id, 'publish', batch_id, run_id, published_at from varve.batch
     where published_at is not null order by published_at, batch_id;
 
 -- "Never sweep this batch."

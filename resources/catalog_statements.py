@@ -12,6 +12,13 @@ REGISTER = """
     on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration, updated_at = now()
     where (varve.dataset.store, varve.dataset.declaration) is distinct from (excluded.store, excluded.declaration)
 """
+REGISTER_FIRST = """
+    insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s) on conflict (dataset) do nothing
+"""
+DECLARED = """
+    select declaration from varve.dataset d
+    where dataset = %s and exists (select from varve.publication p where p.dataset = d.dataset)
+"""
 # A clock that stands still or goes back must not give an id twice, nor a smaller one.
 NEXT_BATCH_ID = """
     update varve.clock
@@ -26,6 +33,16 @@ UNLOCK = "select pg_advisory_unlock(hashtextextended(%s || '/' || partition, 0))
 HOLDERS = """
     select distinct on (partition) partition, run_id, started_at from varve.batch
     where dataset = %s and partition = any(%s) and state in ('building', 'staged') order by partition, batch_id desc
+"""
+DEAD = """
+    select b.dataset, b.partition, b.batch_id from varve.batch b
+    left join varve.living l using (dataset, partition, batch_id)
+    where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
+"""
+BURY_DEAD = """
+    update varve.batch b set state = 'failed', failure = 'the run ended without a word: killed, or cut off'
+    where b.state in ('building', 'staged') and not exists (
+        select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))
 """
 # We hold the locks: whoever was building these partitions is dead.
 BURY = """
@@ -73,10 +90,15 @@ PUBLISHED = """
     where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = any(%s)
 """
 RECORD = """
-    insert into varve.publication (dataset, partition, batch_id, kind, run_id, reason, published_at)
-    select %s, t.partition, t.batch_id, %s, %s, %s, %s
+    insert into varve.publication (dataset, partition, batch_id, kind, build_id, run_id, reason, published_at)
+    select %s, t.partition, t.batch_id, %s, %s, %s, %s, %s
     from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
 """
+UNRECORDED = """
+    select build_id, kind, run_id, reason, published_at, json_object_agg(partition, batch_id) from varve.publication
+    where dataset = %s and not recorded group by build_id, kind, run_id, reason, published_at order by min(id)
+"""
+RECORDED = "update varve.publication set recorded = true where dataset = %s and build_id = any(%s) and not recorded"
 WITHDRAW = """
     with gone as (delete from varve.current where dataset = %s and partition = any(%s) returning dataset, partition)
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
@@ -113,7 +135,16 @@ WITHDRAWN = """
     select w.partition from varve.withdrawn w left join varve.current c using (dataset, partition)
     where w.dataset = %s and c.batch_id is null order by w.partition
 """
+SHOWN_COLUMNS = "select shown_declaration from varve.dataset where dataset = %s"
+SET_SHOWN_COLUMNS = "update varve.dataset set shown_declaration = %s where dataset = %s"
 FORGET_WITHDRAWN = "delete from varve.withdrawn where dataset = %s and partition = any(%s)"
+FORGET_SHOWN = """
+    update varve.current set projected_batch_id = null where dataset = %s and partition = any(%s)
+"""
+SHOWN_WITHOUT = """
+    insert into varve.withdrawn (dataset, partition) select %s, partition from unnest(%s::text[]) as partition
+    on conflict do nothing
+"""
 FORGET_PROJECTION = "update varve.current set projected_batch_id = null where dataset = %s"
 LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
 UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"

@@ -9,10 +9,11 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline_defs.model.batch import BatchId, BatchState, Bounds
+from pipeline_defs.model.batch import BatchId, BatchState, Bounds, Input
 from pipeline_defs.model.errors import NotKept, VarveError, some
 from resources import history_statements as statements
 from resources.catalog import batches_of
+from resources.store import Described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ class PastBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class Change:
     """One change of what is in force for a partition; `batch_id` None: since then it has no batch."""
 
     partition: str
@@ -91,7 +92,7 @@ class Retired:
     """A batch that no reader is shown any more.
 
     Attributes:
-        kept: why a sweep leaves it: `pinned`, `recent`, `last`, `in use`; empty where it may go.
+        kept: why a sweep leaves it: `pinned`, `shown`, `recent`, `last`, `in use`; empty where it may go.
     """
 
     dataset: str
@@ -123,13 +124,11 @@ class History:
         rows = self.connection.execute(statements.BATCHES, (dataset, paths, paths, run_id, run_id, limit))
         return [_past_batch(row) for row in rows]
 
-    def publications(
-        self, dataset: str, partitions: Sequence[str] | None = None, *, limit: int = _ALL
-    ) -> list[Publication]:
+    def changes(self, dataset: str, partitions: Sequence[str] | None = None, *, limit: int = _ALL) -> list[Change]:
         """Every change of what is in force, the last one first."""
         paths = None if partitions is None else list(partitions)
-        rows = self.connection.execute(statements.PUBLICATIONS, (dataset, paths, paths, limit))
-        return [Publication(row[0], _batch_id(row[1]), *row[2:]) for row in rows]
+        rows = self.connection.execute(statements.CHANGES, (dataset, paths, paths, limit))
+        return [Change(row[0], _batch_id(row[1]), *row[2:]) for row in rows]
 
     def as_of(
         self, dataset: str, at: dt.datetime, partitions: Sequence[str] | None = None, *, swept_too: bool = False
@@ -140,6 +139,11 @@ class History:
         """
         paths = None if partitions is None else list(partitions)
         return batches_of(self.connection.execute(statements.AS_OF, (dataset, at, paths, paths, not swept_too)))
+
+    def as_of_run(self, dataset: str, run_id: str, *, swept_too: bool = False) -> dict[str, Batch]:
+        """What was in force after a run had published the last of its own; nothing where it published nothing."""
+        parameters = (dataset, dataset, run_id, not swept_too)
+        return batches_of(self.connection.execute(statements.AS_OF_RUN, parameters))
 
     def batch(self, dataset: str, batch_id: BatchId, partitions: Sequence[str] | None = None) -> dict[str, Batch]:
         """One batch of each of its partitions, in force or retired. Raises NotKept, saying what became of it."""
@@ -195,8 +199,9 @@ class History:
     def retired(self, dataset: str | None, *, older_than: dt.timedelta, keep_last: int) -> list[Retired]:
         """Every retired batch, with why a sweep would leave it.
 
-        Kept are pinned ones, those retired within `older_than`, the `keep_last` newest of each partition, and what
-        was in force since the oldest living build began: it may be one of its inputs.
+        Kept are pinned ones, those of partitions whose Hive table lags and may still show them, those retired within
+        `older_than`, the `keep_last` newest of each partition, and what was in force since the oldest living build
+        began: it may be one of its inputs.
         """
         rows = self.connection.execute(statements.RETIRED, (dataset, dataset, older_than, keep_last))
         return [_retired(row) for row in rows]
@@ -237,9 +242,17 @@ class History:
         rows = self.connection.execute(statements.PRESENT, (dataset,)).fetchall()
         return [batch for row in rows for batch in batches_of([row]).values()]
 
+    def described(self, dataset: str) -> list[Described]:
+        """The same as they should describe themselves where they lie."""
+        return [_described(dataset, row) for row in self.connection.execute(statements.DESCRIBED, (dataset,))]
+
+    def runs_like(self, beginning: str) -> list[str]:
+        """The runs that have published anything and whose ids begin so; ten at most."""
+        return [run_id for (run_id,) in self.connection.execute(statements.RUNS_LIKE, (beginning,))]
+
     def stores(self) -> dict[str, str]:
         """The kind of store of each dataset that was ever built, declared today or not."""
-        return {name: store for name, store, _ in self.connection.execute(statements.DATASETS)}
+        return dict(self.connection.execute(statements.DATASETS).fetchall())
 
     def _refuse_lost(
         self, dataset: str, batch_id: BatchId, rows: Sequence[tuple[Any, ...]], paths: Sequence[str] | None
@@ -275,6 +288,15 @@ def _batch_id(found: int | None) -> BatchId | None:
 def _retired(row: Sequence[Any]) -> Retired:
     dataset, store, partition, batch_id, *rest = row
     return Retired(dataset, store, partition, BatchId(batch_id), *rest)
+
+
+def _described(dataset: str, row: Sequence[Any]) -> Described:
+    path, batch_id, location, run_id, code_version, rows, size, files, content, statistics, inputs, declared = row
+    bounds = tuple(Bounds(column, low, high) for column, (low, high) in statistics.items())
+    return Described(
+        dataset, path, BatchId(batch_id), location, run_id, code_version, rows, size, files, content, bounds,
+        tuple(Input(*found) for found in inputs), declared,
+    )  # fmt: skip
 
 
 def _past_batch(row: Sequence[Any]) -> PastBatch:

@@ -11,7 +11,7 @@ BATCHES = """
     where b.dataset = %s and (%s::text[] is null or b.partition = any(%s)) and (%s::text is null or b.run_id = %s)
     order by b.partition, b.batch_id desc limit %s
 """
-PUBLICATIONS = """
+CHANGES = """
     select partition, batch_id, kind, run_id, reason, published_at from varve.publication
     where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc limit %s
 """
@@ -21,6 +21,15 @@ AS_OF = """
     from (
         select distinct on (partition) dataset, partition, batch_id from varve.publication
         where dataset = %s and published_at <= %s and (%s::text[] is null or partition = any(%s))
+        order by partition, id desc
+    ) p join varve.batch b using (dataset, partition, batch_id)
+    where b.state in ('published', 'retired') or not %s order by b.partition
+"""
+AS_OF_RUN = """
+    select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
+    from (
+        select distinct on (partition) dataset, partition, batch_id from varve.publication
+        where dataset = %s and id <= (select max(id) from varve.publication where dataset = %s and run_id = %s)
         order by partition, id desc
     ) p join varve.batch b using (dataset, partition, batch_id)
     where b.state in ('published', 'retired') or not %s order by b.partition
@@ -64,6 +73,7 @@ UNPIN = """
       and (%s::text is null or owner = %s)
 """
 OLDEST_LIVING = "select min(started_at) from varve.living"
+# A table that lags may still show a batch which is retired: without its folder, readers would get no rows.
 # A build that lives can hold only what was in force since it began; a dead one's lock is free.
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
@@ -74,6 +84,9 @@ RETIRED = """
     select r.dataset, d.store, r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
         when exists (select from varve.valid_pin p
             where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
+        when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
+            and c.projected_batch_id is distinct from c.batch_id) or exists (
+            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
         when r.age <= %s then 'last'
         when r.retired_at >= (select began from oldest) then 'in use'
@@ -116,4 +129,11 @@ PRESENT = """
     from varve.batch b
     where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
 """
-DATASETS = "select dataset, store, declaration from varve.dataset order by dataset"
+DESCRIBED = """
+    select b.partition, b.batch_id, b.location, b.run_id, b.code_version, b.rows, b.bytes, b.files, b.content,
+        b.statistics, b.inputs, d.declaration
+    from varve.batch b join varve.dataset d using (dataset)
+    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+"""
+DATASETS = "select dataset, store from varve.dataset order by dataset"
+RUNS_LIKE = "select distinct run_id from varve.publication where starts_with(run_id, %s) order by run_id limit 10"

@@ -13,9 +13,10 @@ import dagster as dg
 import psycopg
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, some
+from pipeline_defs.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from pipeline_defs.planning.mapping import related
 from resources.dagster_internal import add_partition_metadata, step_of
+from resources.expectations import audit
 from resources.landing import explain_bad_row
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ class StoreIOManager(dg.IOManager):
                     staged = store.stage(build, obj)
                     opened.catalog.staged(build, staged)
                     store.verify(build, staged)
+                    audit(store, build, staged)
                     for look in opened.last_looks:
                         look()
                     store.publish(build, staged)
             except BaseException as error:
-                self._builds.abandon(opened, str(error))
+                # What breaks an expectation is left to be looked at.
+                self._builds.abandon(opened, str(error), discard=not isinstance(error, ExpectationFailed))
                 raise
             step = step_of(context)
             for batch in staged:
@@ -108,6 +111,7 @@ def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
         "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
         "varve/bytes": batch.size,
         "varve/files": batch.files,
+        **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
     }
 

@@ -5,6 +5,7 @@ Not here: Dagster's own settings (dagster.yaml) and Spark's (services/spark_serv
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field
@@ -18,6 +19,25 @@ def project_root() -> Path:
     """The checkout this package runs from, or the working directory where it is installed without one."""
     checkout = Path(__file__).resolve().parent.parent
     return checkout if (checkout / "workspace.yaml").is_file() else Path.cwd()
+
+
+class Compression(StrEnum):
+    """The codecs that every reader of parquet knows."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+class ContentHash(StrEnum):
+    """Which runs hash the rows of their batches, so that a rerun with the same rows can be told from a change."""
+
+    SINGLE = "single"
+    """Runs of one partition, as their rows are written: next to nothing."""
+    ALWAYS = "always"
+    """All; a run of many partitions reads what it has written once more (about a quarter of the time of the write)."""
+    NEVER = "never"
 
 
 class Settings(BaseSettings):
@@ -43,6 +63,8 @@ class Settings(BaseSettings):
     load_connections: int = Field(4, ge=1, description="how many connections one load into the warehouse may use")
     reader_connections: int = Field(50, ge=1, description="connection limit of the role varve_reader, when it is made")
     reader_seconds: float = Field(300, gt=0, description="statement limit of the role varve_reader, when it is made")
+    compression: Compression = Field(Compression.ZSTD, description="codec of the lake's parquet files")
+    content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
 
     @property

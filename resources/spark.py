@@ -34,6 +34,8 @@ SESSION_CONF = {
     # A partitioned write touches only the partitions it writes, and stages privately (DESIGN section 4).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 

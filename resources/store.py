@@ -6,15 +6,15 @@ Not here: the order in which a build calls its store (io_manager.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
+    from pipeline_defs.model.batch import Batch, BatchId, Bounds, Input, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
@@ -51,6 +51,53 @@ class Finding:
     remedy: str
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What one build or rollback put in force: a batch id for each partition, None where it took the last one away."""
+
+    build_id: BatchId
+    kind: str
+    run_id: str
+    reason: str
+    published_at: dt.datetime
+    partitions: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a batch that lies in a store says of itself: all that the catalog knew of it, but for its history."""
+
+    dataset: str
+    partition: str
+    batch_id: BatchId
+    location: str
+    run_id: str
+    code_version: str
+    rows: int
+    size: int
+    files: int
+    content: str | None
+    bounds: tuple[Bounds, ...]
+    inputs: tuple[Input, ...]
+    declaration: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Everything a store can tell of one dataset without a catalog.
+
+    Attributes:
+        batches: those that describe themselves and are whole.
+        publications: the store's own record of what was put in force, oldest first; empty where it keeps none.
+        findings: what was left out, and why.
+    """
+
+    dataset: str
+    batches: Sequence[Described]
+    publications: Sequence[Publication]
+    findings: Sequence[Finding]
+
+
 @dataclass
 class Build:
     """One run's work on some partitions of one dataset, from its locks to its publish.
@@ -59,6 +106,7 @@ class Build:
         expected: the batch that was current for each partition when the build began; publish compares and swaps.
         inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
         code_version: a hash of the code that computes it.
+        registered: the declaration with which the dataset was published last; None where it never was.
     """
 
     dataset: Dataset
@@ -68,6 +116,7 @@ class Build:
     expected: dict[PartitionKey, BatchId | None]
     inputs: dict[PartitionKey, set[Input]] = field(default_factory=dict)
     code_version: str = ""
+    registered: Mapping[str, Any] | None = None
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""
@@ -120,6 +169,18 @@ class Store(Protocol):
 
         `batches` are all whose data the catalog says is there; changes nothing.
         """
+        ...
+
+    def follow(self, dataset: Dataset) -> int:
+        """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
+        ...
+
+    def mend(self, dataset: Dataset) -> int:
+        """The same by looking at what readers are really shown and what batches say of themselves; how many."""
+        ...
+
+    def remains(self) -> Sequence[Remains]:
+        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The commands. Each is a few lines over a room of its own: services.py, demo.py.
+"""The commands. Each is a few lines over a room of its own: services.py, demo.py; those over batches are in keeping.py.
 
 Heavy libraries are imported by the command that needs them: `varve --help` costs what typer costs.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline_defs.cli import warehouse
+from pipeline_defs.cli import keeping, warehouse
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -98,6 +98,9 @@ def run_demo(
     from pipeline_defs.cli import demo
 
     demo.run(console, days=days, fresh=fresh)
+
+
+app.add_typer(keeping.app)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`varve warehouse migrate | show | roles`: what is particular to the store of period tables.
+"""`varve warehouse migrate | roles`: what is particular to the store of period tables.
 
 Not here: what both stores have, history and the like.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resources.catalog import Catalog
     from resources.settings import Settings
 
-app = typer.Typer(help="The warehouse: migrations, its views, its roles.", no_args_is_help=True)
+app = typer.Typer(help="The warehouse: migrations and roles.", no_args_is_help=True)
 console = Console()
 
 Named = Annotated[str, typer.Argument(metavar="DATASET", help="For example flights.weekly_delays.")]
@@ -50,17 +50,6 @@ def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = Fal
     again = f" Made again: {', '.join(done.restored)}." if done.restored else ""
     told = "That is what would be done; nothing was changed." if dry_run else "Done, in one transaction."
     console.print(f"\n{'; '.join(done.changes)}.{again} {told}", markup=False, highlight=False)
-
-
-@app.command("show")
-def show_current(dataset: Named) -> None:
-    """Make a dataset's view anew from the catalog: what is current, and nothing else."""
-    from resources.warehouse.publish import show_current
-
-    with _catalog() as (settings, catalog):
-        found = _declared(dataset)
-        show_current(catalog, found, seconds=settings.publish_seconds)
-        console.print(f"{dataset} shows {len(catalog.current(dataset)):,} partitions, each at its current batch.")
 
 
 @app.command()

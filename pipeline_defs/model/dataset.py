@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.dimension import Partitioning, TimeDimension
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.lake_options import LakeOptions
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
 
 if TYPE_CHECKING:
     from pipeline_defs.model.dimension import Dimension
+    from pipeline_defs.model.expectation import Expectation
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
@@ -40,6 +42,8 @@ class Dataset:
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder, one file per partition.
         warehouse: how its period tables are made, where that is its store.
+        lake: how its parquet files are made, where that is its store.
+        expectations: what must hold of a batch before it is put in force, in either store.
     """
 
     name: str
@@ -50,6 +54,8 @@ class Dataset:
     landing: bool = False
     owners: tuple[str, ...] = field(default=())
     warehouse: WarehouseOptions = field(default=WarehouseOptions())
+    lake: LakeOptions = field(default=LakeOptions())
+    expectations: tuple[Expectation, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -61,6 +67,14 @@ class Dataset:
         indexed = {column for index in self.warehouse.indexes for column in index.columns}
         if unknown := indexed - set(self.schema.names):
             raise VarveError(f"dataset {self.name}: an index names {', '.join(sorted(unknown))}, no data column of it.")
+
+        if unknown := set(self.lake.columns) - set(self.schema.names):
+            raise VarveError(
+                f"dataset {self.name}: sort or bounds name {', '.join(sorted(unknown))}, no data column of it."
+            )
+        names = [expectation.name for expectation in self.expectations]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
 
     @property
     def db(self) -> str:

@@ -43,6 +43,10 @@ class VerifyFailed(VarveError):
     """What lies in the store is not what was computed."""
 
 
+class ExpectationFailed(VarveError):
+    """A staged batch does not keep what its dataset promises."""
+
+
 class PublishTimeout(VarveError):
     """Readers kept the view or an old snapshot for longer than the publish may wait."""
 

@@ -48,6 +48,12 @@ def units(layout: Layout) -> list[Leftover]:
     ]
 
 
+def batch_of(location: str) -> int | None:
+    """The batch id of a batch folder; None for a staging folder."""
+    digits = location.rsplit("/", 1)[-1].removeprefix(_BATCH_PREFIX)
+    return int(digits) if digits.isdecimal() else None
+
+
 def remove(layout: Layout, locations: Sequence[str]) -> None:
     """Delete these folders with all that is in them. Raises VarveError for one that is no batch's and no staging's."""
     for location in locations:

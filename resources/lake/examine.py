@@ -1,6 +1,6 @@
 """Comparing what the catalog says of batches with their folders, and what is current with what the Hive table shows.
 
-Changes nothing. Not here: mending (projection.py, recover.py).
+Not here: mending the table (projection.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import fsspec
 
 from pipeline_defs.model.errors import VarveError
 from resources.lake import manifest, projection
-from resources.lake.write import data_files, footer_rows
-from resources.store import Finding
+from resources.lake.footers import data_files, footer_rows
+from resources.store import Described, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +58,36 @@ def table(spark: SparkSession, dataset: Dataset, current: Mapping[str, Batch]) -
     return findings
 
 
+def misshown(spark: SparkSession, dataset: Dataset, current: Mapping[str, Batch]) -> tuple[set[str], set[str]]:
+    """The partitions that the Hive table shows elsewhere or not at all, and those it should not show."""
+    found = table(spark, dataset, current)
+    return {one.partition for one in found if one.batch_id}, {one.partition for one in found if not one.batch_id}
+
+
+def describe_again(layout: Layout, batches: Sequence[Described]) -> int:
+    """Write the description of every batch that has none or a wrong one, and whose files are as published; how many."""
+    files, _ = fsspec.core.url_to_fs(layout.root)
+
+    def mend(batch: Described) -> bool:
+        data = data_files(files, batch.location)
+        if not data or sum(entry["size"] for entry in data) != batch.size:
+            return False
+        try:
+            if _essence(manifest.read(files, batch.location)) == _essence(batch):
+                return False
+        except (FileNotFoundError, VarveError):
+            pass
+        manifest.write(files, batch)
+        return True
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return sum(pool.map(mend, batches))
+
+
+def _essence(batch: Described | Batch) -> tuple[object, ...]:
+    return batch.partition, batch.batch_id, batch.rows, batch.size
+
+
 def _folder(files: Any, dataset: Dataset, batch: Batch) -> Iterator[Finding]:
     def finding(text: str, remedy: str = _RERUN) -> Finding:
         return Finding(dataset.name, batch.partition, batch.batch_id, text, remedy)
@@ -84,9 +114,7 @@ def _folder(files: Any, dataset: Dataset, batch: Batch) -> Iterator[Finding]:
     except VarveError as error:
         yield finding(str(error), "`varve repair` writes it again.")
     else:
-        ours = (dataset.name, batch.partition, batch.batch_id, batch.rows, batch.size)
-        theirs = (said.dataset, said.partition, said.batch_id, said.rows, said.size)
-        if ours != theirs:
+        if said.dataset != dataset.name or _essence(said) != _essence(batch):
             yield finding(
                 f"the folder's description is of {said.dataset} {said.partition} batch {said.batch_id}, "
                 f"{said.rows} rows in {said.size} bytes",

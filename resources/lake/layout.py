@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Spark and Hive pass over names with a leading underscore, so a batch can describe itself inside its folder.
 MANIFEST = "_varve.json"
+RECORD = "_varve"
 BATCH_COLUMN = "batch_id"
 
 
@@ -31,6 +32,10 @@ class Layout:
     def table_of(self, name: str) -> str:
         """The same by the dataset's name alone, which no code may declare any more."""
         return f"{self.root}/{name.replace('.', '/', 1)}"
+
+    def record_of(self, name: str) -> str:
+        """Where the lake itself notes what was put in force, by the dataset's name."""
+        return f"{self.table_of(name)}/{RECORD}"
 
     def partition(self, dataset: Dataset, partition: PartitionKey) -> str:
         """The folder of a partition."""

@@ -1,18 +1,18 @@
 """The description that each batch folder carries of itself, from which a lost catalog can be rebuilt.
 
-Not here: rebuilding (recover.py) and comparing (examine.py).
+Not here: which of them was in force (record.py), rebuilding (resources/recovery.py) and comparing (examine.py).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.batch import BatchId, Bounds, Input
 from pipeline_defs.model.errors import VarveError
 from resources.catalog import declaration
 from resources.lake.layout import MANIFEST
+from resources.store import Described
 
 if TYPE_CHECKING:
     from pipeline_defs.model.batch import StagedBatch
@@ -21,42 +21,43 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a batch says of itself."""
-
-    dataset: str
-    partition: str
-    batch_id: BatchId
-    run_id: str
-    code_version: str
-    rows: int
-    size: int
-    files: int
-    content: str | None
-    bounds: tuple[Bounds, ...]
-    inputs: tuple[Input, ...]
-    declaration: dict[str, Any]
-
-
-def write(files: Any, build: Build, batch: StagedBatch) -> None:
-    """Put the description into the batch's folder."""
+def of(build: Build, batch: StagedBatch) -> Described:
+    """What a staged batch will say of itself."""
     inputs = build.inputs.get(batch.partition, set())
+    return Described(
+        dataset=build.dataset.name,
+        partition=batch.partition.path,
+        batch_id=build.batch_id,
+        location=batch.location,
+        run_id=build.run_id,
+        code_version=build.code_version,
+        rows=batch.rows,
+        size=batch.size,
+        files=batch.files,
+        content=batch.content,
+        bounds=batch.bounds,
+        inputs=tuple(sorted(inputs)),
+        declaration=declaration(build.dataset),
+    )
+
+
+def write(files: Any, batch: Described) -> None:
+    """Put the description into the batch's folder."""
     text = json.dumps(
         {
             "format": FORMAT,
-            "dataset": build.dataset.name,
-            "partition": batch.partition.path,
-            "batch_id": build.batch_id.millis,
-            "run_id": build.run_id,
-            "code_version": build.code_version,
+            "dataset": batch.dataset,
+            "partition": batch.partition,
+            "batch_id": batch.batch_id.millis,
+            "run_id": batch.run_id,
+            "code_version": batch.code_version,
             "rows": batch.rows,
             "bytes": batch.size,
             "files": batch.files,
             "content": batch.content,
             "statistics": {found.column: [found.low, found.high] for found in batch.bounds},
-            "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
-            "declaration": declaration(build.dataset),
+            "inputs": [[found.source, found.partition, found.version] for found in batch.inputs],
+            "declaration": batch.declaration,
         },
         indent=1,
     )
@@ -64,7 +65,7 @@ def write(files: Any, build: Build, batch: StagedBatch) -> None:
         file.write(text)
 
 
-def read(files: Any, folder: str) -> Manifest:
+def read(files: Any, folder: str) -> Described:
     """The description in a batch's folder. Raises FileNotFoundError, and VarveError where it cannot be understood."""
     place = f"{folder}/{MANIFEST}"
     with files.open(place, "r", encoding="utf-8") as file:
@@ -73,10 +74,11 @@ def read(files: Any, folder: str) -> Manifest:
         found = json.loads(text)
         if found["format"] != FORMAT:
             raise VarveError(f"{place} has format {found['format']}, and this Varve reads {FORMAT}.")
-        return Manifest(
+        return Described(
             dataset=found["dataset"],
             partition=found["partition"],
             batch_id=BatchId(int(found["batch_id"])),
+            location=folder,
             run_id=found["run_id"],
             code_version=found.get("code_version", ""),
             rows=int(found["rows"]),

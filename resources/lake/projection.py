@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.model.evolution import widens
 from pipeline_defs.model.partition import escape, parse_path
+from pipeline_defs.model.schema import ColumnType
+from resources.catalog import declaration
 from resources.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.schema import Column
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
 
@@ -47,6 +51,12 @@ def create_table_sql(dataset: Dataset, root: str) -> str:
         f"USING parquet PARTITIONED BY ({', '.join(f'`{name}`' for name in dataset.partitioning.names)}) "
         f"LOCATION {_literal(root)} COMMENT {_literal(dataset.comment)}"
     )
+
+
+def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
+    """Add columns, which older batches have not: they read as NULL there."""
+    columns = ", ".join(f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in added)
+    return f"ALTER TABLE {table_name(dataset)} ADD COLUMNS ({columns})"
 
 
 def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
@@ -89,6 +99,7 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 
     catalog.lock_projection(dataset.name)
     try:
+        _evolve(spark, catalog, layout, dataset)
         withdrawn = _withdraw(spark, catalog, dataset)
         lagging = catalog.lagging(dataset.name)
         if not lagging:
@@ -113,6 +124,26 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         return withdrawn + len(lagging)
     finally:
         catalog.unlock_projection(dataset.name)
+
+
+def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
+    """Give the table the columns that the dataset has now.
+
+    New ones are added in place. Spark's catalog cannot widen a column: the table is made anew, over the same files, and
+    readers by name may find it missing for that moment.
+    """
+    if catalog.shown_columns(dataset.name) == declaration(dataset):
+        return
+    if spark.catalog.tableExists(table_name(dataset)):
+        found = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
+        known = [column for column in dataset.schema.columns if column.name in found]
+        if any(widens(ColumnType(found[column.name]), column.type) for column in known):
+            spark.sql(f"DROP TABLE {table_name(dataset)}")
+            _ensure_table(spark, layout, dataset)
+            catalog.forget_projection(dataset.name)
+        elif added := [column for column in dataset.schema.columns if column not in known]:
+            spark.sql(add_columns_sql(dataset, added))
+    catalog.set_shown_columns(dataset)
 
 
 def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import fsspec
@@ -11,7 +12,8 @@ import fsspec
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from resources.frames import spark_schema
 from resources.history import History
-from resources.lake import clean, examine, projection, write
+from resources.lake import clean, content, evolve, examine, projection, record, remains, write
+from resources.settings import Compression, ContentHash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +24,11 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
-    from resources.store import Build, Finding, Leftover
+    from resources.store import Build, Finding, Leftover, Remains
 
+# By so many partitions' last batches the weight of a row is judged.
+_SAMPLE = 50
+_THREADS = 8
 logger = logging.getLogger(__name__)
 
 
@@ -33,17 +38,24 @@ class LakeStore:
 
     Attributes:
         spark: opens the session when it is first needed.
+        codec: the compression of its files.
+        hashing: which runs hash the rows of their batches.
     """
 
     layout: Layout
     catalog: Catalog
     spark: Callable[[], SparkSession]
+    codec: str = Compression.ZSTD
+    hashing: ContentHash = ContentHash.SINGLE
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
-        """See `Store.stage`."""
-        written = write.write_batches(self.layout, build, frame)
+        """See `Store.stage`. Raises BadInput too where older batches would not be read as declared now."""
+        evolve.refuse_breaking(build)
+        how = write.How(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
+        written = write.write_batches(self.layout, build, frame, how)
         staged = write.survey(self.layout, build)
         write.verify_rows(build, staged, written.rows)
+        staged = self._with_content(build, staged, written)
         write.write_manifests(self.layout, build, staged)
         return staged
 
@@ -57,14 +69,14 @@ class LakeStore:
         """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
         del staged
         self.catalog.publish(build)
-        self._follow(build)
+        self._published(build)
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
         self._refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
         self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
-        self._follow(build)
+        self._published(build)
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""
@@ -86,32 +98,82 @@ class LakeStore:
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
         """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
-        columns = (*dataset.schema.columns, *dataset.partition_columns)
         if not batches:
+            columns = (*dataset.schema.columns, *dataset.partition_columns)
             return self.spark().createDataFrame([], spark_schema(columns))
         self._refuse_missing(dataset, batches)
-        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.layout.table(dataset))
-        return reader.parquet(*[batch.location for batch in batches]).select(*[column.name for column in columns])
+        return self._scan(dataset, [batch.location for batch in batches])
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         return [*examine.folders(self.layout, dataset, batches), *examine.table(self.spark(), dataset, current)]
 
-    def _follow(self, build: Build) -> None:
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`."""
+        return projection.follow(self.spark(), self.catalog, self.layout, dataset)
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        record.keep(self.layout, self.catalog, dataset.name)
+        described = History(self.catalog.connection).described(dataset.name)
+        mended = examine.describe_again(self.layout, described)
+        current = self.catalog.current(dataset.name)
+        wrong, extra = examine.misshown(self.spark(), dataset, current)
+        self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
+        self.catalog.mistrust(dataset.name, wrong, extra)
+        return mended + self.follow(dataset)
+
+    def remains(self) -> list[Remains]:
+        """See `Store.remains`."""
+        return remains.remains(self.layout)
+
+    def _published(self, build: Build) -> None:
+        """What follows a publish, and is made good by the next one where it cannot be done now."""
         from pyspark.errors import PySparkException
 
+        name = build.dataset.name
         try:
-            projection.follow(self.spark(), self.catalog, self.layout, build.dataset)
+            record.keep(self.layout, self.catalog, name)
+        except OSError as error:
+            logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
+        try:
+            self.follow(build.dataset)
         except PySparkException as error:
             logger.warning(
                 "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
-                build, build.dataset, error,
+                build, name, error,
             )  # fmt: skip
+
+    def _rows_per_file(self, build: Build) -> int | None:
+        """The limit of rows in a file that keeps it at the size asked for, by what a row has weighed so far."""
+        asked = build.dataset.lake
+        if asked.file_rows is not None or asked.file_bytes is None or not any(build.expected.values()):
+            return asked.file_rows
+        before = self.catalog.current(build.dataset.name, build.partitions[:_SAMPLE]).values()
+        rows, size = sum(batch.rows for batch in before), sum(batch.size for batch in before)
+        return max(1, asked.file_bytes * rows // size) if rows and size else None
+
+    def _with_content(self, build: Build, staged: list[StagedBatch], written: write.Written) -> list[StagedBatch]:
+        hashes: dict[str, str | None] = {}
+        if len(staged) == 1:
+            hashes = {staged[0].partition.path: written.content}
+        elif self.hashing is ContentHash.ALWAYS and content.can_hash(build.dataset.schema.columns):
+            frame = self._scan(build.dataset, [batch.location for batch in staged])
+            hashes = content.of_written(build, frame)
+        return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
+
+    def _scan(self, dataset: Dataset, locations: Sequence[str]) -> DataFrame:
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.layout.table(dataset))
+        return reader.parquet(*locations).select(*[column.name for column in columns])
 
     def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         files, _ = fsspec.core.url_to_fs(self.layout.root)
-        if missing := [batch.location for batch in batches if not files.exists(batch.location)]:
+        locations = [batch.location for batch in batches]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            there = list(pool.map(files.exists, locations))
+        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
             raise MissingUpstream(
                 f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
                 "Nothing was read or changed. Put the folder back, or rerun those partitions."

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fsspec
 
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
 from resources.frames import arrow_schema, conform, in_partitions
-from resources.lake import manifest
+from resources.lake import content, footers, manifest
 from resources.lake.layout import BATCH_COLUMN
 
 if TYPE_CHECKING:
@@ -33,16 +33,33 @@ if TYPE_CHECKING:
 # The empty, typed file of a partition without rows: Spark writes no folder for one in a partitioned write.
 EMPTY_FILE = "part-00000-empty.parquet"
 _FOOTER_THREADS = 8
+_NO_SUCCESS_FILE = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How files are written, beyond what the dataset says.
+
+    Attributes:
+        codec: the compression, by Spark's name.
+        max_rows: at most so many rows in a file.
+        hashed: whether to hash the rows of a single partition as they pass.
+    """
+
+    codec: str = "zstd"
+    max_rows: int | None = None
+    hashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a job reported: the rows it wrote, over all partitions."""
+    """What a job reported: the rows it wrote, over all partitions, and the hash of a single one's."""
 
     rows: int
+    content: str | None = None
 
 
-def write_batches(layout: Layout, build: Build, frame: DataFrame) -> Written:
+def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | None = None) -> Written:
     """Run the one Spark job that computes the frame and writes every partition's batch folder.
 
     Raises BadInput where columns do not fit or rows lie outside the build's partitions; then nothing points at what
@@ -51,34 +68,48 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame) -> Written:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = build.dataset.partitioning.names
-    inside = in_partitions(build.partitions)
+    how = how or How()
+    names, sort = build.dataset.partitioning.names, build.dataset.lake.sort
+    single = len(build.partitions) == 1
+    hashed = how.hashed and single and content.can_hash(build.dataset.schema.columns)
     seen = Observation("varve")
     fitted = conform(build, frame)
-    observed = fitted.observe(seen, F.count(F.lit(1)).alias("rows"), F.count_if(~inside).alias("outside"))
-    if len(build.partitions) == 1:
+    observed = fitted.observe(
+        seen,
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(~in_partitions(build.partitions)).alias("outside"),
+        *(content.sums(build.dataset.schema.columns) if hashed else ()),
+    )
+    if single:
         (only,) = build.partitions
-        writer = observed.drop(*names).write.mode("error")
         target = layout.batch(build.dataset, only, build.batch_id)
+        rows = observed.drop(*names)
+        writer = (rows.sortWithinPartitions(*sort) if sort else rows).write.mode("error")
     else:
+        target = layout.table(build.dataset)
+        # Each partition's rows to few tasks, or every task would write a file into every partition.
+        rows = observed.withColumn(BATCH_COLUMN, F.lit(build.batch_id.millis)).hint("rebalance", *names)
         writer = (
-            observed.withColumn(BATCH_COLUMN, F.lit(build.batch_id.millis))
-            # Each partition's rows to few tasks, or every task would write a file into every partition.
-            .hint("rebalance", *names)
+            # Spark needs the partitions' rows together; sorted so far, it does not sort once more.
+            (rows.sortWithinPartitions(*names, BATCH_COLUMN, *sort) if sort else rows)
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .partitionBy(*names, BATCH_COLUMN)
         )
-        target = layout.table(build.dataset)
-    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(target)
+    if how.max_rows is not None:
+        writer = writer.option("maxRecordsPerFile", how.max_rows)
+    writer.options(**{"compression": how.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
     found = seen.get
     if found["outside"]:
         raise BadInput(_outside(build, fitted, found["outside"], found["rows"]))
-    return Written(rows=found["rows"])
+    return Written(found["rows"], content.text(found["rows"], found) if hashed else None)
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:
-    """What lies in each partition's batch folder, by its parquet footers; empty partitions get their typed file."""
+    """What lies in each partition's batch folder, by its parquet footers; empty partitions get their typed file.
+
+    Raises VerifyFailed where a file is not whole or has other columns than declared.
+    """
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return list(pool.map(lambda partition: _survey_one(layout, build, partition), build.partitions))
 
@@ -99,7 +130,7 @@ def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch])
     """Put each batch's description into its folder, so that a lost catalog can be rebuilt from storage."""
     files, _ = fsspec.core.url_to_fs(layout.root)
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        list(pool.map(lambda batch: manifest.write(files, build, batch), staged))
+        list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
 
 
 def remove_batches(layout: Layout, build: Build) -> None:
@@ -111,34 +142,26 @@ def remove_batches(layout: Layout, build: Build) -> None:
             files.rm(folder, recursive=True)
 
 
-def footer_rows(files: Any, name: str) -> int:
-    """The rows of a parquet file by its footer. Raises OSError or ValueError where it has no whole one."""
-    import pyarrow.parquet as pq
-
-    with files.open(name, "rb") as file:
-        return int(pq.read_metadata(file).num_rows)
-
-
 def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> StagedBatch:
     import pyarrow.parquet as pq
 
     folder = layout.batch(build.dataset, partition, build.batch_id)
     files, _ = fsspec.core.url_to_fs(folder)
-    data = data_files(files, folder)
+    data = footers.data_files(files, folder)
     if not data:
         files.makedirs(folder, exist_ok=True)
         with files.open(f"{folder}/{EMPTY_FILE}", "wb") as file:
             pq.write_table(arrow_schema(build.dataset.schema.columns).empty_table(), file)
-        data = data_files(files, folder)
-    rows = sum(footer_rows(files, entry["name"]) for entry in data)
-    return StagedBatch(partition, folder, rows, sum(entry["size"] for entry in data), len(data))
-
-
-def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
-    """The parquet files of a batch folder, with their sizes; none where there is no folder."""
-    if not files.exists(folder):
-        return []
-    return [entry for entry in files.ls(folder, detail=True, refresh=True) if entry["name"].endswith(".parquet")]
+        data = footers.data_files(files, folder)
+    try:
+        found = footers.survey(files, data, build.dataset.schema.columns, bounds=build.dataset.lake.bounds)
+    except ValueError as error:
+        raise VerifyFailed(
+            f"{build}: a file of {partition} in {folder} is not whole: {error}. {NOTHING_LOST} Run it again."
+        ) from error
+    if found.problems:
+        raise VerifyFailed(f"{build}: {some(found.problems, limit=3)} {NOTHING_LOST}")
+    return StagedBatch(partition, folder, found.rows, found.size, found.files, bounds=found.bounds)
 
 
 def _outside(build: Build, fitted: DataFrame, outside: int, rows: int) -> str:

@@ -1,6 +1,6 @@
 """Comparing what the catalog says of batches with their tables, and what is current with what the view shows.
 
-Changes nothing. Not here: mending (publish.py, `show_current`).
+Changes nothing. Not here: mending (publish.py, `show_current`) and rebuilding a lost catalog (remains.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
 
 _RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
-_SHOW = "`varve warehouse show` makes the view anew from the catalog."
+_SHOW = "`varve repair` makes the view anew from the catalog."
 _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r'
@@ -57,10 +57,15 @@ def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[B
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
 
 
+def tables_under(connection: psycopg.Connection, view_name: str) -> set[str]:
+    """The tables that a view shows, itself or through others."""
+    return {table for (table,) in connection.execute(_SHOWN, (view_name,))}
+
+
 def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str, Batch]) -> Iterator[Finding]:
     """Every partition that the view does not show at its current batch, and every table it should not show."""
     name = view.view_name(dataset).as_string(connection)
-    seen = {table for (table,) in connection.execute(_SHOWN, (name,))}
+    seen = tables_under(connection, name)
     for path, batch in current.items():
         if batch.location not in seen:
             text = f"the view does not show batch {batch.batch_id}"

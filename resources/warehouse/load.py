@@ -21,6 +21,7 @@ import fsspec
 from psycopg import sql
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
+from resources.catalog import declaration
 from resources.frames import arrow_schema
 from resources.warehouse import copying, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema
@@ -181,8 +182,12 @@ def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
         "partition": batch.partition.path,
         "batch_id": build.batch_id.millis,
         "run_id": build.run_id,
+        "code_version": build.code_version,
         "rows": batch.rows,
+        "content": batch.content,
+        "bounds": [[bounds.column, bounds.low, bounds.high] for bounds in batch.bounds],
         "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
+        "declaration": declaration(build.dataset),
     }
 
 

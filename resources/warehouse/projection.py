@@ -9,6 +9,7 @@ Not here: waiting for readers, and the transaction (publish.py).
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,8 @@ def plan(
     taken = notes.leaves(connection, dataset)
     paths = sorted(catalog.current(dataset.name, None if anew else changed))
     if anew:
-        generation += 1
+        # By the clock, because the note may have been lost with the catalog, and the leaves still be there.
+        generation = max(generation + 1, int(time.time()))
         notes.set_generation(connection, dataset, generation)
     placed = notes.place(connection, dataset, taken, [path for path in paths if path not in taken])
     where = taken | placed

@@ -141,7 +141,10 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
         with catalog.connection.transaction():
             lock_publishers(catalog.connection, dataset.name)
             refuse_long_holders(catalog.connection, [view.view_name(dataset).as_string(catalog.connection)])
-            replace_views(catalog.connection, [projection.plan(catalog, dataset, (), anew=True)])
+            plan = projection.plan(catalog, dataset, (), anew=True)
+            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
+            replace_views(catalog.connection, [plan])
 
     patiently(anew, dataset.name, str(dataset), seconds)
 

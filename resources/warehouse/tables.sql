@@ -13,7 +13,7 @@ create table varve.loaded (
 -- The shape that a dataset's views have: each change of columns is a generation, with leaf views of its own names.
 create table varve.view (
     dataset text primary key,
-    generation int not null
+    generation bigint not null
 );
 
 -- In which leaf view of its dataset a partition shows.

@@ -1,43 +1,87 @@
-"""`dagster ...` in a process that kills itself (SIGKILL) right before or after the first call of a function.
+"""`dagster ...` in a process that kills (SIGKILL) itself, Spark or PostgreSQL right before or after a function's call.
 
-    python crash_run.py before|after module:Qualified.name asset materialize ...
+    python crash_run.py self|spark|postgres before|during|after module:Qualified.name asset materialize ...
 
-The function is wrapped before Dagster loads anything, so whoever imports it by name gets the wrapped one.
+The function is wrapped before Dagster loads anything, so whoever imports it by name gets the wrapped one. After the
+death of a server the run goes on, as far as it can. "during" is when Spark has begun to stage files in the lake.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import signal
 import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 
-def arm(when: str, target: str) -> None:
-    """Replace the function named `module:Qualified.name` by one that kills this process."""
+def arm(victim: str, when: str, target: str) -> None:
+    """Replace the function named `module:Qualified.name` by one that kills at its first call."""
     module, _, qualified = target.partition(":")
     *path, name = qualified.split(".")
     owner: Any = importlib.import_module(module)
     for step in path:
         owner = getattr(owner, step)
     function = getattr(owner, name)
+    armed = [victim]
 
     @functools.wraps(function)
-    def fatal(*args: Any, **kwargs: Any) -> None:
-        if when == "after":
-            function(*args, **kwargs)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def fatal(*args: Any, **kwargs: Any) -> Any:
+        if when == "before" and armed:
+            kill(armed.pop())
+        if when == "during" and armed:
+            threading.Thread(target=kill_while_staging, args=(armed.pop(),), daemon=True).start()
+        result = function(*args, **kwargs)
+        if when == "after" and armed:
+            kill(armed.pop())
+        return result
 
     setattr(owner, name, fatal)
 
 
+def kill_while_staging(victim: str) -> None:
+    """Wait until a Spark job stages files somewhere in the lake."""
+    from resources.settings import Settings
+
+    lake = Path(Settings().lake)
+    while not any(place.name == "_temporary" or ".spark-staging-" in place.name for place in lake.rglob("*")):
+        os.sched_yield()
+    kill(victim)
+
+
+def kill(victim: str) -> None:
+    """SIGKILL, and nothing goes on before the victim is gone."""
+    from psutil import STATUS_ZOMBIE, NoSuchProcess, Process
+
+    from resources.services.postgres_server import PostgresServer
+    from resources.services.spark_server import SparkServer
+    from resources.settings import Settings
+
+    if victim == "self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    settings = Settings()
+    pid = SparkServer(settings).pid() if victim == "spark" else PostgresServer(settings.home_dir).pid()
+    assert pid is not None
+    process = Process(pid)
+    process.kill()
+    deadline = time.monotonic() + 30
+    with contextlib.suppress(NoSuchProcess):
+        # Who reaps a daemon may take a while; a zombie answers nobody either.
+        while process.status() != STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, f"{victim} does not die"
+            os.sched_yield()
+
+
 if __name__ == "__main__":
-    _, when, target, *arguments = sys.argv
+    _, victim, when, target, *arguments = sys.argv
     # As with `python -m`: the working directory, not this script's, is where modules are found.
     sys.path[0] = ""
-    arm(when, target)
+    arm(victim, when, target)
     from dagster._cli import main
 
     sys.argv = ["dagster", *arguments]

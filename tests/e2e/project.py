@@ -51,6 +51,11 @@ class Outcome:
     code: int
     output: str
 
+    @property
+    def told(self) -> str:
+        """What it said as one line: a terminal's width breaks messages anywhere."""
+        return " ".join(self.output.split())
+
 
 @dataclass(frozen=True)
 class Project:
@@ -94,6 +99,18 @@ class Project:
         )
         return Outcome(done.returncode, done.stdout)
 
+    def varve(self, *words: str) -> Outcome:
+        """`varve ...`."""
+        return self.run(Path(sys.executable).parent / "varve", *words)
+
+    def varve_json(self, *words: str) -> Any:
+        """What `varve ... --json` prints, whatever its exit code."""
+        done = self.varve(*words, "--json")
+        try:
+            return json.loads(done.output)
+        except ValueError:
+            pytest.fail(f"varve {' '.join(words)} ended with {done.code}: {done.output}")
+
     def materialize(self, asset: str, *, partition: str | None = None, partitions: str | None = None) -> Outcome:
         """`dagster asset materialize` of one partition, or of a range of them."""
         return self.run("-m", "dagster", *_materialize(asset, partition, partitions))
@@ -103,9 +120,9 @@ class Project:
         done = self.materialize(asset, partition=partition, partitions=partitions)
         assert done.code == 0, done.output
 
-    def crash(self, when: str, function: str, asset: str, *, partition: str) -> Outcome:
-        """The same in a process that kills itself right before or after it calls a function of ours."""
-        return self.run(HERE / "crash_run.py", when, function, *_materialize(asset, partition, None))
+    def crash(self, when: str, function: str, asset: str, *, partition: str, victim: str = "self") -> Outcome:
+        """The same in a process that kills itself, or a server, right before or after it calls a function of ours."""
+        return self.run(HERE / "crash_run.py", victim, when, function, *_materialize(asset, partition, None))
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:

@@ -1,0 +1,161 @@
+"""`varve doctor | repair`: every difference between catalog, stores and what readers are shown; and mending it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline_defs.cli.history import built, opened
+from pipeline_defs.cli.selection import size_text
+from pipeline_defs.model.dataset import StoreKind
+from resources.catalog import Catalog
+from resources.recovery import recover
+from resources.settings import Settings
+from resources.store import Finding
+from resources.stores import open_store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resources.recovery import Recovered
+
+_SWEEP = "`varve sweep` clears it away."
+
+
+@dataclass
+class Examined:
+    """What was looked at and what was found."""
+
+    datasets: int = 0
+    batches: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_values(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "datasets": self.datasets,
+            "batches": self.batches,
+            "findings": [
+                {
+                    "dataset": one.dataset,
+                    "partition": one.partition or None,
+                    "batch_id": one.batch_id.millis if one.batch_id else None,
+                    "found": one.found,
+                    "remedy": one.remedy,
+                }
+                for one in self.findings
+            ],
+        }
+
+
+@dataclass
+class Repaired:
+    """What was mended, and what could not be."""
+
+    shown: dict[str, int] = field(default_factory=dict)
+    recovered: list[Recovered] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_values(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "shown": self.shown,
+            "recovered": [
+                {"dataset": one.dataset, "batches": one.batches, "in_force": one.in_force} for one in self.recovered
+            ],
+            **Examined(findings=self.findings).as_values(),
+        }
+
+
+def doctor(dataset: str | None) -> Examined:
+    """Compare everything of one dataset, or of all; changes nothing."""
+    from pipeline_defs.definitions import graph
+
+    settings, found = Settings(), Examined()
+    with opened() as history:
+        catalog = Catalog(history.connection)
+        kinds = built(history, dataset)
+        for name in kinds:
+            present = history.present(name)
+            found.datasets += 1
+            found.batches += len(present)
+            declared = graph.datasets.get(name)
+            if declared is None:
+                text = f"the catalog has {len(present)} batches of it, and no code declares it"
+                found.findings.append(Finding(name, "", None, text, "Declare it again, or leave it to its readers."))
+                continue
+            found.findings += open_store(declared.store, settings, catalog, _session).examine(declared, present)
+        found.findings += [
+            Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
+            for name, path, batch_id in catalog.dead()
+            if dataset in {None, name}
+        ]
+        found.findings += [
+            Finding(one.dataset, one.partition, one.batch_id, "it was swept, and its data not deleted yet", _SWEEP)
+            for one in history.undeleted(dataset)
+        ]
+        for kind in sorted(set(kinds.values())):
+            for leftover in open_store(StoreKind(kind), settings, catalog, _session).leftovers():
+                if dataset in {None, leftover.dataset}:
+                    text = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
+                    found.findings.append(Finding(leftover.dataset, "", None, text, _SWEEP))
+    return found
+
+
+def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
+    """Bring what readers are shown in step with the catalog; with `from_storage` first rebuild the catalog itself."""
+    from pipeline_defs.definitions import graph
+
+    settings, done = Settings(), Repaired()
+    with opened() as history:
+        catalog = Catalog(history.connection)
+        if from_storage:
+            for kind in StoreKind:
+                for remains in open_store(kind, settings, catalog, _session).remains():
+                    if dataset in {None, remains.dataset}:
+                        recovered = recover(catalog.connection, kind, remains)
+                        done.recovered.append(recovered)
+                        done.findings += recovered.findings
+        for name in built(history, dataset):
+            declared = graph.datasets.get(name)
+            if declared is not None:
+                done.shown[name] = open_store(declared.store, settings, catalog, _session).mend(declared)
+    return done
+
+
+def show_examined(console: Console, examined: Examined) -> None:
+    """What the doctor found, for people."""
+    if not examined.findings:
+        console.print(
+            f"[green]All is well:[/] {examined.batches:,} batches of {examined.datasets} datasets lie where the "
+            "catalog says, and readers are shown what is current."
+        )
+        return
+    _show(console, "Differences", examined.findings)
+
+
+def show_repaired(console: Console, repaired: Repaired) -> None:
+    """What was mended, for people."""
+    for one in repaired.recovered:
+        console.print(f"{one.dataset}: {one.batches:,} batches found again, {one.in_force:,} of them put in force.")
+    for name, count in repaired.shown.items():
+        if count:
+            console.print(f"{name}: {count:,} partitions were shown to readers at another batch, and are mended.")
+    if repaired.findings:
+        _show(console, "Not mended", repaired.findings)
+    if not repaired.findings and not any(repaired.shown.values()) and not repaired.recovered:
+        console.print("Nothing was to be mended.")
+
+
+def _show(console: Console, title: str, findings: list[Finding]) -> None:
+    console.print(f"[bold]{title}[/]")
+    for one in findings:
+        which = f" batch {one.batch_id}" if one.batch_id else ""
+        place = " ".join(part for part in (one.dataset, one.partition) if part)
+        console.print(f"- {place}{which}: {one.found}. {one.remedy}", markup=False, highlight=False)
+
+
+def _session() -> Any:
+    from resources.spark import open_session
+
+    return open_session(Settings())

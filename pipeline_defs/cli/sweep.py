@@ -1,0 +1,178 @@
+"""`varve sweep`: delete what no reader can reach any more, slowly and on purpose; a dry run says what it would do."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from pipeline_defs.cli.history import built, opened
+from pipeline_defs.cli.selection import size_text
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.errors import ServiceUnavailable
+from resources.catalog import Catalog
+from resources.settings import Settings
+from resources.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+    from resources.history import History, Retired
+    from resources.store import Leftover, Store
+
+# A crash in between deletes at most so many folders a second time.
+_AT_ONCE = 500
+_WHY = {
+    "pinned": "pinned",
+    "shown": "the Hive table may still show it",
+    "recent": "retired too recently",
+    "last": "among the last of its partition",
+    "in use": "a run that lives may read it",
+}
+
+
+@dataclass
+class Amount:
+    """How many batches or folders, and their bytes."""
+
+    count: int = 0
+    size: int = 0
+
+    def add(self, size: int) -> None:
+        """One more."""
+        self.count += 1
+        self.size += size
+
+
+@dataclass
+class Report:
+    """What a sweep took, or would take, and what it left."""
+
+    done: bool
+    batches: dict[str, Amount] = field(default_factory=dict)
+    orphans: dict[str, Amount] = field(default_factory=dict)
+    orphan_locations: list[str] = field(default_factory=list)
+    kept: dict[str, Amount] = field(default_factory=dict)
+    young_orphans: Amount = field(default_factory=Amount)
+    buried: int = 0
+
+    def as_values(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def sweep(
+    *,
+    dataset: str | None,
+    older_than: dt.timedelta,
+    keep_last: int,
+    orphans_older_than: dt.timedelta,
+    dry_run: bool,
+) -> Report:
+    """Sweep the retired batches of one dataset or of all, and the leftovers of every store in use."""
+    settings = Settings()
+    report = Report(done=not dry_run)
+    with opened() as history:
+        catalog = Catalog(history.connection)
+        kinds = built(history, dataset)
+        stores = {
+            StoreKind(kind): open_store(StoreKind(kind), settings, catalog, _session) for kind in set(kinds.values())
+        }
+        if not dry_run:
+            report.buried = catalog.bury_dead()
+            _follow(catalog, stores, kinds)
+        retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
+        for one in retired:
+            if one.kept:
+                report.kept.setdefault(one.kept, Amount()).add(one.size)
+        if dry_run:
+            _count(report.batches, [*history.undeleted(dataset), *(one for one in retired if not one.kept)])
+        else:
+            history.mark_swept([one for one in retired if not one.kept])
+            for group in _groups(history.undeleted(dataset)):
+                stores[StoreKind(group[0].store)].sweep(group[0].dataset, [one.location for one in group])
+                history.deleted(group)
+                _count(report.batches, group)
+        for store in stores.values():
+            _sweep_leftovers(report, history, store, dataset, orphans_older_than)
+    return report
+
+
+def show(console: Console, report: Report) -> None:
+    """The report for people."""
+    table = Table("dataset", "batches", "size", "orphans", "size", title_justify="left",
+                  title="Swept" if report.done else "Would be swept")  # fmt: skip
+    for name in sorted({*report.batches, *report.orphans}):
+        batches, orphans = report.batches.get(name, Amount()), report.orphans.get(name, Amount())
+        table.add_row(
+            name, f"{batches.count:,}", size_text(batches.size), f"{orphans.count:,}", size_text(orphans.size)
+        )
+    console.print(table if table.row_count else f"Nothing {'was' if report.done else 'is'} to be swept.")
+    for why, amount in sorted(report.kept.items()):
+        console.print(f"Left: {amount.count:,} retired batches, {size_text(amount.size)}: {_WHY[why]}.")
+    if report.young_orphans.count:
+        console.print(
+            f"Left: {report.young_orphans.count:,} folders of no batch, {size_text(report.young_orphans.size)}: "
+            "too young, a run may still be writing them."
+        )
+    if not report.done:
+        console.print("Nothing was changed: this was a dry run.")
+
+
+def _follow(catalog: Catalog, stores: dict[StoreKind, Store], names: Iterable[str]) -> None:
+    """Let lagging projections catch up, so that no reader needs what is retired. What cannot is left to its data."""
+    from pipeline_defs.definitions import graph
+
+    for name in names:
+        lags = catalog.lagging(name) or catalog.withdrawn(name)
+        if lags and (dataset := graph.datasets.get(name)) is not None:
+            try:
+                stores[dataset.store].follow(dataset)
+            except ServiceUnavailable:
+                continue
+
+
+def _sweep_leftovers(
+    report: Report, history: History, store: Store, dataset: str | None, older_than: dt.timedelta
+) -> None:
+    """Delete what is older than any run that may still write it."""
+    horizon = dt.datetime.now(dt.UTC) - older_than
+    # Asked before the folders are listed: what begins later is younger than what they hold.
+    if (living := history.oldest_living()) is not None:
+        horizon = min(horizon, living)
+    old: list[Leftover] = []
+    for leftover in store.leftovers():
+        if dataset is not None and leftover.dataset != dataset:
+            continue
+        if leftover.changed_at is not None and leftover.changed_at > horizon:
+            report.young_orphans.add(leftover.size)
+        else:
+            old.append(leftover)
+            report.orphans.setdefault(leftover.dataset, Amount()).add(leftover.size)
+    report.orphan_locations += [leftover.location for leftover in old]
+    if report.done:
+        for name in sorted({leftover.dataset for leftover in old}):
+            store.sweep(name, [leftover.location for leftover in old if leftover.dataset == name])
+
+
+def _groups(pending: Sequence[Retired]) -> Iterable[list[Retired]]:
+    for name in Counter(one.dataset for one in pending):
+        mine = [one for one in pending if one.dataset == name]
+        for start in range(0, len(mine), _AT_ONCE):
+            yield mine[start : start + _AT_ONCE]
+
+
+def _count(into: dict[str, Amount], batches: Iterable[Retired]) -> None:
+    for one in batches:
+        into.setdefault(one.dataset, Amount()).add(one.size)
+
+
+def _session() -> Any:
+    from resources.spark import open_session
+
+    return open_session(Settings())

@@ -1,0 +1,70 @@
+"""A hash of the rows of a batch, whatever their order, files and partitions: equal hashes mean equal rows.
+
+The sum of a 64-bit hash of each row: adding forgets the order and keeps how often a row comes. It tells reruns apart,
+not forgeries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline_defs.model.schema import ColumnType, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from pipeline_defs.model.schema import Column
+    from resources.store import Build
+
+_LOW, _HIGH = "content_low", "content_high"
+_HALF = 0xFFFF_FFFF
+
+
+def can_hash(columns: Sequence[Column]) -> bool:
+    """Whether Spark hashes all of these types: it does not hash maps, whose entries have no order."""
+    return not any(_holds_map(column.type) for column in columns)
+
+
+def sums(columns: Sequence[Column]) -> list[SparkColumn]:
+    """The aggregates from which `text` makes the hash; they overflow to NULL, never to an error."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    parts = []
+    for column in columns:
+        value = F.col(f"`{column.name}`")
+        # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
+        parts += [value, value.isNull()]
+    row = F.xxhash64(*parts)
+    return [
+        F.try_sum(row.bitwiseAND(F.lit(_HALF))).alias(_LOW),
+        F.try_sum(F.shiftrightunsigned(row, 32)).alias(_HIGH),
+    ]
+
+
+def text(rows: int, found: Mapping[str, Any]) -> str | None:
+    """The hash as the catalog keeps it; None where there were too many rows to sum."""
+    low, high = found[_LOW], found[_HIGH]
+    if rows and (low is None or high is None):
+        return None
+    return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
+
+
+def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
+    """The hash of each partition of what was written, by its path: one more pass over it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = build.dataset.partitioning.names
+    counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *sums(build.dataset.schema.columns))
+    by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
+    empty = text(0, {_LOW: None, _HIGH: None})
+    found: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
+    for row in counted.collect():
+        found[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
+    return found
+
+
+def _holds_map(kind: ColumnType) -> bool:
+    return kind.kind is Kind.MAP or any(_holds_map(part) for _, part in kind.parts)

@@ -1,4 +1,4 @@
-"""`varve warehouse migrate | roles`: what is particular to the store of period tables.
+"""`varve warehouse migrate | compact | roles`: what is particular to the store of period tables.
 
 Not here: what both stores have, history and the like.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resources.catalog import Catalog
     from resources.settings import Settings
 
-app = typer.Typer(help="The warehouse: migrations and roles.", no_args_is_help=True)
+app = typer.Typer(help="The warehouse: migrations, compaction and roles.", no_args_is_help=True)
 console = Console()
 
 Named = Annotated[str, typer.Argument(metavar="DATASET", help="For example flights.weekly_delays.")]
@@ -50,6 +50,24 @@ def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = Fal
     again = f" Made again: {', '.join(done.restored)}." if done.restored else ""
     told = "That is what would be done; nothing was changed." if dry_run else "Done, in one transaction."
     console.print(f"\n{'; '.join(done.changes)}.{again} {told}", markup=False, highlight=False)
+
+
+@app.command("compact")
+def compact_periods(dataset: Named, *, dry_run: DryRun = False) -> None:
+    """Put the tables of every period that is over into one each, as a publish of the dataset does by itself."""
+    from resources.warehouse.compact import compact, due
+
+    with _catalog() as (settings, catalog):
+        found = _declared(dataset)
+        periods = due(catalog, found)
+        for together in periods:
+            if dry_run:
+                console.print(f"{together} would share one table.", highlight=False)
+            else:
+                table = compact(catalog, found, together, seconds=settings.publish_seconds)
+                console.print(f"{together} shares {table}.", markup=False, highlight=False)
+    if not periods:
+        console.print(f"{dataset} has no period to put together.")
 
 
 @app.command()

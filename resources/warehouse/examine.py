@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from resources.store import Finding
-from resources.warehouse import view
+from resources.warehouse import notes, view
 from resources.warehouse.naming import periods_schema
 
 if TYPE_CHECKING:
@@ -44,7 +44,12 @@ _SHOWN = """
 def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> Iterator[Finding]:
     """Every batch whose table is gone or has other rows than it should."""
     present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
+    notes.ensure_tables(connection)
+    shared = notes.compacted(connection, dataset.name)
     for batch in batches:
+        if shared.get((batch.partition, batch.batch_id.millis)) in present:
+            # Its rows were compared when they were put together, and its own table may be gone.
+            continue
         if batch.location not in present:
             text = f"the table {batch.location} of batch {batch.batch_id} is gone"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
@@ -66,9 +71,12 @@ def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str
     """Every partition that the view does not show at its current batch, and every table it should not show."""
     name = view.view_name(dataset).as_string(connection)
     seen = tables_under(connection, name)
+    notes.ensure_tables(connection)
+    shared = notes.compacted(connection, dataset.name)
+    wanted = {path: shared.get((path, batch.batch_id.millis), batch.location) for path, batch in current.items()}
     for path, batch in current.items():
-        if batch.location not in seen:
+        if wanted[path] not in seen:
             text = f"the view does not show batch {batch.batch_id}"
             yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
-    for table in sorted(seen - {batch.location for batch in current.values()}):
+    for table in sorted(seen - set(wanted.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

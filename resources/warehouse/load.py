@@ -13,11 +13,13 @@ Not here: what runs in a worker (copying.py), what its errors mean (load_errors.
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import psycopg
 from psycopg import sql
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
@@ -30,7 +32,6 @@ from resources.warehouse.types import wire_dataset
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import psycopg
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -69,6 +70,21 @@ class Route:
 LOADING = "varve-load"
 
 
+@contextlib.contextmanager
+def loading(connection: psycopg.Connection) -> Iterator[None]:
+    """Say that this session only fills tables: building an index has a snapshot, for which no publish need wait."""
+    before = connection.execute("show application_name").fetchone()
+    assert before is not None
+    set_name = sql.SQL("set application_name = {}")
+    connection.execute(set_name.format(sql.Literal(LOADING)))
+    try:
+        yield
+    finally:
+        # Where the connection is lost, so is its name; the error that lost it is the one to tell.
+        with contextlib.suppress(psycopg.OperationalError):
+            connection.execute(set_name.format(sql.Literal(before[0])))
+
+
 def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
     """Load the parquet files of every partition into a period table of its own; what was loaded.
 
@@ -94,7 +110,8 @@ def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequ
     for outcome in run(route, schema, shares):
         if outcome.error is not None:
             raise load_errors.explained(build, pieces[outcome.place], outcome)
-    return [_finish(connection, build, batch, tables[batch.partition]) for batch in files]
+    with loading(connection):
+        return [_finish(connection, build, batch, tables[batch.partition]) for batch in files]
 
 
 def in_threads(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[int, Piece]]]) -> Iterator[Outcome]:

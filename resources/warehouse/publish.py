@@ -103,7 +103,7 @@ def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
     roles.refuse_blindness(catalog.connection)
     for build in builds:
         budget.refuse_or_warn(catalog, build)
-    _wait_for_snapshots(catalog.connection, builds, told, deadline)
+    _wait_for_snapshots(catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], told, deadline)
     names = ", ".join(build.dataset.name for build in builds)
     patiently(partial(_swap, catalog, listed), names, told, seconds, deadline)
 
@@ -163,14 +163,22 @@ def lock_publishers(connection: psycopg.Connection, dataset_name: str) -> None:
     connection.execute(_LOCK_TIMEOUT)
 
 
-def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build], told: str, deadline: float) -> None:
+def wait_for_snapshots(connection: psycopg.Connection, dataset: Dataset, seconds: float) -> None:
+    """Wait until no snapshot is older than now. Raises PublishTimeout."""
+    policy = dataset.warehouse.old_snapshots
+    _wait_for_snapshots(connection, [policy], dataset.name, time.monotonic() + seconds)
+
+
+def _wait_for_snapshots(
+    connection: psycopg.Connection, policies: Sequence[OldSnapshots], told: str, deadline: float
+) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
     given = {"xid": row[0], "loading": LOADING}
     while older := connection.execute(_OLDER_SNAPSHOTS, given).fetchall():
         if time.monotonic() > deadline:
             who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])
-            if all(build.dataset.warehouse.old_snapshots is OldSnapshots.PUBLISH for build in builds):
+            if set(policies) == {OldSnapshots.PUBLISH}:
                 logger.warning("%s is published although %s may miss its periods.", told, who)
                 return
             raise PublishTimeout(

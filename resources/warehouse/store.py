@@ -12,7 +12,7 @@ from resources.history import History
 from resources.lake import clean as clean_folders
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import clean, examine, load, notes, projection, publish, remains, shape, types
+from resources.warehouse import clean, compact, examine, load, notes, projection, publish, remains, shape, types
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.reading import Reader
 
@@ -71,6 +71,8 @@ class WarehouseStore:
         """See `Store.publish`."""
         del staged
         publish.publish(self.catalog, build, seconds=self.publish_seconds)
+        # The build is published; whatever hinders this is told and tried again after the next one.
+        compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""

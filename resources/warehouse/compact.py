@@ -11,11 +11,12 @@ Not here: how a view shows a shared table (projection.py), and the deletion of t
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
@@ -24,9 +25,13 @@ from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.model.warehouse_options import Index
 from resources.warehouse import notes, projection, publish, view
 from resources.warehouse.load import loading
-from resources.warehouse.naming import compacted_table
+from resources.warehouse.naming import compacted_table, periods_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
@@ -35,6 +40,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COUNT = "select count(*) from {}"
+_COMMENTS = """
+    select obj_description(c.oid, 'pg_class')
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = any(%s) and obj_description(c.oid, 'pg_class') is not null
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +110,7 @@ def _fill(catalog: Catalog, dataset: Dataset, together: Together, stamp: BatchId
     connection, name = catalog.connection, compacted_table(dataset, str(together.first_day), stamp)
     wanted = projection.change_of(connection, dataset).shape
     target = view.table_name(dataset, name)
-    members = [[batch.partition, batch.batch_id.millis] for batch in together.batches]
-    described = {"format": 1, "dataset": dataset.name, "compacted": members}
+    described = {"format": 1, "dataset": dataset.name, "compacted": descriptions(connection, dataset, together.batches)}
     for statement in view.create_shared_table(dataset, wanted, name, described):
         connection.execute(statement)
     arms = projection.arms_of(catalog, dataset, wanted, together.batches)
@@ -121,6 +130,19 @@ def _fill(catalog: Catalog, dataset: Dataset, together: Together, stamp: BatchId
             f"{dataset}: {together} has {expected} rows, and {name} got {counted and counted[0]}. {NOTHING_LOST}"
         )
     return name
+
+
+def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> list[dict[str, Any]]:
+    """What the tables of these batches say of them: each one's own, or the one that it shared before."""
+    wanted = {(batch.partition, batch.batch_id.millis) for batch in batches}
+    tables = [batch.location for batch in batches]
+    tables += sorted(set(notes.compacted(connection, dataset.name).values()))
+    found = {}
+    for (comment,) in connection.execute(_COMMENTS, (periods_schema(dataset), tables)):
+        said = json.loads(comment)
+        for one in said.get("compacted", [said]):
+            found[one["partition"], one["batch_id"]] = one
+    return [found[key] for key in sorted(wanted) if key in found]
 
 
 def _check(catalog: Catalog, dataset: Dataset, target: sql.Identifier) -> None:

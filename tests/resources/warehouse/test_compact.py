@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import PublishTimeout
 from pipeline_defs.model.schema import Column, Schema
 from pipeline_defs.model.warehouse_options import Index, OldSnapshots, Period, WarehouseOptions
 from resources.postgres import connect
-from resources.warehouse import clean, compact, examine, notes, publish
-from tests.resources.warehouse.test_migrate import STRING
-from tests.resources.warehouse.test_projection import BIGINT, Shop, dataset, key
+from resources.warehouse import clean, compact, examine, notes, publish, reading
+from tests.conftest import sales_dataset
+from tests.resources.warehouse.test_projection import INT, STRING, Shop, dataset, key
 from tests.resources.warehouse.test_view import tables
 
 if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.settings import Settings
+    from tests.conftest import Workbench
 
 WEEKLY = WarehouseOptions(indexes=(Index(("product",), unique=True),), compact=Period.WEEK)
 
@@ -158,7 +160,7 @@ def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales:
 def test_columns_change_over_shared_tables_as_over_others(shop: Shop, sales: Dataset) -> None:
     shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
     together(shop, sales)
-    renamed = replace(sales, schema=Schema((Column("product", STRING), Column("pieces", BIGINT, was=("sold",)))))
+    renamed = replace(sales, schema=Schema((Column("product", STRING), Column("pieces", INT, was=("sold",)))))
     other = replace(
         renamed,
         schema=Schema(
@@ -184,3 +186,26 @@ def test_readers_in_the_way_leave_the_tables_apart_and_are_told(
     assert len(shown(shop, sales)) == 8
     assert len([one for one in clean.leftovers(shop.connection) if one.dataset == sales.name]) == 2
     assert together(shop, sales) == 1
+
+
+@pytest.mark.spark
+def test_a_run_puts_closed_periods_together_and_what_reads_them_gets_the_same_rows(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sales = replace(sales_dataset(StoreKind.WAREHOUSE), warehouse=WarehouseOptions(compact=Period.WEEK))
+    keys = [key(day, store) for day in range(7, 15) for store in ("Detroit", "Paris")]
+    rows = [(one, "pen", place) for place, one in enumerate(keys)]
+    for start in (0, 8):
+        workbench.publish(sales, keys[start : start + 8], rows[start : start + 8])
+    catalog = workbench.catalog()
+    assert len(examine.tables_under(catalog.connection, str(sales))) == 3
+    own = [one.location for one in clean.leftovers(catalog.connection) if one.dataset == sales.name]
+    assert len(own) == 14
+    workbench.store(sales, catalog).sweep(sales.name, own)
+    expected = sorted((*one.values, "pen", place) for place, one in enumerate(keys))
+    assert workbench.read(sales) == expected
+    assert workbench.read(sales, keys[2:5]) == expected[2:5]
+    monkeypatch.setattr(reading, "_BYTES_FOR_SPARK", 0)
+    monkeypatch.setattr(reading, "_BYTES_A_TASK", reading._PAGE)
+    assert workbench.read(sales, [*keys[2:5], keys[15]]) == [*expected[2:5], expected[15]]
+    catalog.connection.close()

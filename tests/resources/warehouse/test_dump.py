@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,11 +13,14 @@ import pytest
 from psycopg import sql
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.warehouse_options import Period, WarehouseOptions
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
 from resources.recovery import recover
 from resources.services.postgres_server import binaries
 from resources.warehouse import examine, remains
+from resources.warehouse.compact import compact_closed
 from tests.conftest import sales_dataset
 from tests.resources.warehouse.test_projection import comments_of
 from tests.resources.warehouse.test_publish import KEYS, PARIS, Desk, periods
@@ -77,31 +82,37 @@ def test_a_restored_dump_is_a_working_warehouse(databases: tuple[Settings, Setti
         assert periods(connection, sales) == before
 
 
+@pytest.mark.parametrize("options", [WarehouseOptions(), WarehouseOptions(compact=Period.WEEK)], ids=["", "compacted"])
 def test_a_lost_catalog_is_made_again_from_tables_and_views(
-    databases: tuple[Settings, Settings], tmp_path: Path
+    databases: tuple[Settings, Settings], tmp_path: Path, options: WarehouseOptions
 ) -> None:
     own, _ = databases
-    sales = sales_dataset(StoreKind.WAREHOUSE)
-    before = filled(own, sales, tmp_path)
+    sales = replace(sales_dataset(StoreKind.WAREHOUSE), warehouse=options)
+    filled(own, sales, tmp_path)
     with connect(own) as connection:
         catalog = Catalog(connection)
-        batches = catalog.current(sales.name)
         desk = Desk(own, sales, tmp_path, catalog)
+        desk.publish([PartitionKey.of(day=dt.date(2013, 1, 14), store="Paris")])
+        assert compact_closed(catalog, sales, seconds=10) == (1 if options.compact else 0)
+        # One of the period is loaded again, and has a table of its own beside the shared one.
+        desk.publish([PARIS])
+        seen, current, batches = periods(connection, sales), desk.current(), catalog.current(sales.name)
         killed = desk.stage([PARIS])
         catalog.release(killed)
         connection.execute("drop schema varve cascade")
-        assert periods(connection, sales) == before
+        assert periods(connection, sales) == seen
 
         catalog.ensure_schema()
         (found,) = remains.remains(connection)
         recovered = recover(connection, StoreKind.WAREHOUSE, found)
 
-        assert recovered.in_force == len(KEYS)
-        assert desk.current() == before
+        assert recovered.in_force == len(current)
+        assert desk.current() == current
         after = catalog.current(sales.name)
         assert {path: (one.location, one.rows, one.inputs) for path, one in after.items()} == {
             path: (one.location, one.rows, one.inputs) for path, one in batches.items()
         }
         assert list(examine.shown(connection, sales, after)) == []
+        assert list(examine.tables(connection, sales, list(after.values()))) == []
         second = desk.publish([PARIS]).batch_id.millis
-        assert periods(connection, sales) == before | {PARIS.path: second}
+        assert periods(connection, sales) == seen | {PARIS.path: second}

@@ -96,8 +96,9 @@ class Builds:
         """End a build that will not publish, and (`discard`) remove what it has written, as far as it can be now."""
         # The failure that brought us here is the one to tell; what is left lies where no reader looks.
         with contextlib.suppress(psycopg.Error, OSError):
-            opened.catalog.fail(opened.build, reason)
-            if discard:
+            failed = opened.catalog.fail(opened.build, reason)
+            # A run that is ended right after its publish has failed nothing, and what it wrote is in force.
+            if discard and failed:
                 self.store(opened.build.dataset, opened.catalog).discard(opened.build)
         self.close(opened)
 

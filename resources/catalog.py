@@ -148,9 +148,10 @@ class Catalog:
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
             self.connection.execute(statements.HOLD, (name, self._instant(), paths))
 
-    def fail(self, build: Build, reason: str) -> None:
-        """Mark what the build has not published as failed."""
-        self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
+    def fail(self, build: Build, reason: str) -> int:
+        """Mark what the build has not published as failed; how many partitions, none where it has published."""
+        found = self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
+        return found.rowcount
 
     def release(self, build: Build) -> None:
         """Give the build's locks back."""

@@ -196,6 +196,10 @@ class History:
             statements.UNPIN, (dataset, batch_id.millis, paths, paths, owner, owner)
         ).rowcount
 
+    def forget_expired(self) -> int:
+        """Forget the pins that hold nothing any more; how many."""
+        return self.connection.execute(statements.FORGET_EXPIRED).rowcount
+
     def retired(self, dataset: str | None, *, older_than: dt.timedelta, keep_last: int) -> list[Retired]:
         """Every retired batch, with why a sweep would leave it.
 

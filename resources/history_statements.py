@@ -73,6 +73,7 @@ UNPIN = """
       and (%s::text is null or owner = %s)
 """
 OLDEST_LIVING = "select min(started_at) from varve.living"
+FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # A table that lags may still show a batch which is retired: without its folder, readers would get no rows.
 # A build that lives can hold only what was in force since it began; a dead one's lock is free.
 RETIRED = """

@@ -18,6 +18,7 @@ from pipeline_defs.planning.mapping import related
 from resources.dagster_internal import add_partition_metadata, step_of
 from resources.expectations import audit
 from resources.landing import explain_bad_row
+from resources.spark import lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,6 +140,12 @@ def explained(opened: OpenBuild) -> Iterator[None]:
             raise found from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
+        if lost(error):
+            told = str(error).strip().splitlines()[0]
+            raise VarveError(
+                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                "Run it again; the embedded server then starts by itself."
+            ) from error
         raise
     except OSError as error:
         # Spark has written its files; the batch's description or an empty partition's file is ours.

@@ -87,7 +87,25 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
         url, token = SparkServer(settings).ensure_up()
         os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
         conf["spark.remote"] = url
-    return _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+    session = _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+    if settings.embedded_spark:
+        _give_up_soon(session)
+    return session
+
+
+def lost(error: Exception) -> bool:
+    """Whether an error of Spark says that its server is gone, or does not know our session any more."""
+    return any(
+        sign in str(error)
+        for sign in ("StatusCode.UNAVAILABLE", "failed to connect to all addresses", "INVALID_HANDLE.SESSION_")
+    )
+
+
+def _give_up_soon(session: SparkSession) -> None:
+    """Let a lost embedded server fail a run within seconds: PySpark would try for ten minutes, and none comes back."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, max_backoff=2_000)])
 
 
 def _session(conf: dict[str, Any]) -> SparkSession:

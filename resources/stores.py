@@ -30,6 +30,9 @@ SPOOL = "_spool"
 def open_store(kind: StoreKind, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> Store:
     """The store of one kind. `spark` opens the session when it is first needed."""
     if kind is StoreKind.LAKE:
-        return LakeStore(Layout(settings.lake), catalog, spark, settings.compression, settings.content_hash)
+        return LakeStore(
+            Layout(settings.lake), catalog, spark,
+            codec=settings.compression, hashing=settings.content_hash, metastore=settings.hive_metastore_uri,
+        )  # fmt: skip
     route = Route(warehouse_url(settings), settings.load_connections, spark)
     return WarehouseStore(route, Layout(f"{settings.lake}/{SPOOL}"), catalog, spark, settings.publish_seconds)

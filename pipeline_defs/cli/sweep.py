@@ -85,6 +85,7 @@ def sweep(
         }
         if not dry_run:
             report.buried = catalog.bury_dead()
+            history.forget_expired()
             _follow(catalog, stores, kinds)
         retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
         for one in retired:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from pipeline_defs.model.errors import VarveError
-from resources.lake import manifest, projection
+from resources.lake import manifest
 from resources.lake.footers import data_files, footer_rows
 from resources.store import Described, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
@@ -37,9 +35,11 @@ def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch]) -> list[
     return [finding for findings in found for finding in findings]
 
 
-def table(spark: SparkSession, dataset: Dataset, current: Mapping[str, Batch]) -> list[Finding]:
-    """Every partition that the Hive table does not show at its current batch, and every one it should not show."""
-    shown = projection.shown(spark, dataset)
+def table(dataset: Dataset, current: Mapping[str, Batch], shown: Mapping[str, str]) -> list[Finding]:
+    """Every partition that the Hive table does not show at its current batch, and every one it should not show.
+
+    `shown` is where each of its partitions lies.
+    """
     findings = []
     for path, batch in current.items():
         place = shown.get(path)
@@ -58,9 +58,9 @@ def table(spark: SparkSession, dataset: Dataset, current: Mapping[str, Batch]) -
     return findings
 
 
-def misshown(spark: SparkSession, dataset: Dataset, current: Mapping[str, Batch]) -> tuple[set[str], set[str]]:
+def misshown(dataset: Dataset, current: Mapping[str, Batch], shown: Mapping[str, str]) -> tuple[set[str], set[str]]:
     """The partitions that the Hive table shows elsewhere or not at all, and those it should not show."""
-    found = table(spark, dataset, current)
+    found = table(dataset, current, shown)
     return {one.partition for one in found if one.batch_id}, {one.partition for one in found if not one.batch_id}
 
 

@@ -6,6 +6,7 @@ a crash has left behind. SQL text, naming and execution are kept apart.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from pipeline_defs.model.partition import escape, parse_path
 from pipeline_defs.model.schema import ColumnType
 from resources.catalog import declaration
 from resources.frames import spark_schema
+from resources.lake import metastore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from resources.catalog import Catalog
     from resources.lake.layout import Layout
 
+logger = logging.getLogger(__name__)
 # One statement adds so many partitions; the metastore takes them in one call.
 ADD_AT_ONCE = 200
 
@@ -77,10 +80,15 @@ def drop_partition_sql(dataset: Dataset, path: str) -> str:
     return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(dataset, path)}"
 
 
-def shown(spark: SparkSession, dataset: Dataset) -> dict[str, str]:
+def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
     """What the table shows: the folder of each of its partitions, by the catalog's spelling; none without a table."""
     if not spark.catalog.tableExists(table_name(dataset)):
         return {}
+    if uris is not None:
+        try:
+            return metastore.locations(uris, dataset)
+        except metastore.MetastoreUnusable as error:
+            logger.info("%s: asking Spark for each partition, for the metastore does not answer us: %s", dataset, error)
     found = {}
     for (spelt,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
         spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in parse_path(spelt))
@@ -90,8 +98,10 @@ def shown(spark: SparkSession, dataset: Dataset) -> dict[str, str]:
     return found
 
 
-def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:
+def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset, uris: str | None = None) -> int:
     """Make the table show every current batch it does not show yet; how many it did not.
+
+    `uris` are those of a deployed metastore, which moves many partitions in one call.
 
     One process at a time per dataset: a slow one must not put back what a faster one has moved on.
     """
@@ -111,7 +121,9 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             catalog.forget_projection(dataset.name)
             lagging, known = catalog.lagging(dataset.name), set()
         try:
-            _point(spark, dataset, list(lagging.values()), known)
+            moved = _move(uris, dataset, [batch for path, batch in lagging.items() if path in known])
+            left = {path: batch for path, batch in lagging.items() if path not in moved}
+            _point(spark, dataset, list(left.values()), known)
         except AnalysisException as error:
             if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}:
                 raise
@@ -164,6 +176,19 @@ def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
     spark.sql(create_database_sql(dataset))
     spark.sql(create_table_sql(dataset, layout.table(dataset)))
+
+
+def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
+    """Those partitions that the metastore could move by itself."""
+    if uris is None or not batches:
+        return set()
+    try:
+        return {batch.partition for batch in metastore.move(uris, dataset, batches)}
+    except metastore.MetastoreUnusable as error:
+        logger.info(
+            "%s: Spark moves its partitions one by one, for the metastore does not answer us: %s", dataset, error
+        )
+        return set()
 
 
 def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], known: set[str]) -> None:

@@ -40,6 +40,7 @@ class LakeStore:
         spark: opens the session when it is first needed.
         codec: the compression of its files.
         hashing: which runs hash the rows of their batches.
+        metastore: the `thrift://` URIs of a deployed Hive metastore, where there is one.
     """
 
     layout: Layout
@@ -47,6 +48,7 @@ class LakeStore:
     spark: Callable[[], SparkSession]
     codec: str = Compression.ZSTD
     hashing: ContentHash = ContentHash.SINGLE
+    metastore: str | None = None
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`. Raises BadInput too where older batches would not be read as declared now."""
@@ -107,11 +109,12 @@ class LakeStore:
     def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
-        return [*examine.folders(self.layout, dataset, batches), *examine.table(self.spark(), dataset, current)]
+        shown = projection.shown(self.spark(), dataset, self.metastore)
+        return [*examine.folders(self.layout, dataset, batches), *examine.table(dataset, current, shown)]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`."""
-        return projection.follow(self.spark(), self.catalog, self.layout, dataset)
+        return projection.follow(self.spark(), self.catalog, self.layout, dataset, self.metastore)
 
     def mend(self, dataset: Dataset) -> int:
         """See `Store.mend`."""
@@ -119,7 +122,7 @@ class LakeStore:
         described = History(self.catalog.connection).described(dataset.name)
         mended = examine.describe_again(self.layout, described)
         current = self.catalog.current(dataset.name)
-        wrong, extra = examine.misshown(self.spark(), dataset, current)
+        wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
         self.catalog.mistrust(dataset.name, wrong, extra)
         return mended + self.follow(dataset)
@@ -129,17 +132,18 @@ class LakeStore:
         return remains.remains(self.layout)
 
     def _published(self, build: Build) -> None:
-        """What follows a publish, and is made good by the next one where it cannot be done now."""
-        from pyspark.errors import PySparkException
+        """What follows a publish, and is made good by the next one where it cannot be done now.
 
+        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
+        """
         name = build.dataset.name
         try:
             record.keep(self.layout, self.catalog, name)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001
             logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
         try:
             self.follow(build.dataset)
-        except PySparkException as error:
+        except Exception as error:  # noqa: BLE001
             logger.warning(
                 "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
                 build, name, error,

@@ -325,6 +325,7 @@ def test_a_pin_may_expire_and_be_renewed(catalog: Catalog, history: History, sal
         "update varve.pin set expires_at = now() - interval '1 s' where dataset = %s", (sales.name,)
     )
     assert collectable(history, sales) == {first}
+    assert history.forget_expired() >= 1
     history.pin(sales.name, first, owner="ann", reason="audit")
     assert collectable(history, sales) == set()
 

@@ -13,12 +13,15 @@ import pytest
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.errors import MissingUpstream, VarveError
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.planning.graph import Graph
+from resources.builds import Builds, OpenBuild
 from resources.catalog import Catalog
 from resources.history import History
 from resources.lake import clean, projection
 from resources.lake.layout import MANIFEST, Layout
 from resources.lake.store import LakeStore
 from resources.recovery import recover
+from resources.spark import SparkResource
 from tests.conftest import Workbench, sales_dataset
 
 if TYPE_CHECKING:
@@ -344,6 +347,25 @@ def test_a_publish_that_died_before_its_record_is_recorded_by_the_next(
     assert not folder.exists()
     after = workbench.publish(sales, [ZURICH], [(ZURICH, "ink", 2)])[ZURICH.path].batch_id
     assert sorted(file.name for file in folder.iterdir()) == [f"{build.batch_id}.json", f"{after}.json"]
+
+
+def test_a_run_that_is_ended_right_after_its_publish_takes_nothing_away(
+    workbench: Workbench, store: LakeStore, catalog: Catalog, sales: Dataset
+) -> None:
+    builds = Builds(Graph({sales.name: sales}, {sales.name: ()}, {}), SparkResource())
+    build = workbench.begin(catalog, sales, [PARIS])
+    catalog.staged(build, store.stage(build, workbench.frame(sales, [(PARIS, "pen", 2)])))
+    catalog.publish(build)
+    # As Dagster does where a person terminates the run: an exception in whatever it was doing.
+    builds.abandon(OpenBuild(build, catalog), "terminated")
+    assert [row[-2:] for row in workbench.read(sales)] == [("pen", 2)]
+    unpublished = workbench.catalog()
+    failing = workbench.begin(unpublished, sales, [PARIS])
+    LakeStore(store.layout, unpublished, store.spark).stage(failing, workbench.frame(sales, []))
+    folder = Path(store.layout.batch(sales, PARIS, failing.batch_id))
+    assert folder.exists()
+    builds.abandon(OpenBuild(failing, unpublished), "terminated")
+    assert not folder.exists()
 
 
 def remove(batch: Batch) -> None:

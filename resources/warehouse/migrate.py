@@ -72,8 +72,8 @@ def _once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:
     if not existing or tuple(existing) == wanted.plain:
         return Migration((), (), ())
     with connection.transaction():
-        publish.lock_publishers(connection, dataset.name)
-        publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)])
+        milliseconds = publish.lock_publishers(connection, dataset)
+        publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)], milliseconds)
         found = _rebuild(catalog, dataset, existing, wanted)
         if dry_run:
             raise _Looked(found)

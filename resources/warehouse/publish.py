@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# So long may readers wait for us, once for each reader that holds the view for longer.
-_STALL_MILLISECONDS = 80
-_LOCK_TIMEOUT = f"set local lock_timeout = {_STALL_MILLISECONDS}"
+_LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
@@ -125,7 +123,8 @@ def patiently(change: Callable[[], T], view_names: str, told: str, seconds: floa
     except (ViewBusy, *_IN_THE_WAY) as error:
         raise PublishTimeout(
             f"{told}: the view {view_names} was in use for longer than {seconds:g} s ({str(error).strip()}). "
-            f"{NOTHING_LOST} Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
+            f"{NOTHING_LOST} Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS; "
+            "where such readers follow each other without a gap, raise stall_milliseconds of the dataset."
         ) from error
     raise AssertionError("unreachable: every attempt returns or raises")
 
@@ -139,8 +138,9 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
 
     def anew() -> None:
         with catalog.connection.transaction():
-            lock_publishers(catalog.connection, dataset.name)
-            refuse_long_holders(catalog.connection, [view.view_name(dataset).as_string(catalog.connection)])
+            milliseconds = lock_publishers(catalog.connection, dataset)
+            name = view.view_name(dataset).as_string(catalog.connection)
+            refuse_long_holders(catalog.connection, [name], milliseconds)
             plan = projection.plan(catalog, dataset, (), anew=True)
             catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
             catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
@@ -149,18 +149,24 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
     patiently(anew, dataset.name, str(dataset), seconds)
 
 
-def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str]) -> None:
+def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str], milliseconds: int) -> None:
     """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
-    if held := connection.execute(_LONG_HOLDER, (list(views), _STALL_MILLISECONDS)).fetchone():
+    if held := connection.execute(_LONG_HOLDER, (list(views), milliseconds)).fetchone():
         raise ViewBusy(f"pid {held[0]}, {held[1]}, holds it")
 
 
-def lock_publishers(connection: psycopg.Connection, dataset_name: str) -> None:
-    """In a transaction: wait for the other publishers of the view; from then on wait for readers 80 ms at a time."""
+def lock_publishers(connection: psycopg.Connection, *datasets: Dataset) -> int:
+    """In a transaction: wait for the other publishers of these views, all locks in the order of names.
+
+    From then on readers are waited for so many milliseconds at a time: what it returns.
+    """
     # Without a timeout: it is held for milliseconds.
     connection.execute(_NO_LOCK_TIMEOUT)
-    connection.execute(_PUBLISHERS, (dataset_name,))
-    connection.execute(_LOCK_TIMEOUT)
+    for name in sorted(dataset.name for dataset in datasets):
+        connection.execute(_PUBLISHERS, (name,))
+    milliseconds = min(dataset.warehouse.stall_milliseconds for dataset in datasets)
+    connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
+    return milliseconds
 
 
 def wait_for_snapshots(connection: psycopg.Connection, dataset: Dataset, seconds: float) -> None:
@@ -191,13 +197,12 @@ def _wait_for_snapshots(
 def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
     connection = catalog.connection
     with connection.transaction():
-        # All locks in the order of names, before anything is read under them.
-        for move in moves:
-            lock_publishers(connection, move.build.dataset.name)
+        # Before anything is read under them.
+        milliseconds = lock_publishers(connection, *(move.build.dataset for move in moves))
         # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
         for build in (move.build for move in moves):
             paths = [partition.path for partition in build.partitions]
-            refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
+            refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
         plans = []
         for move in moves:
             dataset = move.build.dataset

@@ -20,7 +20,7 @@ from pipeline_defs.cdc.event import Counts
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, StalePublish, some
 from resources.cdc.frame import EVENT_DDL
-from resources.cdc.resolve import Resolution, Shape, joined, resolve
+from resources.cdc.resolve import WEIGHT, Resolution, Shape, joined, resolve
 from resources.lake import projection
 
 if TYPE_CHECKING:
@@ -108,9 +108,11 @@ class Apply:
 
         dataset = self.captured.dataset
         names, data = dataset.partitioning.names, dataset.schema.names
-        weighted = [frame.select(*data, F.lit(weight).alias("w"))
+        weighted = [frame.select(*data, F.lit(weight).alias(WEIGHT))
                     for frame, weight in ((resolution.before, -1), (resolution.after, 1))]  # fmt: skip
-        differs = weighted[0].unionByName(weighted[1]).groupBy(*data).agg(F.sum("w").alias("w")).where("w <> 0")
+        differs = (
+            weighted[0].unionByName(weighted[1]).groupBy(*data).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
+        )
         rows = self._partitioned(differs).select(*names).distinct().collect()
         if any(value is None for row in rows for value in row):
             raise BadInput(
@@ -149,8 +151,8 @@ class Apply:
             old = self.store.read(dataset, [current[key.path] for key in keys if key.path in current])
             kept = resolution.replaced(old).select(*dataset.schema.names, *dataset.partitioning.names)
             wanted = self.spark.createDataFrame([tuple(key.values) for key in keys], ", ".join(
-                f"w_{column.name} {column.type}" for column in dataset.partition_columns))  # fmt: skip
-            pairs = [(name, f"w_{name}") for name in dataset.partitioning.names]
+                f"__w_{column.name} {column.type}" for column in dataset.partition_columns))  # fmt: skip
+            pairs = [(name, f"__w_{name}") for name in dataset.partitioning.names]
             fresh = joined(self._partitioned(resolution.after), wanted, pairs, "left_semi")
             staged = self.store.stage(build, kept.unionByName(fresh))
             self.step("staged")

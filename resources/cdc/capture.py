@@ -102,9 +102,7 @@ class Capture:
         """
         position = self.positions.of(self.captured.dataset.name)
         if position.state != "running":
-            unfinished = (
-                f"{position.dataset}: its snapshot was not finished. Again: varve cdc resnapshot {position.dataset}"
-            )
+            unfinished = f"{position.dataset}: its snapshot was not finished: varve cdc resnapshot {position.dataset}"
             raise NeedsResnapshot(position.reason or unfinished)
         try:
             with closing(self.source.connect()) as connection:
@@ -161,9 +159,9 @@ class Capture:
         known = {position.table.filenode, self.log.filenode(position.generation)}
         if table.filenode not in known and not writer.counts.truncates:
             raise NeedsResnapshot(
-                f"{position.dataset}: PostgreSQL wrote every row of {self.captured.source} anew (ALTER TABLE, VACUUM FULL "
-                "or CLUSTER), and the stream does not say with which values. Nothing of it was captured; the dataset "
-                f"serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
+                f"{position.dataset}: PostgreSQL wrote every row of {self.captured.source} anew (ALTER TABLE, VACUUM "
+                "FULL or CLUSTER), and the stream does not say with which values. Nothing of it was captured; the "
+                f"dataset serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
             )
 
     def _write(
@@ -238,8 +236,8 @@ class Capture:
         if table is None:
             raise NeedsResnapshot(
                 f"{self.captured.dataset}: the source has no table {self.captured.source}: dropped, renamed, or "
-                "another database. Nothing was captured; the dataset serves its last exact state. Put it back, or declare "
-                f"where it is now and take a new snapshot: varve cdc resnapshot {self.captured.dataset}"
+                "another database. Nothing was captured; the dataset serves its last exact state. Put it back, or "
+                f"declare where it is now and take a new snapshot: varve cdc resnapshot {self.captured.dataset}"
             )
         return table
 

@@ -14,8 +14,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from resources.cdc.resolve import (
+    GONE,
     NEW,
     NO_KEY,
+    REASON,
     Shape,
     column_of,
     joined,
@@ -47,11 +49,11 @@ def resolve_general(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[D
     spans = _spans(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
     lives = _lives(spans).localCheckpoint()
     state = _state(lives, touched, shape).localCheckpoint()
-    found = state.where("reason is not null").select(*keys, "reason")
+    found = state.where(f"{REASON} is not null").select(*keys, REASON)
     # A move onto a key that has a row: that key is undecided, wherever either row has gone since.
     clash = F.lit("its new key belongs to another row")
     clashes = spans.where("clash or unfit").select(
-        *keys, F.when(F.col("unfit"), F.lit(NO_KEY)).otherwise(clash).alias("reason")
+        *keys, F.when(F.col("unfit"), F.lit(NO_KEY)).otherwise(clash).alias(REASON)
     )
     undecided = found.unionByName(clashes).localCheckpoint()
     return state, None if undecided.isEmpty() else undecided
@@ -59,7 +61,7 @@ def resolve_general(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[D
 
 def cell(name: str) -> str:
     """The column of an operation with what it says of a column of the table; NULL where it says nothing."""
-    return f"c_{name}"
+    return f"__c_{name}"
 
 
 def _operations(events: DataFrame, shape: Shape) -> DataFrame:
@@ -173,20 +175,20 @@ def _state(lives: DataFrame, touched: DataFrame, shape: Shape) -> DataFrame:
     living = rows.select(
         *[F.col(f"last.{key}").alias(key) for key in keys],
         *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],
-        F.lit(False).alias("gone"),
+        F.lit(False).alias(GONE),
         F.when(unknown != "", F.concat(F.lit("nothing is known of "), unknown))
         .when(wrong != "", F.concat(F.lit("no such value in the lake: "), wrong))
-        .alias("reason"),
+        .alias(REASON),
     )
     gone = joined(
-        touched.select(*[F.col(key).alias(f"t_{key}") for key in keys]),
-        living, [(f"t_{key}", key) for key in keys], "left_anti",
+        touched.select(*[F.col(key).alias(f"__t_{key}") for key in keys]),
+        living, [(f"__t_{key}", key) for key in keys], "left_anti",
     )  # fmt: skip
     nothing = {column.name: str(column.type).lower() for column in shape.columns}
     absent = gone.select(
-        *[F.col(f"t_{key}").alias(key) for key in keys],
+        *[F.col(f"__t_{key}").alias(key) for key in keys],
         *[F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()],
-        F.lit(True).alias("gone"),
-        F.lit(None).cast("string").alias("reason"),
+        F.lit(True).alias(GONE),
+        F.lit(None).cast("string").alias(REASON),
     )
     return reduce(lambda one, other: one.unionByName(other), [living, absent])

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pipeline_defs.cdc.event import Counts
     from pipeline_defs.model.schema import Column
 
+# Columns of our own beside those of the table, which may have any name.
+WEIGHT, GONE, REASON, UNFIT = "__weight", "__gone", "__reason", "__unfit"
 NO_KEY = "its key was not sent whole, or has no such value in the lake"
 CONNECTED = "connected by its key with an event that cannot be decided"
 
@@ -130,7 +132,7 @@ def typed(text: SparkColumn, kind: str) -> SparkColumn:
 
 def key_column(name: str) -> str:
     """The name of a key column among the columns of an operation."""
-    return f"k_{name}"
+    return f"__k_{name}"
 
 
 def joined(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], how: str) -> DataFrame:
@@ -154,9 +156,9 @@ def connected(events: DataFrame, shape: Shape, undecided: DataFrame) -> DataFram
         mine = joined(touches, found, pairs, "left_semi").select("commitLsn", "seq").distinct()
         more = touches.join(mine, ["commitLsn", "seq"], "left_semi").select(*keys)
         found = found.unionByName(more).distinct().localCheckpoint()
-    reasons = undecided.groupBy(*[F.col(key).alias(f"u_{key}") for key in keys]).agg(F.max("reason").alias("reason"))
+    reasons = undecided.groupBy(*[F.col(key).alias(f"__u_{key}") for key in keys]).agg(F.max(REASON).alias("reason"))
     of_event = (
-        joined(touches, reasons, [(key, f"u_{key}") for key in keys], "left")
+        joined(touches, reasons, [(key, f"__u_{key}") for key in keys], "left")
         .groupBy("commitLsn", "seq")
         .agg(F.max("reason").alias("reason"))
     )
@@ -266,16 +268,16 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[Dat
     state = final.select(
         *keys,
         *[typed(text, kind).alias(name) for name, text, kind in cells],
-        gone.alias("gone"),
+        gone.alias(GONE),
         F.when(F.col("unfit"), F.lit(NO_KEY))
         .when(~gone & (wrong != ""), F.concat(F.lit("no such value in the lake: "), wrong))
-        .alias("reason"),
+        .alias(REASON),
     ).localCheckpoint()
     return state, _undecided(state, shape)
 
 
 def _undecided(state: DataFrame, shape: Shape) -> DataFrame | None:
-    found = state.where("reason is not null").select(*[key_column(name) for name in shape.key], "reason")
+    found = state.where(f"{REASON} is not null").select(*[key_column(name) for name in shape.key], REASON)
     return None if found.isEmpty() else found
 
 
@@ -287,7 +289,7 @@ def _by_key(base: DataFrame, state: DataFrame, shape: Shape, held: DataFrame | N
     keys = state.select(*[key_column(name) for name in shape.key]).distinct()
     return Resolution(
         before=joined(base, F.broadcast(keys), pairs, "left_semi").select(*shape.names),
-        after=state.where("not gone").select(*shape.names),
+        after=state.where(f"not {GONE}").select(*shape.names),
         replaced=lambda part: joined(part, F.broadcast(keys), pairs, "left_anti"),
         quarantined=held,
     )
@@ -306,36 +308,36 @@ def _resolve_multiset(base: DataFrame, events: DataFrame, shape: Shape) -> Resol
         wrong = [texts[name].isNotNull() & typed(texts[name], shape.kind(name)).isNull() for name in shape.names]
         return wanted.select(
             *[typed(texts[name], shape.kind(name)).alias(name) for name in shape.names],
-            F.lit(weight).cast("bigint").alias("w"),
-            reduce(lambda one, other: one | other, [*absent, *wrong]).alias("unfit"),
+            F.lit(weight).cast("bigint").alias(WEIGHT),
+            reduce(lambda one, other: one | other, [*absent, *wrong]).alias(UNFIT),
         )
 
     plus = images(NEW, ("insert", "update"), 1)
     changes = plus.unionByName(images(OLD, ("delete", "update"), -1)).localCheckpoint()
-    if unfit := changes.where("unfit").count():
+    if unfit := changes.where(UNFIT).count():
         raise NeedsResnapshot(
             f"{shape.name}: {unfit} events of this table without a usable key lack a column of their rows, or have a "
             "value that the lake cannot hold. Nothing was applied; the dataset serves its last exact state. Is the "
             "table REPLICA IDENTITY FULL, and declared with types that hold its values? Then: varve cdc resnapshot "
             f"{shape.name}"
         )
-    net = changes.groupBy(*shape.names).agg(F.sum("w").alias("w")).where("w <> 0").localCheckpoint()
+    net = changes.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0").localCheckpoint()
 
     def counted(part: DataFrame) -> DataFrame:
-        weighted = part.select(*shape.names, F.lit(1).cast("bigint").alias("w")).unionByName(net)
-        return weighted.groupBy(*shape.names).agg(F.sum("w").alias("w")).where("w <> 0")
+        weighted = part.select(*shape.names, F.lit(1).cast("bigint").alias(WEIGHT)).unionByName(net)
+        return weighted.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
 
-    touched = net.select(*[F.col(name).alias(f"n_{name}") for name in shape.names])
-    pairs = [(name, f"n_{name}") for name in shape.names]
+    touched = net.select(*[F.col(name).alias(f"__n_{name}") for name in shape.names])
+    pairs = [(name, f"__n_{name}") for name in shape.names]
     before = joined(base, F.broadcast(touched), pairs, "left_semi").select(*shape.names).localCheckpoint()
     total = counted(before).localCheckpoint()
-    if missing := total.where("w < 0").count():
+    if missing := total.where(f"{WEIGHT} < 0").count():
         raise NeedsResnapshot(
             f"{shape.name}: the events take away {missing} rows that the dataset does not have: an event was lost, or "
             "somebody else wrote the dataset. Nothing was applied. Take a new snapshot: varve cdc resnapshot "
             f"{shape.name}"
         )
-    after = total.withColumn("w", F.explode(F.sequence(F.lit(1).cast("bigint"), F.col("w")))).drop("w")
+    after = total.withColumn(WEIGHT, F.explode(F.sequence(F.lit(1).cast("bigint"), F.col(WEIGHT)))).drop(WEIGHT)
     return Resolution(
         before=before,
         after=after,

@@ -191,6 +191,7 @@ def refuse_other_server(captured: CapturedTable, expected: Server, found: Server
         )
         raise NeedsResnapshot(
             f"{captured.dataset}: the source {what}: system {found.system_identifier}, was "
-            f"{expected.system_identifier}. Positions in its log have lost their meaning; nothing was captured, and the dataset serves its last exact "
-            f"state. Take a new snapshot: varve cdc resnapshot {captured.dataset}"
+            f"{expected.system_identifier}. Positions in its log have lost their meaning; nothing was "
+            "captured, and the dataset serves its last exact state. "
+            f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
         )

@@ -118,6 +118,12 @@ class Capture:
             "that was captured yet, and nothing is lost. Run it again."
         )
 
+    def retained(self) -> int | None:
+        """The bytes of log that the source keeps for us; None where it has no slot of ours."""
+        with closing(self.source.connect()) as connection:
+            slot = sources.slot_of(connection, self.captured.slot)
+        return None if slot is None else slot.retained
+
     def _capture_once(self, connection: psycopg.Connection, position: Position) -> tuple[bool, EventBatch | None]:
         slot = self._checked_slot(connection, position)
         table = self._described(connection)

@@ -134,7 +134,10 @@ class Capture:
         writer = self.log.writer(position.generation, "stream", self._columns())
         try:
             last = self._write(connection, writer, table, max(done, 0), upto)
-            if self._described(connection) != table:
+            after = self._described(connection)
+            truncated = writer.counts.truncates > 0
+            if replace(after, filenode=table.filenode) != table or (after.filenode != table.filenode and not truncated):
+                # Altered while we read: what was read may be of either side.
                 writer.abandon()
                 return False, None
             self._refuse_rewritten(position, table, writer)
@@ -144,7 +147,7 @@ class Capture:
         batch = None
         if writer.counts.events:
             self.step("write")
-            batch = writer.finish(last, notes=notes_of, filenode=table.filenode)
+            batch = writer.finish(last, notes=notes_of, filenode=after.filenode)
         else:
             writer.abandon()
         self.step("durable")

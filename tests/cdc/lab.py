@@ -7,7 +7,7 @@ import threading
 import uuid
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -133,15 +133,16 @@ class Lab:
     def log(self) -> EventLog:
         return EventLog(self.settings.lake, self.captured.dataset)
 
-    def in_source(self) -> list[tuple[Any, ...]]:
+    def in_source(self) -> list[str]:
+        """Each row as text: NaN is not equal to itself."""
         with self.source() as source:
             rows = source.execute(
                 f"select w, id, note, amount::text, (extract(epoch from at) * 1000000)::bigint, flag, x, md5(big), "
                 f"mod(mod(id, {PARTS}) + {PARTS}, {PARTS})::text from {self.table}"
             ).fetchall()
-        return sorted(rows, key=repr)
+        return sorted(map(repr, rows))
 
-    def in_lake(self) -> list[tuple[Any, ...]]:
+    def in_lake(self) -> list[str]:
         from pyspark.sql import functions as F  # noqa: N812
 
         with self.catalog() as catalog:
@@ -149,7 +150,7 @@ class Lab:
             dataset = self.captured.dataset
             frame = store.read(dataset, list(catalog.current(dataset.name).values()))
             shown = frame.select("w", "id", "note", "amount", F.unix_micros("at"), "flag", "x", F.md5("big"), "part")
-            return sorted((tuple(row) for row in shown.collect()), key=repr)
+            return sorted(repr(tuple(row)) for row in shown.collect())
 
 
 class Application(threading.Thread):

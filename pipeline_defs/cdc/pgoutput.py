@@ -171,8 +171,9 @@ class Decoder:
     def decode(self, data: bytes) -> Decoded:
         """The message. Raises BadInput for bytes that are none, or one of another protocol version."""
         reader = _Reader(data)
-        kind = reader.char()
+        kind = ""
         try:
+            kind = reader.char()
             return self._decode(kind, reader)
         except (struct.error, IndexError, ValueError, KeyError) as error:
             raise BadInput(

@@ -22,6 +22,8 @@ from pipeline_defs.planning.graph import Graph, edge
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from pipeline_defs.cdc.table import CapturedTable
+
 # A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
 IO_MANAGER = "varve_io_manager"
 _KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "postgres"}}
@@ -29,12 +31,13 @@ _KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "
 
 @dataclass(frozen=True)
 class DatasetAsset:
-    """A dataset with its Dagster asset, the datasets it reads and a hash of its code."""
+    """A dataset with its Dagster asset, the datasets it reads, a hash of its code, and the table that it captures."""
 
     dataset: Dataset
-    asset: dg.AssetsDefinition
+    asset: dg.AssetsDefinition | dg.AssetSpec
     reads: tuple[Reads, ...]
     code_version: str
+    captured: CapturedTable | None = None
 
 
 def dataset_asset(

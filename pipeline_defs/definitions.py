@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 import assets
+from pipeline_defs.captured import capture_definitions
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
@@ -41,7 +42,7 @@ def build_defs(
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
     listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
-    return dg.Definitions(
+    own = dg.Definitions(
         assets=[found.asset for found in listed],
         sensors=_sensors(graph),
         schedules=list(schedules),
@@ -55,6 +56,7 @@ def build_defs(
             **(resource_overrides or {}),
         },
     )
+    return dg.Definitions.merge(own, *[capture_definitions(found.captured) for found in listed if found.captured])
 
 
 def _sensors(graph: Graph) -> list[dg.SensorDefinition]:

@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=lambda: project_root() / ".varve", description="all state of the default set-up")
     postgres_url: str | None = Field(None, description="a deployed PostgreSQL for catalog and warehouse")
     dagster_postgres_url: str | None = Field(None, description="a deployed PostgreSQL for Dagster's own storage")
+    source_url: str | None = Field(None, description="the PostgreSQL whose tables are captured; default: embedded")
     spark_remote: str | None = Field(None, description="a deployed Spark Connect server, sc://host:port/;token=...")
     spark_master: str | None = Field(None, description="classic mode: a master URL, for example yarn or local[4]")
     spark_driver_memory: str = Field("2g", description="heap of the Spark that Varve itself starts")

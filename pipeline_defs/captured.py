@@ -1,0 +1,133 @@
+"""A captured table as Dagster sees it: one asset, a sensor that captures, a job that applies, and a check.
+
+The asset's partitions are published by the job, as many as the changes touched; what is downstream of it becomes due by
+the ordinary rules, which look at the catalog.
+
+Not here: capturing and applying (resources/cdc), and the tables (assets/).
+"""
+
+import dagster as dg
+
+from pipeline_defs.cdc.table import CapturedTable
+from pipeline_defs.datasets import IO_MANAGER, DatasetAsset
+from pipeline_defs.model.errors import AlreadyBuilding, VarveError
+from pipeline_defs.partitions import partitions_def
+from resources.cdc.captures import OpenCapture, opened
+from resources.settings import Settings
+
+
+def captured_asset(captured: CapturedTable) -> DatasetAsset:
+    """The dataset of a captured table, for other datasets to read."""
+    dataset = captured.dataset
+    spec = dg.AssetSpec(
+        dg.AssetKey([dataset.db, dataset.table]),
+        description=f"{dataset.comment} Captured from {captured.source}.",
+        group_name=dataset.db,
+        kinds={"postgres", "parquet"},
+        partitions_def=partitions_def(dataset.partitioning),
+        metadata={"dagster/table_name": dataset.name, "varve/source": captured.source},
+    ).with_io_manager_key(IO_MANAGER)
+    return DatasetAsset(dataset, spec, (), "", captured)
+
+
+def capture_definitions(captured: CapturedTable) -> dg.Definitions:
+    """The job, the sensor and the check of a captured table."""
+    job = capture_job(captured)
+    return dg.Definitions(jobs=[job], sensors=[capture_sensor(captured, job)], asset_checks=[exactness_check(captured)])
+
+
+def capture_job(captured: CapturedTable) -> dg.JobDefinition:
+    """Captures what is there, applies it, and reports each partition that was published."""
+    dataset = captured.dataset
+    name = f"capture_{dataset.db}_{dataset.table}"
+    key = dg.AssetKey([dataset.db, dataset.table])
+
+    @dg.op(name=name, required_resource_keys={"spark"}, description=f"Changes of {captured.source} into {dataset}.")
+    def capture_and_apply(context: dg.OpExecutionContext) -> None:
+        try:
+            with opened(captured, Settings()) as capture:
+                events = capture.capture()
+                done = capture.apply(lambda: context.resources.spark.spark_session, context.run_id)
+                lag = lag_of(capture)
+        except VarveError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from None
+        context.log.info("%d events captured, %d applied", events, done.events if done else 0)
+        for batch in done.published if done else ():
+            partition = dataset.partitioning.to_dagster(batch.partition)
+            context.log_event(
+                dg.AssetMaterialization(
+                    key,
+                    partition=partition,
+                    metadata={
+                        "dagster/partition_row_count": batch.rows,
+                        "dagster/uri": batch.location,
+                        "varve/quarantined": done.quarantined if done else 0,
+                        **lag,
+                    },
+                )
+            )
+
+    @dg.job(name=f"{name}_job", executor_def=dg.in_process_executor, description=f"Brings {dataset} up to its source.")
+    def job() -> None:
+        capture_and_apply()
+
+    return job
+
+
+def capture_sensor(captured: CapturedTable, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """Captures a micro-batch at each tick, without Spark, and asks for a run where something is to be applied."""
+    dataset = captured.dataset
+
+    @dg.sensor(
+        name=f"capture_{dataset.db}_{dataset.table}_sensor",
+        job=job,
+        minimum_interval_seconds=30,
+        description=f"Changes of {captured.source} become durable; a run applies them.",
+    )
+    def evaluate() -> dg.SensorResult | dg.SkipReason:
+        try:
+            with opened(captured, Settings()) as capture:
+                events = capture.capture()
+                position = capture.position
+                pending = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+        except AlreadyBuilding as error:
+            return dg.SkipReason(str(error))
+        except VarveError as error:
+            return dg.SkipReason(f"Nothing was captured: {error}")
+        if not pending:
+            return dg.SkipReason("The dataset holds what the source had committed.")
+        reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
+        run_key = f"{position.generation}-{pending[-1].last_lsn}"
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={"varve/reason": reason})])
+
+    return evaluate
+
+
+def exactness_check(captured: CapturedTable) -> dg.AssetChecksDefinition:
+    """Whether every event that was captured could be decided, and the stream still says what the table holds."""
+    dataset = captured.dataset
+
+    @dg.asset_check(
+        asset=dg.AssetKey([dataset.db, dataset.table]),
+        name="exact",
+        description="No event is quarantined, and capture has not stopped.",
+    )
+    def exact() -> dg.AssetCheckResult:
+        with opened(captured, Settings()) as capture:
+            position = capture.position
+            return dg.AssetCheckResult(
+                passed=position.quarantined == 0 and position.state == "running",
+                metadata={"quarantined": position.quarantined, "state": position.state,
+                          "reason": position.reason or "", **lag_of(capture)},
+            )  # fmt: skip
+
+    return exact
+
+
+def lag_of(capture: OpenCapture) -> dict[str, int]:
+    """How far the dataset is behind what is durable, and what the source keeps for us, in bytes."""
+    retained = capture.capturing.retained()
+    position = capture.position
+    captured = capture.capturing.log.captured(position.generation) or 0
+    behind = max(0, captured - position.applied_lsn) if position.applied_lsn >= 0 else captured
+    return {"varve/bytes_to_apply": behind, **({"varve/bytes_retained": retained} if retained is not None else {})}

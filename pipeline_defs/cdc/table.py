@@ -1,0 +1,195 @@
+"""A captured table: which source table a dataset follows, what its columns may become, and what a change of it allows.
+
+Not here: asking the source (resources/cdc/source.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline_defs.model.dataset import Dataset
+
+# PostgreSQL type -> the lake types that hold every value of it. All others are text, exactly as PostgreSQL prints them.
+_HOLDS = {
+    "smallint": {"SMALLINT", "INT", "BIGINT"},
+    "integer": {"INT", "BIGINT"},
+    "bigint": {"BIGINT"},
+    "boolean": {"BOOLEAN"},
+    "real": {"FLOAT", "DOUBLE"},
+    "double precision": {"DOUBLE"},
+    "date": {"DATE"},
+    "timestamp without time zone": {"TIMESTAMP", "TIMESTAMP_NTZ"},
+    "timestamp with time zone": {"TIMESTAMP"},
+}
+# Changes of a type that keep every value as it is and rewrite nothing.
+_WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of the source; `number` (attnum) stays the same when it is renamed and never comes back."""
+
+    name: str
+    number: int
+    type: str
+    typmod: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """What the source says of a table.
+
+    Attributes:
+        key: the columns that tell its rows apart: of the primary key, or of the index that is its replica identity.
+        identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
+        deferrable: whether its key is checked at the end of transactions only, so that two rows may share it meanwhile.
+        filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
+    """
+
+    oid: int
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    identity: str
+    deferrable: bool = False
+    filenode: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows are told apart by their key at every moment; else they are counted as a multiset."""
+        return bool(self.key) and not self.deferrable
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A dataset that follows a table of a live PostgreSQL.
+
+    Attributes:
+        source: `schema.table` in the source database.
+        partition_by: for each partition column a Spark SQL expression over the dataset's columns; never NULL.
+        renames: source column -> dataset column, where they differ.
+    """
+
+    dataset: Dataset
+    source: str
+    partition_by: Mapping[str, str]
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.partition_by) != set(self.dataset.partitioning.names):
+            raise VarveError(
+                f"dataset {self.dataset}: partition_by says how to find {', '.join(self.partition_by)}, but it is "
+                f"partitioned by {', '.join(self.dataset.partitioning.names)}."
+            )
+
+    @property
+    def slot(self) -> str:
+        """The name of its replication slot and publication in the source."""
+        return "varve_" + self.dataset.name.replace(".", "_")[:56]
+
+    def column(self, source: str) -> str:
+        """The dataset's column that a source column becomes."""
+        return self.renames.get(source, source)
+
+
+class SourceRefused(VarveError):
+    """The source table cannot be captured as it is; nothing was published, so the application was never at risk."""
+
+
+class NeedsResnapshot(VarveError):
+    """The stream cannot say what the table holds now; its last exact state stays in force."""
+
+
+def check(captured: CapturedTable, table: SourceTable) -> None:
+    """Raise SourceRefused where capture would break the application or could not be exact."""
+    where = f"{captured.dataset} from {captured.source}"
+    if table.identity == "n" or (table.identity == "d" and (not table.key or table.deferrable)):
+        what = (
+            "its primary key is deferrable" if table.deferrable else "it has no primary key"
+        ) if table.identity == "d" else "its replica identity is NOTHING"  # fmt: skip
+        raise SourceRefused(
+            f"{where}: {what}, so PostgreSQL would refuse every UPDATE and DELETE of the application once the table is "
+            f"published. Nothing was changed. Run this at the source first: ALTER TABLE {captured.source} REPLICA "
+            "IDENTITY FULL, or give it a primary key that is not deferrable."
+        )
+    sources = {captured.column(column.name): column for column in table.columns}
+    if missing := [column.name for column in captured.dataset.schema.columns if column.name not in sources]:
+        raise SourceRefused(
+            f"{where}: the source has no column {', '.join(missing)}; it has {', '.join(table.names)}. Nothing was "
+            "changed. Declare what is there, or say in `renames` what they are called."
+        )
+    for column in captured.dataset.schema.columns:
+        kind = sources[column.name].type
+        holds = _HOLDS.get(kind, set()) | {"STRING"}
+        if str(column.type) not in holds:
+            raise SourceRefused(
+                f"{where}: {column.name} is {kind} at the source and declared {column.type}, which does not hold every "
+                f"value of it. Nothing was changed. Declare it {' or '.join(sorted(holds))}."
+            )
+    keys = {captured.column(name) for name in table.key}
+    if table.keyed and (absent := keys - set(captured.dataset.schema.names)):
+        raise SourceRefused(
+            f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
+        )
+
+
+def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[str]:
+    """What has changed, in words, where the stream alone says all of it; raises NeedsResnapshot where it cannot.
+
+    A new column of the source is not loaded until the dataset declares it; a dropped one keeps its values in old rows
+    and is NULL in new ones.
+    """
+    where, declared = f"{captured.dataset} from {captured.source}", set(captured.dataset.schema.names)
+    if before.oid != now.oid:
+        raise _stop(where, "the table was dropped and created again")
+    if set(before.key) != set(now.key) or before.keyed != now.keyed:
+        raise _stop(where, f"its key was ({', '.join(before.key)}) and is ({', '.join(now.key)})")
+    old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
+    notes = []
+    for number, column in old.items():
+        then = new.get(number)
+        ours = captured.column(column.name) in declared
+        if then is None:
+            again = any(found.name == column.name for found in now.columns)
+            if again and ours:
+                raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
+            notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if ours else ""))
+            continue
+        if then.name != column.name:
+            if ours:
+                raise _stop(
+                    where, f"column {column.name} is now called {then.name}; declare renames={{'{then.name}': "
+                    f"'{captured.column(column.name)}'}}"
+                )  # fmt: skip
+            notes.append(f"column {column.name} is now called {then.name}")
+        if (then.type, then.typmod) != (column.type, column.typmod):
+            narrower = then.typmod != -1 and (column.typmod == -1 or then.typmod < column.typmod)
+            if ours and ((column.type, then.type) not in _WIDENS or narrower):
+                raise _stop(where, f"column {column.name} was {column.type} and is {then.type}: PostgreSQL rewrote "
+                                   "its rows without a word in the stream")  # fmt: skip
+            notes.append(f"column {column.name} was {column.type} and is {then.type}")
+    for number, column in new.items():
+        if number not in old:
+            if captured.column(column.name) in declared:
+                raise _stop(where, f"column {column.name}, which the dataset declares, was added; what older rows have "
+                                   "in it is not in the stream")  # fmt: skip
+            notes.append(f"column {column.name} {column.type} was added; declare it and resnapshot to load it")
+    return notes
+
+
+def _stop(where: str, what: str) -> NeedsResnapshot:
+    dataset = where.partition(" ")[0]
+    return NeedsResnapshot(
+        f"{where}: {what}. Capture stops before it; the dataset serves its last exact state. Take a new snapshot: "
+        f"varve cdc resnapshot {dataset}"
+    )

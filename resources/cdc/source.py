@@ -1,0 +1,197 @@
+"""The source of changes: a PostgreSQL that is somebody else's, asked politely, by ordinary connections.
+
+The user needs REPLICATION and the right to read the table; to publish it, its ownership.
+
+Not here: what is done with what it says (capture.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import pq, sql
+
+from pipeline_defs.cdc.event import parse_lsn
+from pipeline_defs.cdc.table import NeedsResnapshot, SourceColumn, SourceRefused, SourceTable
+from pipeline_defs.model.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline_defs.cdc.table import CapturedTable
+
+# The text forms that events are captured in must not depend on how the source is set up.
+_SESSION = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
+    "-c lc_monetary=C -c statement_timeout=0"
+)
+_SERVER = """
+    select system_identifier::text, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+    from pg_control_system()
+"""
+_TABLE = """
+    select c.oid::bigint, c.relreplident::text, c.relkind::text, c.relpersistence::text,
+           pg_relation_filenode(c.oid)::bigint
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
+"""
+_COLUMNS = """
+    select attname::text, attnum::int, format_type(atttypid, null), atttypmod from pg_attribute
+    where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+"""
+_KEY = """
+    select array_agg(a.attname::text order by k.place), bool_and(i.indimmediate) from pg_index i
+    cross join unnest(i.indkey) with ordinality k (attnum, place)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+    where i.indrelid = %s and case when %s then i.indisreplident else i.indisprimary end and k.place <= i.indnkeyatts
+    group by i.indexrelid
+"""
+_SLOT = """
+    select confirmed_flush_lsn::text, wal_status, safe_wal_size, active,
+           pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, plugin
+    from pg_replication_slots where slot_name = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Which server it is: LSNs mean something on it only, and only on its timeline."""
+
+    system_identifier: str
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What keeps the source from discarding its log before we have read it.
+
+    Attributes:
+        confirmed: up to where it was told that we have everything.
+        retained: bytes of log that it keeps at the source.
+        safe: bytes that may still be written before the source gives it up; None: it never does.
+    """
+
+    confirmed: int
+    wal_status: str
+    safe: int | None
+    active: bool
+    retained: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source database by its libpq URL."""
+
+    url: str
+
+    def connect(self) -> psycopg.Connection:
+        """An autocommit connection whose text forms are fixed. Raises ServiceUnavailable."""
+        try:
+            return psycopg.connect(
+                self.url, autocommit=True, connect_timeout=10, application_name="varve cdc", options=_SESSION
+            )
+        except psycopg.OperationalError as error:
+            raise ServiceUnavailable(
+                f"the source of changes (VARVE_SOURCE_URL) cannot be reached: {str(error).strip()} Nothing was changed."
+            ) from error
+
+    @contextlib.contextmanager
+    def slot_with_snapshot(self, slot: str) -> Iterator[tuple[int, str]]:
+        """Make a slot; the LSN from which it streams, and the name of the snapshot of exactly that moment.
+
+        The snapshot can be taken up by other sessions until the context ends. Raises ServiceUnavailable.
+        """
+        link = "&" if "?" in self.url else "?"
+        connection = pq.PGconn.connect(f"{self.url}{link}replication=database".encode())
+        try:
+            if connection.status != pq.ConnStatus.OK:
+                raise ServiceUnavailable(
+                    f"the source gives no replication connection: {connection.error_message.decode().strip()} The user "
+                    "needs REPLICATION, and a line in pg_hba.conf. Nothing was changed."
+                )
+            made = connection.exec_(f"CREATE_REPLICATION_SLOT \"{slot}\" LOGICAL pgoutput (SNAPSHOT 'export')".encode())
+            if made.status != pq.ExecStatus.TUPLES_OK:
+                raise ServiceUnavailable(
+                    f"the source made no replication slot {slot}: {made.error_message.decode().strip()} Nothing was "
+                    "published to the lake. It needs wal_level = logical and a free slot (max_replication_slots)."
+                )
+            at, name = made.get_value(0, 1), made.get_value(0, 2)
+            assert at is not None
+            assert name is not None
+            yield parse_lsn(at.decode()), name.decode()
+        finally:
+            connection.finish()
+
+
+def server(connection: psycopg.Connection) -> Server:
+    """Which server this is."""
+    row = connection.execute(_SERVER).fetchone()
+    assert row is not None
+    return Server(*row)
+
+
+def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
+    """What the source says of `schema.table` now; None where there is none.
+
+    Raises SourceRefused for what is no ordinary, logged table.
+    """
+    row = connection.execute(_TABLE, (name, name, name)).fetchone()
+    if row is None:
+        return None
+    oid, identity, kind, persistence, filenode = row
+    if kind != "r" or persistence != "p":
+        what = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
+        raise SourceRefused(
+            f"{name} is {what.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
+            "changes are not in the source's log under that name. Nothing was changed."
+        )
+    columns = tuple(SourceColumn(*found) for found in connection.execute(_COLUMNS, (oid,)))
+    key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
+    names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
+    return SourceTable(oid, columns, names, identity, not immediate, filenode)
+
+
+def slot_of(connection: psycopg.Connection, name: str) -> Slot | None:
+    """The slot as the source has it; None where it has none."""
+    row = connection.execute(_SLOT, (name,)).fetchone()
+    if row is None:
+        return None
+    confirmed, wal_status, safe, active, retained, _ = row
+    return Slot(parse_lsn(confirmed) if confirmed else 0, wal_status or "lost", safe, active, retained or 0)
+
+
+def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
+    """Publish the table under its slot's name, and nothing else there."""
+    schema, _, table = captured.source.partition(".")
+    name = sql.Identifier(captured.slot)
+    with connection.transaction():
+        connection.execute(sql.SQL("drop publication if exists {}").format(name))
+        connection.execute(
+            sql.SQL("create publication {} for table only {}").format(name, sql.Identifier(schema, table))
+        )
+
+
+def unpublish(connection: psycopg.Connection, captured: CapturedTable) -> None:
+    """Remove slot and publication, as far as they are there."""
+    if slot_of(connection, captured.slot) is not None:
+        connection.execute("select pg_drop_replication_slot(%s)", (captured.slot,))
+    connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(captured.slot)))
+
+
+def refuse_other_server(captured: CapturedTable, expected: Server, found: Server) -> None:
+    """Raise NeedsResnapshot where LSNs that we hold mean nothing any more."""
+    if expected != found:
+        what = (
+            "is another server (restored from a backup?)"
+            if expected.system_identifier != found.system_identifier
+            else f"is on timeline {found.timeline}, was on {expected.timeline} (a standby was promoted?)"
+        )
+        raise NeedsResnapshot(
+            f"{captured.dataset}: the source {what}: system {found.system_identifier}, was "
+            f"{expected.system_identifier}. Positions in its log have lost their meaning; nothing was "
+            "captured, and the dataset serves its last exact state. "
+            f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
+        )

@@ -1,0 +1,36 @@
+"""A process that captures and dies at a step: `python -m tests.cdc.dying STEP`, the lab on its standard input."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from contextlib import closing
+
+from resources.cdc.capture import Capture
+from resources.cdc.event_log import EventLog
+from resources.cdc.positions import Positions
+from resources.cdc.source import Source
+from resources.postgres import connect
+from resources.settings import Settings
+
+
+def main() -> None:
+    captured, url = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the test itself
+    settings, wanted = Settings(), sys.argv[1]
+
+    def step(name: str) -> None:
+        if name == wanted:
+            os._exit(9)
+
+    with closing(connect(settings, application="varve dying")) as connection:
+        log = EventLog(settings.lake, captured.dataset)
+        capture = Capture(captured, Source(url), Positions(connection), log, step)
+        if wanted in {"start", "publish", "slot", "snapshot", "begin"}:
+            capture.bootstrap()
+        else:
+            capture.capture()
+
+
+if __name__ == "__main__":
+    main()

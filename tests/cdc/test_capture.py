@@ -1,0 +1,229 @@
+"""Capture from a real PostgreSQL: exactly once, whatever dies; and refused where it would break the application."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline_defs.cdc.event import format_lsn
+from pipeline_defs.cdc.table import NeedsResnapshot, SourceRefused
+from pipeline_defs.model.errors import VarveError
+from resources.cdc import event_log
+from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+
+def events(lab: Lab, generation: int = 1) -> list[dict[str, object]]:
+    """Every durable event, in order."""
+    rows = []
+    for batch in lab.log().batches(generation):
+        rows += pq.read_table(f"{batch.location}/part-00000.parquet").to_pylist()
+    return rows
+
+
+def places(lab: Lab) -> list[tuple[object, object]]:
+    return [(row["commitLsn"], row["seq"]) for row in events(lab)]
+
+
+def die(lab: Lab, step: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cdc.dying", step], input=pickle.dumps((lab.captured, lab.url)), check=False
+    )
+    assert done.returncode == 9
+
+
+def put(lab: Lab, number: int, count: int = 1) -> None:
+    lab.sql(f"insert into {{t}} (w, id) select 1, i from generate_series({number}, {number + count - 1}) i")
+
+
+def test_every_change_is_captured_once_whichever_step_a_process_dies_at(lab: Lab) -> None:
+    put(lab, 0, 3)
+    lab.bootstrap()
+    for number, step in enumerate(["peek", "write", "durable", "tell", "told"], 10):
+        put(lab, number)
+        die(lab, step)
+    put(lab, 20)
+    assert lab.capture() is not None
+    assert lab.capture() is None
+    inserted = [row["columnValues"][1] for row in events(lab) if row["changeType"] == "insert"]  # type: ignore[index]
+    assert inserted == ["0", "1", "2", "10", "11", "12", "13", "14", "20"]
+    assert places(lab) == sorted(set(places(lab)))
+
+
+@pytest.mark.parametrize("step", ["start", "publish", "slot", "snapshot", "begin"])
+def test_a_bootstrap_that_died_is_taken_again(lab: Lab, step: str) -> None:
+    put(lab, 0, 3)
+    die(lab, step)
+    with pytest.raises(VarveError, match="not captured yet"):
+        lab.capture()
+    lab.bootstrap()
+    put(lab, 10)
+    lab.capture()
+    inserted = [row["columnValues"][1] for row in events(lab) if row["changeType"] == "insert"]  # type: ignore[index]
+    assert inserted[-4:] == ["0", "1", "2", "10"]
+
+
+def test_a_snapshot_under_writers_meets_the_stream_without_gap_or_double(lab: Lab) -> None:
+    sessions = [Application(lab, workload, workload, 150) for workload in range(4)]
+    for session in sessions:
+        session.start()
+    lab.bootstrap()
+    for session in sessions:
+        session.join(timeout=120)
+    lab.capture()
+    table: dict[tuple[str, str], object] = {}
+    for row in events(lab):
+        new = dict(zip(row["columnNames"], row["columnValues"], strict=True))  # type: ignore[call-overload]
+        old = dict(zip(row["oldKeyNames"], row["oldKeyValues"], strict=True))  # type: ignore[call-overload]
+        if row["changeType"] in ("update", "delete"):
+            del table[old["w"], old["id"]]
+        if row["changeType"] in ("insert", "update"):
+            # A gap would leave the key of an update missing above, a double would find it here.
+            assert (new["w"], new["id"]) not in table
+            table[new["w"], new["id"]] = new["note"]
+    with lab.source() as source:
+        there = {(w, i): note for w, i, note in source.execute(f"select w::text, id::text, note from {lab.table}")}
+    assert table == there
+
+
+def test_a_transaction_larger_than_memory_is_captured_whole(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "CHUNK", 100)
+    lab.bootstrap()
+    put(lab, 0, 950)
+    put(lab, 1_000, 10)
+    batch = lab.capture()
+    assert batch is not None
+    assert (batch.counts.events, batch.counts.inserts, batch.counts.masked) == (960, 960, 0)
+    assert len({lsn for lsn, _ in places(lab)}) == 3
+    assert places(lab) == sorted(set(places(lab)))
+
+
+def test_the_slot_is_told_also_when_only_others_have_written(lab: Lab) -> None:
+    lab.bootstrap()
+    with lab.source() as source:
+        before = slot(lab, source)
+        source.execute("create table if not exists public.other (a int)")
+        source.execute("insert into public.other select generate_series(1, 1000)")
+        assert lab.capture() is None
+        assert slot(lab, source) > before
+
+
+def slot(lab: Lab, source: psycopg.Connection) -> int:
+    row = source.execute(
+        "select pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint from pg_replication_slots where slot_name = %s",
+        (lab.captured.slot,),
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize(
+    ("alter", "said"),
+    [
+        ("drop constraint {n}_pkey", "no primary key"),
+        ("drop constraint {n}_pkey, add primary key (w, id) deferrable", "primary key is deferrable"),
+        ("replica identity nothing", "replica identity is NOTHING"),
+        ("alter amount type float8", None),
+        ("alter x type numeric", "x is numeric at the source and declared DOUBLE"),
+        ("rename big to huge", "has no column big"),
+    ],
+)
+def test_a_table_is_refused_before_its_application_could_break(lab: Lab, alter: str, said: str | None) -> None:
+    lab.sql(f"alter table {{t}} {alter.format(n=lab.table.partition('.')[2])}")
+    if said is None:
+        lab.bootstrap()
+        return
+    with pytest.raises(SourceRefused, match=said):
+        lab.bootstrap()
+    with lab.source() as source:
+        assert source.execute("select from pg_publication where pubname = %s", (lab.captured.slot,)).fetchone() is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        (DEFAULT, "alter table {t} rename note to remark", "column note is now called remark"),
+        (DEFAULT, "alter table {t} drop note, add note text", "dropped and added again"),
+        (DEFAULT, "alter table {t} alter id type bigint", "was integer and is bigint"),
+        (DEFAULT, "alter table {t} drop constraint {n}_pkey, add primary key (id)", "its key was"),
+        (DEFAULT, "alter table {t} alter x type float8 using x * 2", "wrote every row"),
+        (UNKEYED, "alter table {t} add primary key (w, id)", "its key was"),
+        (DEFAULT, "drop table {t}", "has no table"),
+    ],
+)
+def test_what_the_stream_cannot_say_asks_for_a_snapshot(
+    make_lab: Callable[..., Lab], kind: str, change: str, said: str
+) -> None:
+    lab = make_lab(kind)
+    lab.bootstrap()
+    put(lab, 1)
+    lab.sql(change.replace("{n}", lab.table.partition(".")[2]))
+    for _ in range(2):
+        with pytest.raises(NeedsResnapshot, match=f"(?s){said}.*varve cdc resnapshot"):
+            lab.capture()
+    if not change.startswith("drop table") and "rename" not in change and "alter id" not in change:
+        assert lab.bootstrap(again=True).generation == 2
+        put(lab, 2)
+        assert lab.capture() is not None
+
+
+def test_columns_that_come_and_go_are_taken_as_they_are(lab: Lab) -> None:
+    lab.bootstrap()
+    lab.sql("alter table {t} add extra int default 7")
+    put(lab, 1)
+    assert lab.capture() is not None
+    lab.sql("alter table {t} drop flag")
+    put(lab, 2)
+    assert lab.capture() is not None
+    last = events(lab)[-1]
+    new = dict(zip(last["columnNames"], last["columnValues"], strict=True))  # type: ignore[call-overload]
+    assert (new["extra"], new["flag"]) == ("7", None)
+
+
+def test_truncate_is_no_rewrite(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(FULL)
+    lab.bootstrap()
+    lab.sql("truncate {t}")
+    batch = lab.capture()
+    assert batch is not None
+    assert batch.counts.truncates == 1
+    put(lab, 1)
+    assert lab.capture() is not None
+
+
+def test_a_lost_slot_or_one_that_others_have_moved_asks_for_a_snapshot(lab: Lab) -> None:
+    lab.bootstrap()
+    put(lab, 1)
+    with lab.source() as source:
+        source.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (lab.captured.slot,))
+    with pytest.raises(NeedsResnapshot, match=r"moved to .* by somebody else"):
+        lab.capture()
+    lab.bootstrap(again=True)
+    lab.sql(f"select pg_drop_replication_slot('{lab.captured.slot}')")
+    with pytest.raises(NeedsResnapshot, match=r"slot .* is gone, so changes were missed"):
+        lab.capture()
+
+
+def test_another_server_asks_for_a_snapshot(lab: Lab) -> None:
+    lab.bootstrap()
+    with lab.catalog() as catalog:
+        catalog.connection.execute(
+            "update varve.cdc_position set system_identifier = '1' where dataset = %s", (lab.captured.dataset.name,)
+        )
+    with pytest.raises(NeedsResnapshot, match="another server"):
+        lab.capture()
+
+
+def test_lsns_are_written_as_postgresql_writes_them(lab: Lab) -> None:
+    with lab.source() as source:
+        row = source.execute("select pg_lsn('16/B374D848')::text").fetchone()
+    assert row == (format_lsn(0x16_B374D848),)

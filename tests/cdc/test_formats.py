@@ -1,0 +1,194 @@
+"""The same history through pgoutput, wal2json and Debezium is the same events; what cannot be read is said by its line.
+
+The embedded server has no wal2json: its lines, and Debezium's, are made here from the decoded stream, in the shapes
+that both document.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pipeline_defs.cdc import debezium, pgoutput, wal2json
+from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn
+from pipeline_defs.cdc.pgoutput import Decoder
+from pipeline_defs.cdc.stream import End, Stream
+from pipeline_defs.model.errors import BadInput
+from tests.cdc.lab import DEFAULT, FULL, Application, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+KEY = ("w", "id")
+
+
+def decoded(lab: Lab, *options: str) -> list[ChangeEvent]:
+    """The history of the table by pgoutput, each transaction's events with its commit LSN."""
+    with lab.source() as source:
+        every = ["publication_names", lab.captured.slot, *options]
+        rows = source.execute(
+            "select data from pg_logical_slot_peek_binary_changes(%s, null, null, variadic %s::text[])",
+            (lab.captured.slot, every),
+        ).fetchall()
+    decoder, found, held = Decoder(), [], []
+    for item in Stream({lab.table: KEY}).read(decoder.decode(bytes(data)) for (data,) in rows):
+        if isinstance(item, ChangeEvent):
+            held.append(item)
+        elif isinstance(item, End):
+            found += [replace(event, commit_lsn=item.end_lsn) for event in held]
+            held = []
+    return found
+
+
+@pytest.fixture(params=[DEFAULT, FULL])
+def history(request: pytest.FixtureRequest, make_lab: Callable[..., Lab]) -> tuple[Lab, list[ChangeEvent]]:
+    lab = make_lab(request.param)
+    lab.bootstrap()
+    sessions = [Application(lab, 0, seed, 150, truncates=True) for seed in (1, 2)]
+    for session in sessions:
+        session.start()
+    for session in sessions:
+        session.join(timeout=120)
+    return lab, decoded(lab, "proto_version", "1")
+
+
+def test_protocol_2_with_streaming_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
+    lab, events = history
+    with lab.source() as source:
+        source.execute("set logical_decoding_work_mem = '64kB'")
+        with source.transaction():
+            source.execute(f"insert into {lab.table} (w, id, big) select 5, i, repeat('x', 500) "
+                           "from generate_series(1, 900) i")  # fmt: skip
+            with source.transaction():
+                source.execute(f"insert into {lab.table} (w, id, big) select 6, i, repeat('x', 500) "
+                               "from generate_series(1, 900) i")  # fmt: skip
+                raise psycopg.Rollback
+            source.execute(f"delete from {lab.table} where w = 5 and id > 10")
+    plain = decoded(lab, "proto_version", "1")
+    assert len(plain) > len(events)
+    streamed = decoded(lab, "proto_version", "2", "streaming", "on")
+    assert streamed == plain
+
+
+def test_wal2json_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
+    lab, events = history
+    lines = list(as_wal2json(lab.table, events))
+    assert list(map(told, wal2json.read(lines, relation=lab.table, key=KEY))) == list(map(told, events))
+    # Nothing of a transaction is taken before its commit.
+    assert len(list(wal2json.read(lines[:-1], relation=lab.table, key=KEY))) < len(events)
+
+
+def test_debezium_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
+    lab, events = history
+    lines = list(as_debezium(lab.table, events))
+    assert list(map(told, debezium.read(lines, relation=lab.table, key=KEY))) == list(map(told, events))
+
+
+def told(event: ChangeEvent) -> tuple[Any, ...]:
+    """What an event says, but for its number in formats that count otherwise."""
+    return (event.change_type, event.commit_lsn, sorted(event.new.items()), sorted(event.old_key.items()),
+            sorted(event.old.items()))  # fmt: skip
+
+
+def as_wal2json(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
+    """Format version 2, with include-transaction, include-lsn, include-timestamp and include-xids."""
+    schema, _, table = relation.partition(".")
+    kinds = {ChangeType.INSERT: "I", ChangeType.UPDATE: "U", ChangeType.DELETE: "D", ChangeType.TRUNCATE: "T"}
+    for lsn in sorted({event.commit_lsn for event in events}):
+        mine = [event for event in events if event.commit_lsn == lsn]
+        end = {"xid": mine[0].xid, "nextlsn": format_lsn(lsn), "timestamp": mine[0].timestamp}
+        yield json.dumps({"action": "B", **end})
+        for event in mine:
+            line: dict[str, Any] = {"action": kinds[event.change_type], "schema": schema, "table": table}
+            if event.column_names:
+                line["columns"] = [{"name": name, "type": "text", "value": value} for name, value in event.new.items()]
+            if identity := event.old or event.old_key:
+                line["identity"] = [{"name": name, "type": "text", "value": value} for name, value in identity.items()]
+            yield json.dumps(line)
+        yield json.dumps({"action": "M", "transactional": False, "prefix": "p", "content": "c"})
+        yield json.dumps({"action": "C", **end})
+
+
+def record(source: dict[str, Any], op: str, before: Any, after: Any, **headers: Any) -> str:
+    return json.dumps({"headers": headers, "value": {"op": op, "before": before, "after": after, "source": source}})
+
+
+def as_debezium(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
+    """Records with headers, keys that change as a delete, a tombstone and an insert."""
+    schema, _, table = relation.partition(".")
+    columns = ("w", "id", "note", "amount", "at", "flag", "x", "big")
+    for event in events:
+        source = {"schema": schema, "table": table, "ts_ms": 1_357_000_000_000, "txId": event.xid,
+                  "sequence": json.dumps([str(event.commit_lsn), str(event.commit_lsn + event.seq)])}  # fmt: skip
+        after = {name: event.new.get(name, debezium.UNAVAILABLE) for name in columns} if event.column_names else None
+        before = event.old or (event.old_key if event.change_type is ChangeType.DELETE else None) or None
+
+        if event.moves and not event.old:
+            new_key = {name: event.new[name] for name in KEY}
+            yield record(source, "d", event.old_key, None, **{debezium.NEW_KEY: new_key})
+            yield "null"
+            yield record(source, "c", None, after, **{debezium.OLD_KEY: event.old_key})
+        else:
+            op = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}[event.change_type]
+            yield record(source, op, before, after)
+
+
+def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
+    lines = ["null", '{"key": {"id": 1}, "value": null}', '{"op": "m", "source": {}, "message": {}}', "{}"]
+    assert list(debezium.read(lines, relation="public.t", key=("id",))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 1 is no JSON"),
+        ("[1]", "no JSON object"),
+        ('{"change": []}', "has no action.*format version 1"),
+        ('{"action": "Z"}', "unknown action 'Z'"),
+        ('{"action": "C"}', "has no nextlsn or timestamp"),
+    ],
+)
+def test_what_is_no_wal2json_is_refused_by_its_line(line: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        list(wal2json.read([line], relation="public.t", key=("id",)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nonsense", "line 1 is no JSON"),
+        ('{"op": "x", "source": {}}', "unknown op 'x'"),
+        ('{"op": "c", "after": {}, "source": {"schema": "public", "table": "t"}}', "no source.sequence"),
+    ],
+)
+def test_what_is_no_envelope_is_refused_by_its_line(line: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        list(debezium.read([line], relation="public.t", key=("id",)))
+
+
+def test_numbers_keep_their_text() -> None:
+    columns = '[{"name":"id","value":12345678901234567890},{"name":"n","value":1.50},{"name":"b","value":true},'
+    line = f'{{"action":"I","schema":"public","table":"t","columns":{columns}{{"name":"z","value":null}}]}}'
+    end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
+    (found,) = wal2json.read([line, end], relation="public.t", key=("id",))
+    assert found.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
+
+
+@pytest.mark.parametrize("data", [b"", b"Q", b"I\x00\x00\x00\x01N", b"B\x00", b"b" + b"\0" * 40])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(BadInput, match="pgoutput message"):
+        Decoder().decode(data)
+
+
+def test_every_other_message_is_read() -> None:
+    decoder = Decoder()
+    lsn = struct.pack(">Q", 7)
+    assert decoder.decode(b"O" + lsn + b"standby\0") == pgoutput.Origin(7, "standby")
+    assert decoder.decode(b"Y\0\0\0\x09public\0mood\0") == pgoutput.Type(9, "public", "mood")
+    assert decoder.decode(b"M\x01" + lsn + b"ddl\0\0\0\0\x02{}") == pgoutput.Message(True, 7, "ddl", b"{}")
+    assert decoder.decode(b"A\0\0\0\x05\0\0\0\x06") == pgoutput.StreamAbort(5, 6)

@@ -119,7 +119,7 @@ class Named:
     """A name and an expression: of LET, INSERT or EXPECT. `expression` has the file's lines and columns in its meta."""
 
     name: str
-    expression: exp.Expression
+    expression: exp.Expr
     span: Span
 
 
@@ -195,7 +195,7 @@ class SqlDataset:
 
         return Problem(self.source, span, message)
 
-    def span_at(self, node: exp.Expression) -> Span:
+    def span_at(self, node: exp.Expr) -> Span:
         """Where an expression of the file stands, as far as the parser kept it; else the body."""
         from pipeline_defs.sql.body import span_of
 

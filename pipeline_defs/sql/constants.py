@@ -9,6 +9,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from sqlglot import exp
 
 from pipeline_defs.sql.binding import bound
@@ -61,7 +62,7 @@ def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -
     bare = bound(expression, values.keys(), exp.column)
     try:
         columns = {("", name): Vector.constant(each.type.lower(), each.value) for name, each in values.items()}
-        found = Evaluator(columns, timezone).of(bare)  # type: ignore[arg-type]
+        found = Evaluator(columns, timezone).of(bare)
         value = found.to_list()[0]
     except CannotEvaluate as error:
         where = error.node if error.node is not None else expression
@@ -70,6 +71,18 @@ def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -
             f"{error}; write it with the functions that docs/sql.md lists.",
         ) from None
     return Typed(found.type.upper(), value)
+
+
+def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, count: int) -> Vector:
+    """The values of an expression over columns of variables. Raises NotConstant as `evaluate`."""
+    bare = bound(expression, columns.keys(), exp.column)
+    try:
+        found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
+    except CannotEvaluate as error:
+        raise NotConstant(span_of(expression), str(error)) from None
+    return Vector(
+        found.type, np.broadcast_to(found.values, (count,)).copy(), np.broadcast_to(found.valid, (count,)).copy()
+    )
 
 
 def literal(typed: Typed) -> exp.Expr:

@@ -40,13 +40,13 @@ _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
 def parse(source: Source) -> SqlDataset:
     """What the file declares. Raises SqlErrors with everything that is wrong in it."""
     try:
-        cursor = Cursor(source, _uncovered(source))
+        cursor = Cursor(source, uncovered(source))
     except SqlError as error:
         raise SqlErrors([error.problem]) from None
     return _Header(cursor).parse()
 
 
-def _uncovered(source: Source) -> str:
+def uncovered(source: Source) -> str:
     """The text with the header out of its comment, where it stands in a leading `/*@ ... */`; as long as before."""
     found = re.match(r"(?:\s|--[^\n]*\n|/\*(?!@)(?:(?!\*/).)*\*/)*/\*@", source.text, re.DOTALL)
     if found is None:

@@ -20,13 +20,14 @@ from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, Tim
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.sql.binding import free_names, substituted, variable_of
-from pipeline_defs.sql.constants import NotConstant, Typed, evaluate
+from pipeline_defs.sql.columns import Vector
+from pipeline_defs.sql.constants import NotConstant, Typed, evaluate, vector
 from pipeline_defs.sql.errors import SqlErrors, nearest
 from pipeline_defs.sql.keyformat import key_format
 from pipeline_defs.sql.source import DynamicSet, Listed, Named, TimeSeries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pipeline_defs.model.dimension import Dimension
     from pipeline_defs.model.partition import PartitionKey, Value
@@ -86,6 +87,22 @@ class Scopes:
                 )
         return Scope(partition, values)
 
+    def columns(self, keys: Sequence[PartitionKey]) -> dict[str, Vector]:
+        """The variables of many scopes at once, a column each: a thousand scopes cost little more than one."""
+        found: dict[str, Vector] = {}
+        for axis in self.axes:
+            bound_ = [_bound(axis, key[axis.column.name]) for key in keys]
+            for name in axis.generator.variables:
+                found[name] = Vector.of(self.types[name].lower(), [each[name].value for each in bound_])
+        for let in self.dataset.lets:
+            found[let.name] = vector(let.expression, found, self.timezone, len(keys))
+        return found
+
+    def partition_values(self, partition: PartitionKey) -> dict[str, Typed]:
+        """The values of the partition columns, as they are declared."""
+        kinds = {column.name: column.type for column in self.dataset.partition_columns}
+        return {name: Typed(kinds[name], value) for name, value in partition.fields}
+
     @cached_property
     def inserts(self) -> tuple[Named, ...]:
         """For each partition column its expression, in the order of the columns; INSERT may leave out equal names."""
@@ -142,12 +159,14 @@ def _axes(dataset: SqlDataset, axes: dict[str, _Axis]) -> Iterator[Problem]:
         where = inserts.get(column.name, column.span)
         try:
             axis = _axis(dataset, column, inlined[column.name])
-            if other := axes.get(axis.generator.variable):
-                raise VarveError(
-                    f"partition columns {other.column.name} and {column.name} both follow {axis.generator.variable}; "
-                    "write them as one column, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\")."
+            first = axes.setdefault(axis.generator.variable, axis)
+            if first is not axis:
+                failed = True
+                yield dataset.problem(
+                    where,
+                    f"partition columns {first.column.name} and {column.name} both follow {axis.generator.variable}; "
+                    "write them as one column, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\").",
                 )
-            axes[axis.generator.variable] = axis
         except NotConstant as error:
             failed = True
             yield dataset.problem(error.span or where, str(error))

@@ -25,7 +25,7 @@ _EXAMPLE = "TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')"
 _WORDS = ("INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR")
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_UNITS = (*_SECONDS, *_MONTHS)
+UNITS = (*_SECONDS, *_MONTHS)
 
 
 def timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
@@ -79,9 +79,9 @@ def _length(at: Cursor) -> tuple[int, str]:
     at.takes("INTERVAL")
     number, _ = at.number("a length, for example 1 DAY")
     text = at.token.text.upper() if at.token else ""
-    unit = next((each for each in _UNITS if text in {each, f"{each}S"}), None)
+    unit = next((each for each in UNITS if text in {each, f"{each}S"}), None)
     if unit is None:
-        at.fail(f"expected a unit ({', '.join(_UNITS)}), found {at.found}.{nearest(text, _UNITS)}")
+        at.fail(f"expected a unit ({', '.join(UNITS)}), found {at.found}.{nearest(text, UNITS)}")
     at.place += 1
     return number, unit
 

@@ -16,7 +16,7 @@ from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of
-from pipeline_defs.sql.planned import Plan, PlannedDependency, plan
+from pipeline_defs.sql.planned import PlannedDependency
 from pipeline_defs.sql.project import SqlAsset, load
 from pipeline_defs.sql.source import Body
 
@@ -42,8 +42,7 @@ def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) ->
 
 
 def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
-    found_plan = plan(found.sql.queries, found.scopes, {name: datasets[name] for name in found.reads})
-    reads = {_argument(name): _reads(found, found_plan, datasets[name]) for name in found.reads}
+    reads = {_argument(name): _reads(found, datasets[name]) for name in found.reads}
     about: dict[str, Any] = {
         "tags": {f"varve/{name}": value for name, value in found.sql.tags},
         "metadata": {
@@ -64,8 +63,10 @@ def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
     return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
 
 
-def _reads(found: SqlAsset, queries: Plan, upstream: Dataset) -> PlannedReads:
-    dependency = PlannedDependency(found.dataset.partitioning, upstream.partitioning, plan=queries, name=upstream.name)
+def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
+    dependency = PlannedDependency(
+        found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
+    )
     return PlannedReads(dataset=upstream, dependency=dependency)
 
 

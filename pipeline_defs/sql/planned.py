@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey, Value
     from pipeline_defs.sql.dependencies import Dependencies
+    from pipeline_defs.sql.inference import Finding, Inferred
     from pipeline_defs.sql.scopes import Scopes
 
 # Of so many partitions the rules for Dagster are read off.
@@ -38,11 +39,29 @@ _SAMPLES = 12
 
 @dataclass(frozen=True)
 class Plan:
-    """The queries of one dataset, with the conditions that they put on what they read."""
+    """The queries of one dataset: what they give out, and the conditions that they put on what they read.
+
+    Attributes:
+        inferred: what is known of each query; where something stands against one of them, there are no conditions.
+    """
 
     scopes: Scopes
-    found: tuple[Dependencies, ...]
+    inferred: tuple[Inferred, ...]
     upstreams: Mapping[str, Dataset]
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What stands against the queries."""
+        return tuple(finding for each in self.inferred for finding in each.findings)
+
+    @cached_property
+    def found(self) -> tuple[Dependencies, ...]:
+        """The scans of each query with their conditions."""
+        partitions = {
+            name: {column.name: column.type.lower() for column in each.partition_columns}
+            for name, each in self.upstreams.items()
+        }
+        return tuple(dependencies(each.tree, partitions) for each in self.inferred)
 
     def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
@@ -67,13 +86,8 @@ def plan(queries: Iterable[exp.Query], scopes: Scopes, upstreams: Mapping[str, D
         name: {column.name: column.type.lower() for column in (*each.schema.columns, *each.partition_columns)}
         for name, each in upstreams.items()
     }
-    partitions = {
-        name: {column.name: column.type.lower() for column in each.partition_columns}
-        for name, each in upstreams.items()
-    }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
-    found = tuple(dependencies(qualified(query, schemas, types).tree, partitions) for query in queries)
-    return Plan(scopes, found, upstreams)
+    return Plan(scopes, tuple(qualified(query, schemas, types) for query in queries), upstreams)
 
 
 @dataclass(frozen=True)

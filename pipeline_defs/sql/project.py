@@ -25,11 +25,14 @@ from pipeline_defs.sql.binding import clashes, variable_of
 from pipeline_defs.sql.body import span_of, tables_of
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlErrors, nearest
 from pipeline_defs.sql.header import parse
+from pipeline_defs.sql.planned import Plan, plan
 from pipeline_defs.sql.scopes import Scopes, scopes_of
-from pipeline_defs.sql.source import Allowed, Body, SqlDataset
+from pipeline_defs.sql.source import Allowed, Body, ColumnDefinition, SqlDataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pipeline_defs.sql.inference import Output
 
 _CLOCKS = {
     "CURRENT_DATE", "CURDATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "NOW", "LOCALTIMESTAMP", "CURRENT_TIMEZONE",
@@ -41,6 +44,15 @@ _RANDOM = {
 }  # fmt: skip
 
 
+# Types that a store widens without loss.
+_WIDENS = {
+    "TINYINT": ("INT", "BIGINT", "DOUBLE"),
+    "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
+    "INT": ("BIGINT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+}
+
+
 @dataclass(frozen=True)
 class SqlAsset:
     """One file, understood: what it declares, its scopes, the dataset that it is and those that it reads."""
@@ -49,6 +61,7 @@ class SqlAsset:
     scopes: Scopes
     dataset: Dataset
     reads: tuple[str, ...]
+    plan: Plan
 
     @property
     def code_version(self) -> str:
@@ -91,20 +104,26 @@ def compiled(sources: Iterable[Source], others: Mapping[str, Dataset]) -> dict[s
             scopes[sql.name] = scopes_of(sql)
         except SqlErrors as error:
             problems += error.problems
-    columns = {each.name: _names(each) for each in others.values()}
+    known = dict(others)
     assets: dict[str, SqlAsset] = {}
     for name in _in_order(parsed, problems):
         sql = parsed[name]
-        problems += _query_problems(sql, columns, broken=bool(problems))
+        against = list(_query_problems(sql, {each.name: _names(each) for each in known.values()}))
+        problems += against
         if name not in scopes:
             continue
+        reads = reads_of(sql)
+        queries = None
+        if all(each in known for each in reads):
+            queries = plan(sql.queries, scopes[name], {each: known[each] for each in reads})
+            problems += [] if against else _planned_problems(sql, queries)
         try:
-            dataset = _dataset(sql, scopes[name])
+            known[name] = _dataset(sql, scopes[name], queries)
         except SqlErrors as error:
             problems += error.problems
             continue
-        columns[name] = _names(dataset)
-        assets[name] = SqlAsset(sql, scopes[name], dataset, reads_of(sql))
+        if queries is not None:
+            assets[name] = SqlAsset(sql, scopes[name], known[name], reads, queries)
     if problems:
         raise SqlErrors(problems)
     return assets
@@ -173,20 +192,25 @@ def _in_order(parsed: Mapping[str, SqlDataset], problems: list[Problem]) -> list
         return list(parsed)
 
 
-def _query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]], *, broken: bool) -> Iterator[Problem]:
+def _planned_problems(sql: SqlDataset, queries: Plan) -> Iterator[Problem]:
+    """Unknown columns, and scans of all partitions that the file does not allow."""
+    for finding in queries.findings:
+        yield sql.problem(sql.span_at(finding.node), finding.message)
+    if queries.findings or Allowed.FULL_SCAN in sql.allows:
+        return
+    for found in queries.found:
+        for scan in found.unrestricted:
+            yield sql.problem(
+                sql.span_at(scan.table),
+                f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with a "
+                "variable of the scope, or write ALLOW FULL SCAN to read all of them.",
+            )
+
+
+def _query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
     for query in sql.queries:
         yield from _calls(sql, query)
-        if not broken:
-            yield from clashes(sql.source, query, sql.variables, columns.get)
-    if sql.query is not None:
-        for select in _outermost(sql.query):
-            for projection in select.expressions:
-                if not projection.output_name and not _is_star(projection):
-                    yield sql.problem(
-                        sql.span_at(projection),
-                        f"{projection.sql('spark')[:60]} has no name; write {projection.sql('spark')[:40]} AS name.",
-                    )
-            break
+        yield from clashes(sql.source, query, sql.variables, columns.get)
 
 
 def _outermost(query: exp.Query) -> Iterator[exp.Select]:
@@ -240,10 +264,15 @@ def _called(sql: SqlDataset, node: exp.Expr, name: str) -> Span:
     return Span(word.start(), word.end()) if word else within
 
 
-def _dataset(sql: SqlDataset, scopes: Scopes) -> Dataset:
+def _dataset(sql: SqlDataset, scopes: Scopes, queries: Plan | None) -> Dataset:
     problems = list(_foreign(sql))
     columns = []
-    for column in sql.columns:
+    inferred = queries.inferred[0].outputs if sql.query is not None and queries and not queries.findings else ()
+    declared = sql.columns or tuple(
+        ColumnDefinition(each.name, each.type.upper(), sql.name_span, nullable=each.nullable) for each in inferred
+    )
+    problems += _types(sql, inferred)
+    for column in declared:
         try:
             kind = ColumnType(column.type)
         except ValueError:
@@ -255,7 +284,7 @@ def _dataset(sql: SqlDataset, scopes: Scopes) -> Dataset:
             )
             continue
         columns.append(Column(column.name, kind, column.comment, column.nullable))
-    if not sql.columns:
+    if not declared and (queries is None or not queries.findings):
         problems.append(
             sql.problem(
                 sql.name_span, f"declare the columns: CREATE DATASET {sql.name} (column TYPE COMMENT 'what it means')."
@@ -303,8 +332,28 @@ def _declared(sql: SqlDataset) -> Iterator[Problem]:
             )
 
 
+def _types(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
+    """Declared types that the query's own do not fit without loss."""
+    found = {each.name.lower(): each for each in inferred if each.verified}
+    for column in sql.columns:
+        output = found.get(column.name.lower())
+        if output is None or output.type == "void":
+            continue
+        kind = output.type.upper()
+        if kind != column.type.replace(", ", ",") and kind != column.type and column.type not in _WIDENS.get(kind, ()):
+            yield sql.problem(
+                column.span,
+                f"{column.name} is declared {column.type}, but the query gives {kind}; declare {kind}, or write "
+                f"CAST(... AS {column.type}) AS {column.name}.",
+            )
+
+
 def _foreign(sql: SqlDataset) -> Iterator[Problem]:
     """A Python function that is not there. The module is read, not imported."""
+    if sql.body is Body.SPARK:
+        yield sql.problem(sql.span_of("SPARK"), "SPARK is not run yet; call the program from a function by PYTHON.")
+    if sql.body is Body.EXTERNAL:
+        yield from _external(sql)
     if sql.body is not Body.PYTHON:
         return
     module, _, function = sql.entry.partition(":")
@@ -321,6 +370,14 @@ def _foreign(sql: SqlDataset) -> Iterator[Problem]:
         yield sql.problem(
             sql.span_of("entry"), f"module {module} has no function {function}.{nearest(function, names)}"
         )
+
+
+def _external(sql: SqlDataset) -> Iterator[Problem]:
+    source = sql.option("source") or "landing"
+    if source not in {"landing", "table"}:
+        yield sql.problem(sql.span_of("OPTIONS"), f"source '{source}' is unknown; it is 'landing' or 'table'.")
+    if source == "table" and not sql.option("table"):
+        yield sql.problem(sql.span_of("OPTIONS"), "which table? Write OPTIONS (source = 'table', table = 'db.name').")
 
 
 def _foreign_text(sql: SqlDataset) -> str:

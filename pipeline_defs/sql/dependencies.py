@@ -139,7 +139,7 @@ class _Push:
         sources = list(found.sources.values())
         self._join(found, sources, joined, frozenset())
         certain = {alias: each.relation for alias, each in found.sources.items() if alias not in found.nullable}
-        seen = {**found.outer, **certain}
+        seen = {**{name: each for name, each in found.outer.items() if name not in found.sources}, **certain}
         for holder in _holders(node):
             for query in nested_queries(holder):
                 self.into(self.builder.query(query, found.ctes, seen), [])

@@ -190,9 +190,11 @@ def readers(
     answer = np.zeros(scopes.count, dtype=bool)
     for start in range(0, scopes.count, _CHUNK):
         part = scopes.part(start, start + _CHUNK)
-        plan = _Plan(found, upstreams, part, None, warn, fixed=(dataset, partition))
-        for reading in plan.readings():
-            if reading.scan.dataset == dataset:
+        # One scan at a time: a dataset that is joined with itself may be read elsewhere by its other scan.
+        for scan in found.scans:
+            if scan.dataset == dataset:
+                plan = _Plan(found, upstreams, part, None, warn, fixed=(scan.place, partition))
+                reading = next(each for each in plan.readings() if each.scan is scan)
                 read = np.ones(part.count, dtype=bool)
                 for group in reading.groups:
                     read &= group.mask.any(axis=1)
@@ -209,8 +211,8 @@ class _Plan:
     scopes: Bindings
     now: dt.datetime | None
     warn: Callable[[exp.Expr, str], None]
-    # Partitions of one dataset to which its scans are confined.
-    fixed: tuple[str, Box] | None = None
+    # Partitions to which one scan, by its place, is confined.
+    fixed: tuple[int, Box] | None = None
     groups: dict[int, list[Group]] = field(default_factory=dict)
 
     def readings(self) -> list[Reading]:
@@ -268,7 +270,7 @@ class _Plan:
 
     def _axis(self, scan: Scan, dimension: Dimension, conditions: Sequence[exp.Expr]) -> Axis:
         upstream = self.upstreams[scan.dataset]
-        if self.fixed is not None and self.fixed[0] == scan.dataset:
+        if self.fixed is not None and self.fixed[0] == scan.place:
             choice = self.fixed[1].choices[self.fixed[1].partitioning.names.index(dimension.name)]
             spans = choice if isinstance(choice, Spans) else None
             keys = () if isinstance(choice, Spans) else choice

@@ -280,7 +280,9 @@ class Builder:
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         if join.method:
             kind = join.method.upper()
-        sees = {**to.outer, **{each.alias: each.relation for each in to.sources.values()}}
+        lost = _nullable(list(to.sources.values()))
+        certain = {each.alias: each.relation for each in to.sources.values() if each.alias not in lost}
+        sees = {**{name: each for name, each in to.outer.items() if name not in to.sources}, **certain}
         relation = self._source(node, ctes, sees if isinstance(node, exp.Lateral) else to.outer)
         sealed = bool(node.args.get("pivots") or node.args.get("sample") or isinstance(node, exp.Lateral))
         known = {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}

@@ -117,28 +117,28 @@ WITH x AS (SELECT day AS d, COUNT(*) AS n FROM b.sales GROUP BY day) SELECT a.n,
 WITH RECURSIVE r (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM r WHERE k < 3) SELECT r.k, s.n FROM r JOIN b.sales s ON s.n = r.k WHERE s.day = pd
 SELECT day AS d FROM b.sales WHERE day = pd UNION ALL SELECT CAST(day AS STRING) FROM b.costs WHERE day = dd
 SELECT * FROM (SELECT day AS d, n FROM b.sales UNION ALL SELECT store, n FROM b.sales) u WHERE u.d = pd
-SELECT * FROM (SELECT day AS d, n FROM b.sales UNION SELECT CAST(day AS STRING), c FROM b.costs) u WHERE u.d = pd
+SELECT * FROM (SELECT day AS d, n FROM b.sales UNION SELECT CAST(day AS STRING), cost FROM b.costs) u WHERE u.d = pd
 SELECT * FROM (SELECT day AS d FROM b.sales UNION ALL SELECT day FROM b.costs) u WHERE u.d = dd
 SELECT * FROM (SELECT day AS d, store AS k FROM b.sales INTERSECT SELECT CAST(day AS STRING), store FROM b.costs) u WHERE u.d >= pd
 SELECT * FROM (SELECT day AS d, store AS k FROM b.sales EXCEPT SELECT CAST(day AS STRING), store FROM b.costs) u WHERE u.d = pd
 SELECT * FROM (SELECT day AS d, store AS k FROM b.sales EXCEPT ALL SELECT CAST(day AS STRING), store FROM b.costs) u WHERE u.d = pd
 SELECT * FROM ((SELECT day AS d, n FROM b.sales ORDER BY n, id LIMIT 9) UNION ALL SELECT day, n FROM b.sales WHERE store = st) u WHERE u.d = pd
-SELECT c.c, u.n FROM b.costs c JOIN (SELECT day AS d, n FROM b.sales WHERE day = pd UNION ALL SELECT day, n FROM b.sales WHERE store = st) u ON CAST(c.day AS STRING) = u.d WHERE c.store = st
+SELECT c.cost, u.n FROM b.costs c JOIN (SELECT day AS d, n FROM b.sales WHERE day = pd UNION ALL SELECT day, n FROM b.sales WHERE store = st) u ON CAST(c.day AS STRING) = u.d WHERE c.store = st
 SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = s.day)
 SELECT s.n FROM b.sales s WHERE s.day = pd AND NOT EXISTS (SELECT 1 FROM b.costs c WHERE c.day = s.day AND c.store = s.store)
-SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = DATE_SUB(s.day, 1) AND c.c > 2)
+SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = DATE_SUB(s.day, 1) AND c.cost > 2)
 SELECT s.n FROM b.sales s WHERE s.day >= pd AND s.store IN (SELECT c.store FROM b.costs c WHERE c.day = dd)
 SELECT s.n FROM b.sales s WHERE s.day = pd AND s.store NOT IN (SELECT c.store FROM b.costs c WHERE c.day < dd)
-SELECT s.n FROM b.sales s WHERE s.day = pd AND s.n > (SELECT AVG(c.c) FROM b.costs c WHERE c.day = dd)
+SELECT s.n FROM b.sales s WHERE s.day = pd AND s.n > (SELECT AVG(c.cost) FROM b.costs c WHERE c.day = dd)
 SELECT s.n FROM b.sales s WHERE s.day = (SELECT MAX(x.day) FROM b.sales x WHERE x.day <= pd)
-SELECT s.n, (SELECT MAX(c.c) FROM b.costs c WHERE c.day = s.day AND c.store = s.store) AS m FROM b.sales s WHERE s.day = pd
+SELECT s.n, (SELECT MAX(c.cost) FROM b.costs c WHERE c.day = s.day AND c.store = s.store) AS m FROM b.sales s WHERE s.day = pd
 SELECT s.n, (SELECT COUNT(*) FROM b.costs c WHERE c.day <= dd) AS m FROM b.sales s WHERE s.day = pd
-SELECT s.n FROM b.sales s WHERE s.day = pd OR EXISTS (SELECT 1 FROM b.costs c WHERE c.c = s.n AND c.day = dd)
-SELECT s.store AS k, SUM(s.n) AS n FROM b.sales s WHERE s.day = pd GROUP BY s.store HAVING SUM(s.n) > (SELECT MIN(c.c) FROM b.costs c WHERE c.day = dd)
+SELECT s.n FROM b.sales s WHERE s.day = pd OR EXISTS (SELECT 1 FROM b.costs c WHERE c.cost = s.n AND c.day = dd)
+SELECT s.store AS k, SUM(s.n) AS n FROM b.sales s WHERE s.day = pd GROUP BY s.store HAVING SUM(s.n) > (SELECT MIN(c.cost) FROM b.costs c WHERE c.day = dd)
 SELECT s.n FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day AND c.store = s.store WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.hours h WHERE CAST(h.at AS DATE) <=> c.day)
 SELECT s.n FROM b.sales s LEFT JOIN b.costs k ON k.day = s.day WHERE s.day = pd AND NOT EXISTS (SELECT 1 FROM b.costs x WHERE x.day = k.day AND x.store = 'Lyon')
-SELECT s.n, x.m FROM b.sales s, LATERAL (SELECT MAX(c.c) AS m FROM b.costs c WHERE c.day = s.day) x WHERE s.day = pd
-SELECT s.n, x.c FROM b.sales s LEFT JOIN LATERAL (SELECT c.c FROM b.costs c WHERE c.day = DATE_SUB(s.day, 1) AND c.store = s.store) x ON TRUE WHERE s.day = pd
+SELECT s.n, x.m FROM b.sales s, LATERAL (SELECT MAX(c.cost) AS m FROM b.costs c WHERE c.day = s.day) x WHERE s.day = pd
+SELECT s.n, x.cost FROM b.sales s LEFT JOIN LATERAL (SELECT c.cost FROM b.costs c WHERE c.day = DATE_SUB(s.day, 1) AND c.store = s.store) x ON TRUE WHERE s.day = pd
 SELECT s.n, e.w FROM b.sales s LATERAL VIEW EXPLODE(ARRAY(1, 2)) e AS w WHERE s.day = pd
 SELECT s.n, EXPLODE(ARRAY(1, 2)) AS w FROM b.sales s WHERE s.day = pd AND s.store = st
 SELECT * FROM (SELECT s.day AS d, EXPLODE(ARRAY(s.n, 7)) AS w FROM b.sales s) x WHERE x.d = pd AND x.w = 7
@@ -146,19 +146,19 @@ SELECT * FROM (SELECT store, n FROM b.sales WHERE day = pd) PIVOT (SUM(n) FOR st
 SELECT * FROM (SELECT day, store, n FROM b.sales) PIVOT (SUM(n) FOR store IN ('Paris' AS p, 'Detroit' AS q)) WHERE day = pd
 SELECT s.n FROM b.sales s CROSS JOIN b.costs c WHERE s.day = pd AND c.day = dd AND s.store = c.store
 SELECT s.n FROM b.sales s, b.costs c WHERE s.day = CAST(c.day AS STRING) AND c.day = dd
-SELECT s.n, c.c FROM b.sales s JOIN b.costs c USING (store) WHERE s.day = pd AND c.day = dd
-SELECT store, s.n, c.c FROM b.sales s LEFT JOIN b.costs c USING (store) WHERE s.day = pd AND store = st
-SELECT store, s.n, c.c FROM b.sales s FULL JOIN b.costs c USING (store) WHERE store = st
+SELECT s.n, c.cost FROM b.sales s JOIN b.costs c USING (store) WHERE s.day = pd AND c.day = dd
+SELECT store, s.n, c.cost FROM b.sales s LEFT JOIN b.costs c USING (store) WHERE s.day = pd AND store = st
+SELECT store, s.n, c.cost FROM b.sales s FULL JOIN b.costs c USING (store) WHERE store = st
 SELECT a.n FROM b.sales a JOIN b.sales b ON a.day = b.day AND a.store = b.store WHERE b.day = pd AND b.n > 5
 SELECT a.n FROM b.sales a JOIN b.sales b ON a.day = CAST(DATE_SUB(b.day, 1) AS STRING) JOIN b.sales d ON d.day = CAST(DATE_SUB(a.day, 1) AS STRING) WHERE b.day = pd
 SELECT s.n FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day JOIN b.costs d ON d.day = c.day WHERE s.day = pd
-SELECT s.n, d.c FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day AND c.store = 'Lyon' LEFT JOIN b.costs d ON d.day = DATE_ADD(c.day, 1) WHERE s.day = pd
-SELECT s.n, d.c FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day FULL JOIN b.costs d ON d.store = s.store WHERE s.day = pd
-SELECT s.n, d.c FROM b.sales s RIGHT JOIN b.costs c ON c.day = s.day LEFT JOIN b.costs d ON d.day = c.day WHERE c.day = dd
-SELECT s.n, c.c FROM b.sales s FULL JOIN b.costs c ON c.day = s.day WHERE s.day = pd OR c.day = dd
-SELECT s.n, c.c FROM b.sales s FULL JOIN b.costs c ON c.day = s.day WHERE s.day = pd AND c.store = st
-SELECT s.n, c.c FROM b.sales s FULL JOIN b.costs c ON c.day = s.day AND c.store = st AND s.store = st
-SELECT s.n, c.c FROM (SELECT * FROM b.sales WHERE day = pd) s FULL JOIN (SELECT * FROM b.costs WHERE day = dd) c ON c.store = s.store
+SELECT s.n, d.cost FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day AND c.store = 'Lyon' LEFT JOIN b.costs d ON d.day = DATE_ADD(c.day, 1) WHERE s.day = pd
+SELECT s.n, d.cost FROM b.sales s LEFT JOIN b.costs c ON c.day = s.day FULL JOIN b.costs d ON d.store = s.store WHERE s.day = pd
+SELECT s.n, d.cost FROM b.sales s RIGHT JOIN b.costs c ON c.day = s.day LEFT JOIN b.costs d ON d.day = c.day WHERE c.day = dd
+SELECT s.n, c.cost FROM b.sales s FULL JOIN b.costs c ON c.day = s.day WHERE s.day = pd OR c.day = dd
+SELECT s.n, c.cost FROM b.sales s FULL JOIN b.costs c ON c.day = s.day WHERE s.day = pd AND c.store = st
+SELECT s.n, c.cost FROM b.sales s FULL JOIN b.costs c ON c.day = s.day AND c.store = st AND s.store = st
+SELECT s.n, c.cost FROM (SELECT * FROM b.sales WHERE day = pd) s FULL JOIN (SELECT * FROM b.costs WHERE day = dd) c ON c.store = s.store
 SELECT h.v FROM b.hours h WHERE h.at >= t AND h.at < t + INTERVAL 1 DAY
 SELECT h.v FROM b.hours h WHERE CAST(h.at AS DATE) = dd AND h.region = 'eu'
 SELECT h.v FROM b.hours h WHERE DATE_TRUNC('DAY', h.at) = t
@@ -220,14 +220,14 @@ def constructs() -> list[str]:
 
 
 def _joined(join: str, on: str, where: str) -> str:
-    both = "" if "SEMI" in join or "ANTI" in join else ", c.c"
+    both = "" if "SEMI" in join or "ANTI" in join else ", c.cost"
     condition = f"WHERE {on} AND {where}" if join.startswith("CROSS") else f"ON {on} WHERE {where}"
     return f"SELECT s.n{both} FROM {SALES} {join} {COSTS} {condition}"
 
 
 def _atom(random_: random.Random, alias: str) -> str:
     day, value = {"s": ("s.day", "pd"), "c": ("c.day", "dd")}[alias]
-    number = {"s": "s.n", "c": "c.c"}[alias]
+    number = {"s": "s.n", "c": "c.cost"}[alias]
     back = random_.randint(-2, 4)
     return random_.choice(
         [
@@ -276,16 +276,16 @@ def random_queries(count: int, seed: int) -> list[str]:
             random_.choice(
                 [
                     f"SELECT s.n FROM {SALES} WHERE {p}",
-                    f"SELECT s.n, c.c FROM {SALES} {join} {COSTS} ON {on} WHERE {both}",
-                    f"SELECT s.n, c.c FROM {SALES} {join} {COSTS} ON {on} AND {both}",
-                    f"SELECT s.n, c.c FROM {SALES} {join} {COSTS} ON {on} AND {q} WHERE {both}",
+                    f"SELECT s.n, c.cost FROM {SALES} {join} {COSTS} ON {on} WHERE {both}",
+                    f"SELECT s.n, c.cost FROM {SALES} {join} {COSTS} ON {on} AND {both}",
+                    f"SELECT s.n, c.cost FROM {SALES} {join} {COSTS} ON {on} AND {q} WHERE {both}",
                     f"SELECT s.n FROM {SALES} LEFT {random_.choice(['SEMI', 'ANTI'])} JOIN {COSTS} ON {on} AND {both} WHERE {p}",
                     f"SELECT s.n FROM {SALES} WHERE {p} AND {random_.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM {COSTS} WHERE {on} AND {q})",
                     f"SELECT x.k, x.n FROM (SELECT s.day AS day, s.store AS k, s.store AS store, SUM(s.n) AS n FROM {SALES} GROUP BY s.day, s.store) x WHERE {x}",
                     f"SELECT x.r, x.n FROM (SELECT s.day AS day, s.store AS store, s.n AS n, ROW_NUMBER() OVER (PARTITION BY {random_.choice(['s.day', 's.store', 's.day, s.store'])} ORDER BY s.n, s.id) AS r FROM {SALES}) x WHERE {x}",
-                    f"SELECT x.n FROM (SELECT day, store, n FROM b.sales UNION ALL SELECT CAST(day AS STRING), store, c FROM b.costs) x WHERE {x}",
-                    f"WITH y AS (SELECT * FROM {SALES} WHERE {p}) SELECT a.n, c.c FROM y a {join} b.costs c ON c.day = a.day WHERE {q}",
-                    f"SELECT s.n, c.c, d.c AS e FROM {SALES} {join} {COSTS} ON {on} {random_.choice(_JOINS[:4])} b.costs d ON d.store = s.store AND d.day = c.day WHERE {both}",
+                    f"SELECT x.n FROM (SELECT day, store, n FROM b.sales UNION ALL SELECT CAST(day AS STRING), store, cost FROM b.costs) x WHERE {x}",
+                    f"WITH y AS (SELECT * FROM {SALES} WHERE {p}) SELECT a.n, c.cost FROM y a {join} b.costs c ON c.day = a.day WHERE {q}",
+                    f"SELECT s.n, c.cost, d.cost AS e FROM {SALES} {join} {COSTS} ON {on} {random_.choice(_JOINS[:4])} b.costs d ON d.store = s.store AND d.day = c.day WHERE {both}",
                 ]
             )
         )

@@ -52,7 +52,7 @@ CONCAT(s, '-', w) | s || w | CONCAT(d, '|', i) | CONCAT('y=', YEAR(d)) | LPAD(k,
 s LIKE 'a%' | s LIKE '_b%' | s NOT LIKE '%é' | s LIKE w | ds LIKE '2024-%' | STARTSWITH(s, 'a') | ENDSWITH(s, 'é') | CONTAINS(s, 'b') | s LIKE 'a.c'
 i + j | i - j | i * j | i DIV 2 | i % 3 | -i | ABS(j) | PMOD(j, 3) | b + i | j DIV 3 | j % 3 | i * 2 + 1 | b - 5000000000 | MOD(i, 2) | i + NULL
 MONTH(d) * 100 + DAY(d) | DATE_SUB(LAST_DAY(ADD_MONTHS(d, -1)), 0) | DATE_ADD(TRUNC(d, 'MM'), 14) = e | CAST(DATE_FORMAT(t, 'HH') AS INT) % 6
-"""  # noqa: E501
+"""
 CASES = [part.strip() for line in EXPRESSIONS.splitlines() for part in line.split(" | ") if part.strip()]
 ZONES = ("UTC", "America/New_York", "Europe/Paris", "Asia/Kolkata", "America/Sao_Paulo")
 

@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from assets.flights import DAY, DEPARTURES
+from assets.flights import DEPARTURES
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
 from resources.catalog import Catalog
 from resources.frames import arrow_schema, spark_schema
 from resources.lake.layout import Layout
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 JDBC_JAR = "/usr/share/java/postgresql.jar"
 PARTITION = PartitionKey.of(day=dt.date(2013, 1, 1))
-DATASET = Dataset("bench.flights", Partitioning((DAY,)), DEPARTURES.schema, StoreKind.WAREHOUSE, "A benchmark.")
+DATASET = Dataset("bench.flights", DEPARTURES.partitioning, DEPARTURES.schema, StoreKind.WAREHOUSE, "A benchmark.")
 
 
 @dataclass

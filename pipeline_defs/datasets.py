@@ -41,7 +41,11 @@ class DatasetAsset:
 
 
 def dataset_asset(
-    dataset: Dataset, *, reads: Mapping[str, Dataset | Reads] | None = None
+    dataset: Dataset,
+    *,
+    reads: Mapping[str, Dataset | Reads] | None = None,
+    code_version: str | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
 
@@ -50,27 +54,29 @@ def dataset_asset(
     with the declared columns, for all partitions of the run. An entry says by `Reads` which partitions those are, where
     they are not simply those that overlap in time and have the same keys.
 
+    `code_version` is by default a hash of the function's text; `about` are further arguments of the Dagster asset.
+
     Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
     upstreams = {name: Reads(found) if isinstance(found, Dataset) else found for name, found in (reads or {}).items()}
     warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
-        version = _code_version(dataset, compute)
+        version = code_version or _code_version(dataset, compute)
         with warnings.catch_warnings():
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
-            asset = _asset(dataset, upstreams, version)(compute)
+            asset = _asset(dataset, upstreams, version, about or {})(compute)
         return DatasetAsset(dataset, asset, tuple(upstreams.values()), version)
 
     return decorate
 
 
 def _asset(
-    dataset: Dataset, upstreams: Mapping[str, Reads], version: str
+    dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     mappings = {name: compiled(edge(dataset, reads).dependency) for name, reads in upstreams.items()}
-    return dg.asset(
+    decorate: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=dg.AssetKey([dataset.db, dataset.table]),
         ins={
             name: dg.AssetIn(
@@ -94,8 +100,11 @@ def _asset(
                 f"varve/reads/{reads.dataset.name}": mappings[name].why or "exactly the partitions that Dagster shows"
                 for name, reads in upstreams.items()
             },
+            **about.get("metadata", {}),
         },
+        **{name: value for name, value in about.items() if name != "metadata"},
     )
+    return decorate
 
 
 def graph_of(assets: Iterable[DatasetAsset]) -> Graph:

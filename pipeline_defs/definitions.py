@@ -16,6 +16,7 @@ from pipeline_defs.captured import capture_definitions
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
+from pipeline_defs.sql_assets import project, sql_assets
 from resources.builds import builds_resource
 from resources.io_manager import store_io_manager
 from resources.landing_resource import LandingResource
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
 
 def discover() -> list[DatasetAsset]:
-    """Every dataset that a module of `assets/` declares: a new file there is all that a new dataset needs."""
+    """Every dataset that a file of `assets/` declares: a new file there is all that a new dataset needs."""
     modules = [importlib.import_module(f"assets.{found.name}") for found in pkgutil.iter_modules(assets.__path__)]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
+    return [*found, *sql_assets(project())]
 
 
 def build_defs(

@@ -112,8 +112,9 @@ def step_identity(step: StepExecutionContext) -> tuple[str, str]:
 
 def step_asset(step: StepExecutionContext) -> AssetKey:
     """The asset that the step materialises; our datasets are one asset each."""
-    (key,) = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
-    assert isinstance(key, AssetKey)
+    # The checks of the asset are entities of the step too.
+    entities = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
+    (key,) = [entity for entity in entities if isinstance(entity, AssetKey)]
     return key
 
 

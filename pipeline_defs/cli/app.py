@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
 import typer
@@ -27,6 +29,14 @@ console = Console()
 app.add_typer(warehouse.app, name="warehouse")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+class GraphForm(StrEnum):
+    """How `varve graph` prints."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    JSON = "json"
 
 
 @app.command()
@@ -62,6 +72,7 @@ def show(
     dataset: Annotated[str, typer.Argument(help="db.table")],
     partition: Annotated[list[str] | None, typer.Argument(help="One partition, as column=value words.")] = None,
     *,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
@@ -70,7 +81,46 @@ def show(
     """
     from pipeline_defs.cli import show as shown
 
-    shown.show(console, dataset, partition or [], as_json=as_json)
+    shown.show(console, dataset, partition or [], as_json=as_json, folder=folder)
+
+
+@app.command()
+def check(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder of .sql files; default: the project's assets.")
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Check all SQL datasets: every problem of every file, with its place and what to write. Starts no service."""
+    from pipeline_defs.cli import sql
+
+    sql.check(console, folder, as_json=as_json)
+
+
+@app.command("fmt")
+def format_sql(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the project's assets.")] = None,
+    *,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 where a file would change.")
+    ] = False,
+) -> None:
+    """Put SQL datasets into their canonical layout. Comments, expressions and queries stay as they were written."""
+    from pipeline_defs.cli import sql
+
+    sql.fmt(console, paths or [], only_check=only_check)
+
+
+@app.command()
+def graph(
+    *,
+    form: Annotated[GraphForm, typer.Option("--format", help="How to print it.")] = GraphForm.TEXT,
+) -> None:
+    """Show who reads whom, and by which partitions."""
+    from pipeline_defs.cli import sql
+
+    sql.graph(console, form=form.value)
 
 
 keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
@@ -214,7 +264,7 @@ def main() -> None:
         app()
     except VarveError as error:
         Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-        Console(stderr=True).print(str(error), markup=False, highlight=False)
+        Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

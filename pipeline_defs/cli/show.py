@@ -11,48 +11,74 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from pipeline_defs.cli.drive import open_instance
-from pipeline_defs.definitions import graph
+from pipeline_defs.datasets import graph_of
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
 from pipeline_defs.model.errors import UnknownPartition, VarveError, some
 from pipeline_defs.model.partition import plain
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import listed
+from pipeline_defs.sql.project import load
+from pipeline_defs.sql_assets import project, sql_assets
 from resources.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey
-    from pipeline_defs.planning.graph import Edge
+    from pipeline_defs.planning.graph import Edge, Graph
     from pipeline_defs.planning.mapping import Mapped
+    from pipeline_defs.sql.project import SqlAsset
 
 _LISTED = 200
 
 
-def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool) -> None:
-    """Print it. Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition."""
-    dataset = dataset_named(name)
+def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, folder: Path | None = None) -> None:
+    """Print it, of the project or of a folder of SQL files.
+
+    Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
+    """
+    files = load(folder) if folder else project()
+    graph = graph_of(sql_assets(files)) if folder else _project()
+    dataset = dataset_named(name, graph)
     key = parsed(dataset, pairs) if pairs else None
-    members = _members(dataset)
+    members = _members(dataset, graph)
     found: dict[str, Any] = {
         "dataset": dataset.name,
         "dimensions": [_dimension(each, members) for each in dataset.partitioning.dimensions],
         "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
     }
     if key is not None:
-        found["partition"] = _partition(dataset, key, members)
+        found["partition"] = _partition(dataset, key, members, graph)
+        if dataset.name in files:
+            found["partition"] |= _scope(files[dataset.name], key)
     if as_json:
         console.print_json(json.dumps(found))
     else:
         _print(console, found)
 
 
-def dataset_named(name: str) -> Dataset:
+def _project() -> Graph:
+    from pipeline_defs.definitions import graph
+
+    return graph
+
+
+def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
+    """The evaluation scope and the partition columns, as the seed prints them."""
+    scope, values = found.scopes.of(key), found.scopes.partition_values(key)
+    return {
+        "scope": [[name, str(typed), typed.type] for name, typed in sorted(scope.values.items())],
+        "columns": [[name, str(typed), typed.type] for name, typed in values.items()],
+    }
+
+
+def dataset_named(name: str, graph: Graph) -> Dataset:
     """The dataset with this name, `db.table` or `db/table`. Raises VarveError with the ones there are."""
     found = graph.datasets.get(name.replace("/", "."))
     if found is None:
@@ -69,9 +95,9 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
     return dataset.partitioning.key([each.parse(texts[each.name]) for each in dataset.partitioning.dimensions])
 
 
-def _members(dataset: Dataset) -> Members | None:
+def _members(dataset: Dataset, graph: Graph) -> Members | None:
     """The members of dynamic sets; None, and no service started, where nothing around the dataset has any."""
-    around = [dataset, *graph.upstreams(dataset), *_readers(dataset)]
+    around = [dataset, *graph.upstreams(dataset), *_readers(dataset, graph)]
     dimensions = [each for found in around for each in found.partitioning.dimensions]
     if not any(isinstance(each, DynamicDimension) for each in dimensions):
         return None
@@ -79,7 +105,7 @@ def _members(dataset: Dataset) -> Members | None:
         return sets_of(instance, graph).members()
 
 
-def _readers(dataset: Dataset) -> list[Dataset]:
+def _readers(dataset: Dataset, graph: Graph) -> list[Dataset]:
     return [reader for reader in graph.in_order() if dataset in graph.upstreams(reader)]
 
 
@@ -104,9 +130,9 @@ def _edge(edge: Edge) -> dict[str, Any]:
     }
 
 
-def _partition(dataset: Dataset, key: PartitionKey, members: Members | None) -> dict[str, Any]:
+def _partition(dataset: Dataset, key: PartitionKey, members: Members | None, graph: Graph) -> dict[str, Any]:
     edges = [(edge.upstream, edge.dependency) for edge in graph.edges[dataset.name]]
-    readers = [(reader, graph.edge(reader, dataset).dependency) for reader in _readers(dataset)]
+    readers = [(reader, graph.edge(reader, dataset).dependency) for reader in _readers(dataset, graph)]
     time = dataset.partitioning.time
     window = time.window(key[time.name]) if time else None
     return {
@@ -149,6 +175,17 @@ def _print_partition(console: Console, partition: dict[str, Any]) -> None:
     console.print(f"\n[bold]{partition['path']}[/]   Dagster: {partition['dagster']}", highlight=False)
     if partition["window"]:
         console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
+    for title, part in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
+        if part in partition:
+            table = Table("Name" if part == "scope" else "Column", "Value", "Type", title=title, title_justify="left")
+            for row in partition[part]:
+                table.add_row(*row)
+            console.print(table, highlight=False)
+    if "scope" in partition and any(each["count"] for each in partition["reads"]):
+        console.print("Dependencies")
+        for each in partition["reads"]:
+            for path in each["partitions"]:
+                console.print(f"  - {each['dataset']}/{path}", highlight=False, soft_wrap=True)
     for word, side in (("reads", "reads"), ("read by", "read_by")):
         for each in partition[side]:
             listing = some(each["partitions"], limit=4)

@@ -8,13 +8,21 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.reads import Reads
 from pipeline_defs.planning.mapping import Dependency
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.reads import Reads, Wait
+    from pipeline_defs.model.reads import Wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedReads(Reads):
+    """A dataset that another one reads, where the partitions follow from a query and not from rules."""
+
+    dependency: Dependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,11 @@ class Graph:
 
 def edge(reader: Dataset, reads: Reads) -> Edge:
     """What `reader` reads of one dataset. Raises VarveError, naming both and the dimension, where that cannot be."""
-    dependency = Dependency(reader.partitioning, reads.dataset.partitioning, reads.rules)
+    dependency = (
+        reads.dependency
+        if isinstance(reads, PlannedReads)
+        else Dependency(reader.partitioning, reads.dataset.partitioning, reads.rules)
+    )
     try:
         dependency.check()
     except VarveError as error:

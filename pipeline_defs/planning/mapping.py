@@ -120,7 +120,7 @@ class Dependency:
         choices: Callable[[Box, Members | None, dt.datetime | None], tuple[Choice, ...]],
         to: Partitioning,
     ) -> Mapped:
-        found = [_split(Box(to, mapped), members, now) for box in boxes if all(mapped := choices(box, members, now))]
+        found = [split_box(Box(to, mapped), members, now) for box in boxes if all(mapped := choices(box, members, now))]
         return Mapped(*(tuple(box for parts in found for box in parts[part]) for part in range(3)))
 
     def _upstream_choices(self, box: Box, members: Members | None, now: dt.datetime | None) -> tuple[Choice, ...]:
@@ -162,7 +162,7 @@ class Dependency:
         return Way(dimension, rule, of)
 
 
-def _split(box: Box, members: Members | None, now: dt.datetime | None) -> tuple[list[Box], list[Box], list[Box]]:
+def split_box(box: Box, members: Members | None, now: dt.datetime | None) -> tuple[list[Box], list[Box], list[Box]]:
     """The box's existing, upcoming and nonexistent parts: for a product, one missing value makes the key missing."""
     parts = [
         _parts(dimension, choice, members, now)

@@ -1,0 +1,117 @@
+"""`varve check`, `varve fmt` and `varve graph`: the SQL files of the project, without any service.
+
+Not here: what is wrong with a file (sql/project.py), and its layout (sql/fmt.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.sql.errors import Source, SqlErrors
+from pipeline_defs.sql.fmt import formatted
+from pipeline_defs.sql.project import load
+from pipeline_defs.sql_assets import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from pipeline_defs.planning.graph import Graph
+
+
+def check(console: Console, folder: Path | None, *, as_json: bool) -> None:
+    """Say that all files are right. Raises SqlErrors with everything that is wrong in any of them."""
+    try:
+        found = load(folder or FOLDER)
+    except SqlErrors as error:
+        if as_json:
+            console.print_json(
+                json.dumps({"problems": [{"place": each.place, "message": each.message} for each in error.problems]})
+            )
+        raise
+    if as_json:
+        console.print_json(json.dumps({"problems": [], "datasets": sorted(found)}))
+    else:
+        console.print(f"{len(found)} SQL datasets, no problems.", highlight=False)
+
+
+def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
+    """Lay files out. With `only_check` nothing is written, and VarveError names those that are not laid out."""
+    files = [file for path in paths or [FOLDER] for file in (sorted(path.rglob("*.sql")) if path.is_dir() else [path])]
+    changed = []
+    for file in files:
+        if not file.is_file():
+            raise VarveError(f"there is no file {file}.")
+        text = file.read_text(encoding="utf-8")
+        found = formatted(Source(str(file), text))
+        if found != text:
+            changed.append(str(file))
+            if not only_check:
+                file.write_text(found, encoding="utf-8")
+    if only_check and changed:
+        raise VarveError(f"not laid out: {', '.join(changed)}; run `varve fmt`.")
+    done = "were laid out" if changed else "files are laid out"
+    console.print(f"{len(changed) or len(files)} {done}.", highlight=False)
+
+
+def graph(console: Console, *, form: str) -> None:
+    """Print who reads whom."""
+    from pipeline_defs.definitions import graph as found
+
+    if form == "json":
+        console.print_json(json.dumps(_as_json(found)))
+        return
+    lines = _mermaid(found) if form == "mermaid" else _text(found)
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _as_json(graph: Graph) -> dict[str, Any]:
+    return {
+        "datasets": [
+            {
+                "name": dataset.name,
+                "store": dataset.store.value,
+                "partitions": list(dataset.partitioning.names),
+                "columns": {column.name: str(column.type) for column in dataset.schema.columns},
+                "reads": [
+                    {
+                        "dataset": edge.upstream.name,
+                        "rules": {way.upstream.name: str(way.rule) for way in edge.dependency.ways},
+                    }
+                    for edge in graph.edges[dataset.name]
+                ],
+            }
+            for dataset in graph.in_order()
+        ]
+    }
+
+
+def _text(graph: Graph) -> list[str]:
+    lines = []
+    for dataset in graph.in_order():
+        lines.append(f"{dataset.name} ({' x '.join(dataset.partitioning.names)}, {dataset.store})")
+        for edge in graph.edges[dataset.name]:
+            rules = "; ".join(f"{way.upstream.name}: {way.rule}" for way in edge.dependency.ways)
+            lines.append(f"  <- {edge.upstream.name}   {rules}")
+    return lines
+
+
+def _mermaid(graph: Graph) -> list[str]:
+    names = {dataset.name: dataset.name.replace(".", "_") for dataset in graph.in_order()}
+    return [
+        "flowchart LR",
+        *(
+            f'    {short}["{name}<br>{" x ".join(graph.datasets[name].partitioning.names)}"]'
+            for name, short in names.items()
+        ),
+        *(
+            f"    {names[edge.upstream.name]} --> {names[name]}"
+            for name in names
+            for edge in graph.edges[name]
+        ),
+    ]  # fmt: skip

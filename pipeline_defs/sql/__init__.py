@@ -1,0 +1,1 @@
+"""A SQL file -> a dataset: header, scopes, schema, dependencies and the query that computes it (DESIGN section 7)."""

@@ -1,0 +1,127 @@
+"""Queries and expressions of a file as sqlglot's trees, with the file's own places in them.
+
+Not here: what they mean (scopes.py, and the modules on schema and dependencies).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError
+from pipeline_defs.sql.tokens import unclosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def parse_query(source: Source, span: Span) -> exp.Query:
+    """The SELECT (WITH, UNION, ...) between two places. Raises SqlError for anything else."""
+    found = _parse(source, span)
+    if isinstance(found, exp.Subquery) and not found.alias:
+        found = found.unnest()
+    if not isinstance(found, exp.Query):
+        kind = type(found).__name__.upper()
+        raise SqlError(Problem(source, _first_word(source, span), f"expected a SELECT, found {kind}."))
+    return found
+
+
+def parse_expression(source: Source, span: Span) -> exp.Expr:
+    """One expression. Raises SqlError with the place."""
+    found = _parse(source, span)
+    if isinstance(found, exp.Query | exp.Command | exp.DDL | exp.DML):
+        raise SqlError(Problem(source, _first_word(source, span), "expected an expression, found a statement."))
+    return found
+
+
+def parse_type(source: Source, span: Span) -> str:
+    """A Spark type, in its canonical upper case: `decimal(10,2)` -> `DECIMAL(10, 2)`."""
+    text = source.text[span.start : span.end]
+    try:
+        found = exp.DataType.build(text, dialect="spark")
+    except (ParseError, ValueError):
+        raise SqlError(Problem(source, span, f"{text} is no type of Spark.")) from None
+    if found.this is exp.DataType.Type.USERDEFINED:
+        raise SqlError(Problem(source, span, f"{text} is no type of Spark."))
+    return found.sql("spark")
+
+
+def span_of(node: exp.Expr) -> Span | None:
+    """The characters that an expression of a file takes, as far as the parser kept them."""
+    places = [(each.meta["start"], each.meta["end"]) for each in node.walk() if "start" in each.meta]
+    return Span(min(start for start, _ in places), max(end for _, end in places) + 1) if places else None
+
+
+def tables_of(query: exp.Query) -> Iterator[exp.Table]:
+    """The tables that a query reads, wherever it names them; names of its own CTEs are none."""
+    for table in query.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        if table.db or not _is_cte(table):
+            yield table
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Whether the name is a CTE that the table sees: of a WITH around it; a CTE sees those before it."""
+    node: Any = table
+    while node is not None:
+        with_ = node.args.get("with_") or node.args.get("with")
+        if isinstance(with_, exp.With):
+            for cte in with_.expressions:
+                inside = any(each is cte for each in _ancestors(table))
+                if inside and not with_.recursive:
+                    break
+                if cte.alias.lower() == table.name.lower():
+                    return True
+        node = node.parent
+    return False
+
+
+def _ancestors(node: Any) -> Iterator[Any]:
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def _parse(source: Source, span: Span) -> exp.Expr:
+    # What stands before becomes blanks, so that lines and columns are the file's.
+    before = re.sub(r"[^\n]", " ", source.text[: span.start])
+    text = before + source.text[span.start : span.end]
+    try:
+        found = sqlglot.parse(text, dialect="spark")
+    except ParseError as error:
+        raise SqlError(_problem(source, span, error)) from None
+    except TokenError:
+        raise SqlError(Problem(source, unclosed(text), "a quote or comment is not closed.")) from None
+    statements = [each for each in found if each is not None]
+    if len(statements) != 1:
+        raise SqlError(Problem(source, _first_word(source, span), f"expected one statement, found {len(statements)}."))
+    return statements[0]
+
+
+def _problem(source: Source, span: Span, error: ParseError) -> Problem:
+    found = error.errors[0]
+    highlight = found.get("highlight") or ""
+    line, column = found.get("line") or 1, found.get("col") or 1
+    # sqlglot gives the column of the token's end.
+    end = source.offset(line, column + 1)
+    start = max(span.start, end - max(1, len(highlight)))
+    what = str(found.get("description") or "this is no SQL").removesuffix(".")
+    what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
+    what = what.replace("Invalid expression / Unexpected token", "this was not expected here")
+    near = f", near '{highlight}'" if highlight else ""
+    return Problem(source, Span(start, max(end, start + 1)), f"{what}{near}.")
+
+
+def _missing(found: re.Match[str]) -> str:
+    return f"{found[2].upper()} misses what it is about"
+
+
+def _first_word(source: Source, span: Span) -> Span:
+    word = re.match(r"\s*(\S*)", source.text[span.start : span.end])
+    start = span.start + (word.start(1) if word else 0)
+    return Span(start, start + max(1, len(word[1]) if word else 1))

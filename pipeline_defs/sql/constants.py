@@ -1,0 +1,97 @@
+"""The value of an expression for one scope, as Spark would have it; and values as SQL literals.
+
+Not here: the functions and their meaning (functions.py), which are compared with Spark one by one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from pipeline_defs.sql.binding import bound
+from pipeline_defs.sql.body import span_of
+from pipeline_defs.sql.columns import CannotEvaluate, Vector
+from pipeline_defs.sql.functions import Evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline_defs.sql.errors import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value and its Spark type, upper case: what a variable of a scope is bound to.
+
+    A timestamp is a moment with a zone, UTC.
+    """
+
+    type: str
+    value: object
+
+    @classmethod
+    def of(cls, value: object) -> Typed:
+        """A value of a key as a variable: a text, a whole number, a date; anything else as its text."""
+        if isinstance(value, int):
+            return cls("BIGINT", value)
+        if isinstance(value, dt.date):
+            return cls("DATE", value)
+        return cls("STRING", str(value))
+
+    def __str__(self) -> str:
+        """As a person reads it: `2022-03-31T00:00:00Z`."""
+        if isinstance(self.value, dt.datetime):
+            return self.value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return "NULL" if self.value is None else str(self.value)
+
+
+class NotConstant(Exception):
+    """An expression of FOR, LET or INSERT has no value before a run; `span` is where, in its file."""
+
+    def __init__(self, span: Span | None, why: str) -> None:
+        self.span = span
+        super().__init__(why)
+
+
+def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -> Typed:
+    """The value of an expression of variables. Raises NotConstant where only Spark could tell it."""
+    bare = bound(expression, values.keys(), exp.column)
+    try:
+        columns = {("", name): Vector.constant(each.type.lower(), each.value) for name, each in values.items()}
+        found = Evaluator(columns, timezone).of(bare)
+        value = found.to_list()[0]
+    except CannotEvaluate as error:
+        where = error.node if error.node is not None else expression
+        raise NotConstant(
+            span_of(where) or span_of(expression),
+            f"{error}; write it with the functions that docs/sql.md lists.",
+        ) from None
+    return Typed(found.type.upper(), value)
+
+
+def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, count: int) -> Vector:
+    """The values of an expression over columns of variables. Raises NotConstant as `evaluate`."""
+    bare = bound(expression, columns.keys(), exp.column)
+    try:
+        found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
+    except CannotEvaluate as error:
+        raise NotConstant(span_of(expression), str(error)) from None
+    return Vector(
+        found.type, np.broadcast_to(found.values, (count,)).copy(), np.broadcast_to(found.valid, (count,)).copy()
+    )
+
+
+def literal(typed: Typed) -> exp.Expr:
+    """The value as SQL that Spark folds to it. A CAST, as a bare number in GROUP BY would be a position."""
+    kind = exp.DataType.build(typed.type, dialect="spark")
+    value = typed.value
+    if value is None:
+        return exp.cast(exp.null(), kind)
+    if isinstance(value, dt.datetime):
+        text = value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        return exp.cast(exp.Literal.string(f"{text}Z"), kind)
+    return exp.cast(exp.Literal.string(str(value).lower() if isinstance(value, bool) else str(value)), kind)

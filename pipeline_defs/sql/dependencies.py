@@ -1,0 +1,326 @@
+"""Which conditions the rows of each scan of a query must satisfy to matter: FROM + WHERE + JOIN (seed 001).
+
+Soundness is by construction. A condition on what a relation gives out says which of its rows matter to whoever reads
+it: replacing the rows that fail it by any others changes nothing. Each rule below turns such conditions into conditions
+on what the relation reads. What no rule allows is not concluded, and what cannot be evaluated is taken for true
+(predicates.py), so that too much may be read, never too little.
+
+Not here: which partitions satisfy the conditions of a scan (reading.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from pipeline_defs.sql.predicates import OUT, SCOPE, columns_of, conjuncts, replaced, weakened
+from pipeline_defs.sql.relations import (
+    Base,
+    Branches,
+    Builder,
+    Relation,
+    Renamed,
+    Scan,
+    Sealed,
+    Selection,
+    Source,
+    is_aggregate,
+    nested_queries,
+    within,
+)
+from pipeline_defs.sql.types import UNKNOWN, simple_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+# NULL in, NULL out: with one of these on top, a condition on a row that an outer join made up is never TRUE.
+_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like)
+_STRICT_WITHIN = (
+    exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.TryCast, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.Add, exp.Sub,
+    exp.Mul, exp.Neg, exp.TimeToStr, exp.TimeStrToTime, exp.Substring, exp.Upper, exp.Lower, exp.Year, exp.Month,
+    exp.Day, exp.DateTrunc, exp.TimestampTrunc, exp.DataType, exp.Identifier, exp.Var, exp.Interval,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The scans of a query with their conditions, weakened to what can be evaluated before a run."""
+
+    scans: tuple[Scan, ...]
+
+    @cached_property
+    def unrestricted(self) -> tuple[Scan, ...]:
+        """The scans that no condition on partition columns restricts."""
+        return tuple(scan for scan in self.scans if scan.columns and not scan.conditions)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The names of the datasets that are read, each once."""
+        return tuple(dict.fromkeys(scan.dataset for scan in self.scans))
+
+
+def dependencies(query: exp.Expr, partitions: Mapping[str, Mapping[str, str]]) -> Dependencies:
+    """The scans of a qualified and annotated query (see inference.py), whose scope variables are columns of `@scope`.
+
+    Args:
+        query: the tree.
+        partitions: for each dataset that may be read, its partition columns and their Spark types; none for a dataset
+            without partitions.
+    """
+    builder = Builder(partitions)
+    _Push(builder).root(query)
+    known = {(scan.alias, name) for scan in builder.scans for name in scan.columns}
+    for scan in builder.scans:
+        found = [
+            weakened(condition, lambda column: column.table == SCOPE or (column.table, column.name) in known)
+            for condition in scan.conditions
+        ]
+        texts: dict[str, exp.Expr] = {}
+        for condition in found:
+            # A condition without a column of the scan says the same of all partitions.
+            if condition is not None and any(column.table == scan.alias for column in columns_of(condition)):
+                texts.setdefault(condition.sql("spark"), condition)
+        scan.conditions[:] = texts.values()
+    return Dependencies(tuple(builder.scans))
+
+
+@dataclass
+class _Push:
+    """Conditions on their way down; those on a relation's own columns are over table `@out`."""
+
+    builder: Builder
+
+    def root(self, query: exp.Expr) -> None:
+        self.into(self.builder.query(query, {}, {}), [])
+
+    def into(self, relation: Relation, conditions: Sequence[exp.Expr]) -> None:
+        """Conditions on what a relation gives out."""
+        match relation:
+            case Base():
+                relation.scan.conditions += [_moved(each, {}, relation.scan.alias) for each in conditions]
+            case Branches():
+                self._branches(relation, conditions)
+            case Sealed():
+                self.into(relation.inner, [])
+            case Renamed():
+                names = dict(zip(relation.names, relation.inner.names, strict=True))
+                self.into(relation.inner, [_moved(each, names, OUT) for each in conditions])
+            case Selection():
+                self._selection(relation, conditions)
+            case _:
+                pass
+
+    def _branches(self, relation: Branches, conditions: Sequence[exp.Expr]) -> None:
+        """A row of a union, an intersection or a difference comes from, and goes by, equal rows of its branches."""
+        known = {name for name, kind in zip(relation.names, relation.types, strict=False) if kind != UNKNOWN}
+        kept = [] if relation.cut else [each for each in conditions if _outs(each) <= known]
+        self.into(relation.left, kept)
+        names = dict(zip(relation.names, relation.right.names, strict=False))
+        self.into(relation.right, [_moved(each, names, OUT) for each in kept])
+
+    def _selection(self, found: Selection, conditions: Sequence[exp.Expr]) -> None:
+        node = found.node
+        projections = found.projections
+        joined: list[exp.Expr] = []
+        for condition in conditions:
+            outs = _outs(condition)
+            if all(name in projections and self._passes(found, projections[name]) for name in outs):
+                joined.append(replaced(condition, lambda column: _projected(column, projections)))
+        joined += conjuncts(node.args.get("where"))
+        if found.keys:
+            joined += [
+                each
+                for each in conjuncts(node.args.get("having"))
+                if not is_aggregate(each) and not nested_queries(each) and within(each, found.keys)
+            ]
+        sources = list(found.sources.values())
+        self._join(found, sources, joined, frozenset())
+        certain = {alias: each.relation for alias, each in found.sources.items() if alias not in found.nullable}
+        seen = {**{name: each for name, each in found.outer.items() if name not in found.sources}, **certain}
+        for holder in _holders(node):
+            for query in nested_queries(holder):
+                self.into(self.builder.query(query, found.ctes, seen), [])
+
+    def _passes(self, found: Selection, projection: exp.Expr) -> bool:
+        """Whether a condition on what a projection gives out is one on the rows that it is made of."""
+        if found.limited or projection.find(exp.Window, exp.Query) or is_aggregate(projection):
+            return False
+        if found.keys is not None and not within(projection, found.keys):
+            return False
+        return found.windows is None or within(projection, found.windows)
+
+    def _join(self, found: Selection, sources: list[Source], conditions: list[exp.Expr], lost: frozenset[str]) -> None:
+        """Conditions on the rows of the sources joined, from the last join to the first.
+
+        `lost` are the sources of which a later outer join may have no row.
+        """
+        if not sources:
+            return
+        last, before = sources[-1], sources[:-1]
+        left = frozenset(each.alias for each in before)
+        # A row that an outer join made up fails these conditions: as if that join were an inner one.
+        found.nullable -= _null_rejected(conditions, found.nullable - lost)
+        if not before:
+            self._give(found, last, conditions)
+            return
+        on = list(last.on)
+        if last.kind in {"SEMI", "ANTI"}:
+            # Its columns are not seen outside; a row of the left is kept or lost by what it matches.
+            self._give(found, last, _closed([*on, *_over(conditions, left)]))
+            kept = _closed([*conditions, *on]) if last.kind == "SEMI" else conditions
+            self._join(found, before, kept, lost)
+            return
+        side = last.side
+        if side in {"LEFT", "FULL"} and _null_rejected(conditions, {last.alias}):
+            side = {"LEFT": "", "FULL": "RIGHT"}[side]
+        if side in {"RIGHT", "FULL"} and _null_rejected(conditions, left):
+            side = {"RIGHT": "", "FULL": "LEFT"}[side]
+        if side == "":
+            everything = _closed([*conditions, *on])
+            found.nullable -= _null_rejected(everything, found.nullable - lost)
+            self._give(found, last, everything)
+            self._join(found, before, everything, lost)
+        elif side == "LEFT":
+            kept = _over(conditions, left)
+            self._give(found, last, _closed([*on, *kept]))
+            self._join(found, before, kept, lost)
+        elif side == "RIGHT":
+            kept = _over(conditions, {last.alias})
+            self._give(found, last, kept)
+            self._join(found, before, _closed([*on, *kept]), lost | left)
+        else:
+            self._give(found, last, [])
+            self._join(found, before, [], lost | left)
+
+    def _give(self, found: Selection, source: Source, conditions: Iterable[exp.Expr]) -> None:
+        """Conditions on the rows of one source; of the other sources only what their scans say is known."""
+
+        def seen(column: exp.Column) -> exp.Expr:
+            if column.table == source.alias:
+                return _typed(exp.column(column.name, OUT), column)
+            known = column.table == SCOPE or column.table.startswith("@")
+            return column.copy() if known else found.traced(column)
+
+        kept = [] if source.sealed else [replaced(each, seen) for each in conditions if not nested_queries(each)]
+        self.into(source.relation, kept)
+
+
+def _closed(conditions: list[exp.Expr]) -> list[exp.Expr]:
+    """The conditions, and what equal columns of theirs imply: a.x = b.y and P(b.y) give P(a.x)."""
+    found = {each.sql("spark"): each for each in conditions}
+    for _ in range(2):
+        equal = [pair for each in found.values() if (pair := _equal_columns(each))]
+        for one, other in [*equal, *[(other, one) for one, other in equal]]:
+            for condition in list(found.values()):
+                columns = [column for column in columns_of(condition) if column.table != SCOPE]
+                if not columns or any(_place(column) != _place(other) for column in columns):
+                    continue
+                if nested_queries(condition) or is_aggregate(condition):
+                    continue
+                implied = _at(condition, one)
+                found.setdefault(implied.sql("spark"), implied)
+    return list(found.values())
+
+
+def _at(condition: exp.Expr, other: exp.Column) -> exp.Expr:
+    """The condition on its one column as a condition on another one."""
+    return replaced(condition, lambda column: (column if column.table == SCOPE else other).copy())
+
+
+def _equal_columns(condition: exp.Expr) -> tuple[exp.Column, exp.Column] | None:
+    """The two columns of one type that a condition equates."""
+    if not isinstance(condition, exp.EQ):
+        return None
+    one, other = condition.left.unnest(), condition.right.unnest()
+    if not isinstance(one, exp.Column) or not isinstance(other, exp.Column) or SCOPE in (one.table, other.table):
+        return None
+    kind = simple_name(one.type)
+    return (one, other) if kind == simple_name(other.type) != UNKNOWN else None
+
+
+def _place(column: exp.Column) -> tuple[str, str]:
+    return column.table, column.name
+
+
+def _over(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> list[exp.Expr]:
+    """The conditions on these sources alone; columns of scans and of scopes are fixed."""
+    return [
+        each
+        for each in conditions
+        if all(column.table in aliases or column.table.startswith("@") for column in columns_of(each))
+    ]
+
+
+def _null_rejected(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> frozenset[str]:
+    """The sources whose columns cannot all be NULL where the conditions are TRUE."""
+    found: set[str] = set()
+    for condition in conditions:
+        found |= {alias for alias in aliases if _rejects(condition, alias)}
+    return frozenset(found)
+
+
+def _rejects(condition: exp.Expr, alias: str) -> bool:
+    condition = condition.unnest()
+    if isinstance(condition, exp.Or):
+        return _rejects(condition.left, alias) and _rejects(condition.right, alias)
+    if isinstance(condition, exp.And):
+        return _rejects(condition.left, alias) or _rejects(condition.right, alias)
+    negated = isinstance(condition, exp.Not)
+    atom = condition.this.unnest() if negated else condition
+    if negated and isinstance(atom, exp.Is) and isinstance(atom.expression, exp.Null):
+        return _reaches(atom.this, alias)
+    if isinstance(atom, exp.In):
+        return not (negated and atom.args.get("query")) and _reaches(atom.this, alias)
+    if isinstance(atom, exp.Between):
+        parts = [atom.this] if negated else [atom.this, atom.args["low"], atom.args["high"]]
+        return not atom.args.get("symmetric") and any(_reaches(each, alias) for each in parts)
+    return isinstance(atom, _STRICT) and (_reaches(atom.this, alias) or _reaches(atom.expression, alias))
+
+
+def _reaches(node: exp.Expr, alias: str) -> bool:
+    """Whether the value is NULL where a column of the source is."""
+    if isinstance(node, exp.Column):
+        return node.table == alias
+    return isinstance(node, _STRICT_WITHIN) and any(_reaches(each, alias) for each in node.iter_expressions())
+
+
+def _outs(condition: exp.Expr) -> set[str]:
+    return {column.name for column in columns_of(condition) if column.table == OUT}
+
+
+def _projected(column: exp.Column, projections: Mapping[str, exp.Expr]) -> exp.Expr:
+    if column.table != OUT:
+        return column.copy()
+    found = projections[column.name]
+    return found.copy() if isinstance(found, exp.Column) else exp.paren(found.copy())
+
+
+def _moved(condition: exp.Expr, names: Mapping[str, str], table: str) -> exp.Expr:
+    """The condition on the columns of another relation, under the names that they have there."""
+
+    def named(column: exp.Column) -> exp.Expr:
+        if column.table != OUT:
+            return column.copy()
+        return _typed(exp.column(names.get(column.name, column.name), table), column)
+
+    return replaced(condition, named)
+
+
+def _typed(made: exp.Column, of: exp.Column) -> exp.Column:
+    made.type = of.type
+    return made
+
+
+def _holders(node: exp.Select) -> Iterable[exp.Expr]:
+    """All parts of a SELECT that are no sources."""
+    for name, value in node.args.items():
+        if name in {"from", "from_", "with", "with_", "joins"}:
+            continue
+        values = value if isinstance(value, list) else [value]
+        yield from (each for each in values if isinstance(each, exp.Expr))
+    for join in node.args.get("joins") or ():
+        if isinstance(join.args.get("on"), exp.Expr):
+            yield join.args["on"]

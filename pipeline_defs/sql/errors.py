@@ -1,0 +1,108 @@
+"""What is wrong in a SQL file, where, and what to write: `file:line:col`, the line, a caret and a suggestion.
+
+All problems of all files are collected and raised as one `SqlErrors`, so that one run shows them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class Source:
+    """One SQL file.
+
+    Attributes:
+        path: as messages show it, relative to the project.
+        text: the whole file.
+    """
+
+    path: str
+    text: str
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        starts = [0]
+        for place, char in enumerate(self.text):
+            if char == "\n":
+                starts.append(place + 1)
+        return starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a character, both from 1."""
+        import bisect
+
+        line = bisect.bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def offset(self, line: int, column: int) -> int:
+        """The place of a character by its line and column, both from 1."""
+        return min(self._starts[min(line, len(self._starts)) - 1] + column - 1, len(self.text))
+
+    def line(self, number: int) -> str:
+        """The text of a line, from 1."""
+        end = self._starts[number] if number < len(self._starts) else len(self.text)
+        return self.text[self._starts[number - 1] : end].rstrip("\r\n")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """The characters from `start` to before `end` of a file."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in a file: what was found, and what to write instead."""
+
+    source: Source
+    span: Span
+    message: str
+
+    @property
+    def place(self) -> str:
+        """`file:line:col`."""
+        line, column = self.source.position(self.span.start)
+        return f"{self.source.path}:{line}:{column}"
+
+    def __str__(self) -> str:
+        number, column = self.source.position(min(self.span.start, len(self.source.text)))
+        line = self.source.line(number)
+        length = max(1, min(self.span.end - self.span.start, len(line) - column + 1))
+        # Tabs stay tabs, so that the caret stands under what it means.
+        indent = "".join(char if char == "\t" else " " for char in line[: column - 1])
+        return f"{self.place}: {self.message}\n    {line}\n    {indent}{'^' * length}"
+
+
+class SqlError(VarveError):
+    """A SQL file cannot be read; raised where nothing more can be said about the file."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+class SqlErrors(VarveError):
+    """Everything that is wrong in the SQL files of a project."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        found = sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message))
+        self.problems = tuple(found)
+        super().__init__("\n".join(map(str, found)))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean X?`, or nothing where nothing is near."""
+    listed = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), listed, n=1, cutoff=0.6)
+    return f" Did you mean {listed[found[0]]}?" if found else ""

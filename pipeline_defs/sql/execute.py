@@ -1,0 +1,154 @@
+"""The rows of many scopes in one Spark job: the scopes, as a table, LATERAL JOIN the dataset's query.
+
+Spark decorrelates the join by itself: 12 to 40 times cheaper than a query for each scope (measured over 359 scopes of
+336,776 rows), and the same rows. Where it refuses to, each scope's query stands by itself with its values as literals,
+and one job runs the union of them all.
+
+Variables are replaced in the tree. Tables become the DataFrames of the run's pinned inputs.
+
+Not here: which partitions those are, and where rows go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.sql.binding import bound
+from pipeline_defs.sql.body import tables_of
+from pipeline_defs.sql.constants import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.sql.scopes import Scope, Scopes
+
+SCOPE, ROWS = "__scope", "__rows"
+
+
+def rows_of(
+    spark: SparkSession,
+    scopes: Scopes,
+    query: exp.Query,
+    keys: Sequence[PartitionKey],
+    inputs: Mapping[str, DataFrame],
+) -> DataFrame:
+    """The query's rows for all of these partitions, with their partition columns; nothing runs yet.
+
+    Args:
+        spark: the session.
+        scopes: of the dataset.
+        query: its body, or an input of its foreign transformation.
+        keys: the partitions.
+        inputs: by dataset, what the query reads, for all of the partitions.
+    """
+    found = [scopes.of(key) for key in keys]
+    lateral = lateral_rows(spark, scopes, query, found, inputs)
+    return per_scope_rows(spark, scopes, query, found, inputs) if lateral is None else lateral
+
+
+def lateral_rows(
+    spark: SparkSession, scopes: Scopes, query: exp.Query, found: Sequence[Scope], inputs: Mapping[str, DataFrame]
+) -> DataFrame | None:
+    """All scopes in one LATERAL join; None where Spark cannot decorrelate the query."""
+    from pyspark.errors import PySparkException
+
+    table = scope_table(spark, scopes, found)
+    text, names = statement(query, inputs, scopes.types, lambda name: exp.column(f"v_{name}", table=SCOPE))
+    columns = ", ".join(f"{SCOPE}.`p_{name}` AS `{name}`" for name in scopes.partitioning.names)
+    wrapped = f"SELECT {columns}, {ROWS}.* FROM {{scopes}} AS {SCOPE}, LATERAL ({text}) AS {ROWS}"  # noqa: S608 - a tree's
+    try:
+        rows = spark.sql(wrapped, scopes=table, **names)
+        # Asks Spark to optimise it: some queries pass the analyzer, and cannot be decorrelated after all.
+        rows.inputFiles()
+    except PySparkException:
+        return None
+    return rows
+
+
+def per_scope_rows(
+    spark: SparkSession,
+    scopes: Scopes,
+    query: exp.Query,
+    found: Sequence[Scope],
+    inputs: Mapping[str, DataFrame],
+    *,
+    partitions: bool = True,
+) -> DataFrame:
+    """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    arms = []
+    for scope in found:
+        values = scope.values
+        text, names = statement(query, inputs, values, lambda name, values=values: literal(values[name]))  # type: ignore[misc]
+        rows = spark.sql(text, **names)
+        keys = scopes.partition_values(scope.partition) if partitions else {}
+        partition = [F.expr(sql_of(literal(key))).alias(name) for name, key in keys.items()]
+        arms.append(rows.select(*partition, *[F.col(f"`{name}`") for name in rows.columns]))
+    while len(arms) > 1:
+        # By halves: a chain of a thousand unions overflows the analyzer's stack.
+        pairs = [arms[place : place + 2] for place in range(0, len(arms), 2)]
+        arms = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return arms[0]
+
+
+def statement(
+    query: exp.Query,
+    inputs: Mapping[str, DataFrame],
+    variables: Mapping[str, object],
+    value: Callable[[str], exp.Expr],
+) -> tuple[str, dict[str, Any]]:
+    """The query as Spark SQL for `spark.sql`, with its DataFrames by the names in it.
+
+    Raises VarveError for a table that is no input.
+    """
+    tree = bound(query, set(variables), value)
+    names: dict[str, str] = {}
+    for table in list(tables_of(tree)):  # type: ignore[arg-type]
+        dataset = f"{table.db}.{table.name}".lower()
+        if dataset not in inputs:
+            raise VarveError(f"{dataset} is no input of this query; those are {', '.join(inputs) or 'none'}.")
+        name = names.setdefault(dataset, f"varve_input_{len(names)}")
+        alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
+        replacement = table.copy()
+        replacement.set("db", None)
+        replacement.set("catalog", None)
+        replacement.set("this", exp.to_identifier(name))
+        replacement.set("alias", alias)
+        table.replace(replacement)
+    for column in tree.find_all(exp.Column):
+        # `db.table.column`: the alias is the table's name alone.
+        if column.db:
+            column.set("db", None)
+    text = sql_of(tree).replace("{", "{{").replace("}", "}}")
+    for name in sorted(names.values(), key=len, reverse=True):
+        text = text.replace(f" {name} ", f" {{{name}}} ")
+    return text, {name: inputs[dataset] for dataset, name in names.items()}
+
+
+def scope_table(spark: SparkSession, scopes: Scopes, found: Sequence[Scope]) -> DataFrame:
+    """The scopes as a table: `v_<variable>` and `p_<partition column>`, typed."""
+    types = scopes.types
+    kinds = {column.name: column.type for column in scopes.dataset.partition_columns}
+    schema = ", ".join(
+        [*(f"`v_{name}` {kind}" for name, kind in types.items()), *(f"`p_{name}` {kinds[name]}" for name in kinds)]
+    )
+    rows = [
+        (
+            *(scope.values[name].value for name in types),
+            *(scopes.partition_values(scope.partition)[name].value for name in kinds),
+        )
+        for scope in found
+    ]
+    return spark.createDataFrame(rows, schema)
+
+
+def sql_of(tree: exp.Expr) -> str:
+    """A tree as Spark SQL."""
+    return tree.sql("spark", comments=False)

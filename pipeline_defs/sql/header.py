@@ -1,0 +1,356 @@
+"""The header of a SQL file: the clauses between `CREATE DATASET` and the body. docs/sql.md has the grammar.
+
+A problem in one clause does not hide those of the next: reading goes on at the following clause.
+
+Not here: tokens (tokens.py), TIMESERIES (timeseries.py), and whether names and types fit together (check.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.sql.body import parse_expression, parse_query, parse_type
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
+from pipeline_defs.sql.source import (
+    Allowed,
+    Body,
+    ColumnDefinition,
+    DynamicSet,
+    Generator,
+    Listed,
+    Named,
+    OnUpstreamChange,
+    SqlDataset,
+    Using,
+)
+from pipeline_defs.sql.timeseries import timeseries
+from pipeline_defs.sql.tokens import CLAUSES, Cursor, first_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline_defs.model.partition import Value
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
+
+
+def parse(source: Source) -> SqlDataset:
+    """What the file declares. Raises SqlErrors with everything that is wrong in it."""
+    try:
+        cursor = Cursor(source, uncovered(source))
+    except SqlError as error:
+        raise SqlErrors([error.problem]) from None
+    return _Header(cursor).parse()
+
+
+def uncovered(source: Source) -> str:
+    """The text with the header out of its comment, where it stands in a leading `/*@ ... */`; as long as before."""
+    found = re.match(r"(?:\s|--[^\n]*\n|/\*(?!@)(?:(?!\*/).)*\*/)*/\*@", source.text, re.DOTALL)
+    if found is None:
+        return source.text
+    start, end = found.end() - 3, source.text.find("*/", found.end())
+    if end < 0:
+        raise SqlError(Problem(source, Span(start, start + 3), "this comment with the header is not closed by */."))
+    header, rest = source.text[start + 3 : end], source.text[end + 2 :]
+    query = re.match(r"(?:\s|--[^\n]*\n)*(?:SELECT|WITH|\()", rest, re.IGNORECASE)
+    # Before a SELECT, the end of the comment is the word AS, where the header does not have it.
+    joint = "AS" if query and not re.search(r"\bAS\s*$", header, re.IGNORECASE) else "  "
+    return source.text[:start] + "   " + header + joint + rest
+
+
+class _Header:
+    """One pass over the clauses of a file; `found` becomes the fields of the dataset."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.at = cursor
+        self.source = cursor.source
+        self.problems: list[Problem] = []
+        self.spans: dict[str, Span] = {}
+        self.found: dict[str, Any] = {}
+        self.in_comment = cursor.text != cursor.source.text
+
+    def parse(self) -> SqlDataset:
+        self._tried(self._create)
+        while self.at.token is not None and not self.at.takes(";"):
+            if "body" in self.found and not (self.at.sees("OPTIONS") or self.at.sees("USING")):
+                self._tried(self._refuse_more)
+                break
+            self._tried(self._clause)
+        while self.at.takes(";"):
+            pass
+        if self.at.token is not None and not self.problems:
+            self._tried(self._refuse_more)
+        if not self.problems and "body" not in self.found:
+            end = self.at.span
+            self._problem(end, "the dataset has no body; end the header with AS SELECT ..., EXTERNAL, PYTHON or SPARK.")
+        if not self.problems:
+            self._whole()
+        if self.problems:
+            raise SqlErrors(self.problems)
+        return SqlDataset(source=self.source, spans=tuple(self.spans.items()), in_comment=self.in_comment, **self.found)
+
+    def _tried(self, read: Callable[[], None]) -> None:
+        before = self.at.place
+        try:
+            read()
+        except SqlError as error:
+            self.problems.append(error.problem)
+            if self.at.place == before:
+                self.at.place += 1
+            self.at.skip_to_clause()
+
+    def _problem(self, span: Span, message: str) -> None:
+        self.problems.append(Problem(self.source, span, message))
+
+    def _create(self) -> None:
+        at = self.at
+        at.needs("CREATE", "DATASET", example="CREATE DATASET db.table")
+        start = at.span.start
+        db, _ = at.name("a name", example="CREATE DATASET db.table")
+        if not at.takes("."):
+            at.fail(f"a dataset is named db.table, found only {db}.", Span(start, at.behind))
+        table, _ = at.name("the table's name", example=f"{db}.sales")
+        self.found["name"], self.found["name_span"] = f"{db}.{table}", Span(start, at.behind)
+        if not (_NAME.fullmatch(db) and _NAME.fullmatch(table)):
+            at.fail(
+                f"names are lower-case letters, digits and _; write {db.lower()}.{table.lower()}.",
+                self.found["name_span"],
+            )
+        if at.sees("("):
+            self.found["columns"] = self._columns()
+
+    def _clause(self) -> None:
+        at, span = self.at, self.at.span
+        words = at.clause()
+        if words is None:
+            word = at.token.text if at.token else ""
+            at.fail(f"unexpected {at.found} in the header.{nearest(word, _known_words())}")
+        word = " ".join(words)
+        at.takes(*words)
+        if word in self.spans:
+            line, _ = self.source.position(self.spans[word].start)
+            at.fail(f"{word} is given twice; the first stands in line {line}.", span)
+        self.spans[word] = Span(span.start, self.at.behind)
+        if word in _BODIES:
+            self.found["body"] = Body.SELECT if word == "AS" else Body(word.lower())
+        getattr(self, "_" + words[0].lower().replace(" ", "_"))()
+
+    def _comment(self) -> None:
+        self.found["comment"], _ = self.at.string("a comment")
+
+    def _owner(self) -> None:
+        owners = [self.at.string("an owner (an e-mail address, or team:name)")[0]]
+        while self.at.takes(","):
+            owners.append(self.at.string("an owner")[0])
+        self.found["owners"] = tuple(owners)
+
+    def _tags(self) -> None:
+        self.found["tags"] = self._pairs("TAGS (tier = 'gold')")
+
+    def _options(self) -> None:
+        self.found["options"] = self._pairs("OPTIONS (path = '/data')")
+
+    def _pairs(self, example: str) -> tuple[tuple[str, str], ...]:
+        at, found = self.at, dict[str, str]()
+        at.needs("(", example=example)
+        while not at.takes(")"):
+            name, span = at.name("a name", example=example)
+            while at.takes("."):
+                name = f"{name}.{at.name('a name', example=example)[0]}"
+            at.needs("=", example=example)
+            if name in found:
+                at.fail(f"{name} is given twice.", span)
+            found[name], _ = at.string("its value")
+            if not at.sees(")"):
+                at.needs(",", example=example)
+        return tuple(found.items())
+
+    def _stored(self) -> None:
+        self.found["store"] = StoreKind(self.at.choice("a store", "LAKE", "WAREHOUSE").lower())
+
+    def _partitioned_by(self) -> None:
+        self.found["partition_columns"] = self._columns()
+
+    def _columns(self) -> tuple[ColumnDefinition, ...]:
+        at, found = self.at, dict[str, ColumnDefinition]()
+        example = "(product_id BIGINT COMMENT 'what was sold')"
+        at.needs("(", example=example)
+        while not at.takes(")"):
+            name, span = at.name("a column", example=example)
+            column = ColumnDefinition(name, self._type(name), span, nullable=not at.takes("NOT", "NULL"))
+            if at.takes("COMMENT"):
+                text, _ = at.string("a comment")
+                column = ColumnDefinition(name, column.type, span, text, column.nullable)
+            if name.lower() in found:
+                at.fail(f"column {name} is declared twice.", span)
+            found[name.lower()] = column
+            if not at.sees(")"):
+                at.needs(",", example=example)
+        if not found:
+            at.fail("there is no column between the parentheses; write for example " + example + ".")
+        return tuple(found.values())
+
+    def _type(self, column: str) -> str:
+        at, start, depth = self.at, self.at.span.start, 0
+        begin = at.place
+        while at.token is not None:
+            if depth == 0 and (at.sees(",") or at.sees(")") or at.sees("NOT") or at.sees("COMMENT")):
+                break
+            depth += (at.sees("(") or at.sees("<")) - (at.sees(")") or at.sees(">")) - 2 * at.sees(">>")
+            at.place += 1
+        if at.place == begin:
+            at.fail(f"column {column} has no type; write {column} STRING, for example.")
+        return parse_type(Source(self.source.path, at.text), Span(start, at.behind))
+
+    def _for(self) -> None:
+        found = [self._generator()]
+        while self.at.takes(","):
+            found.append(self._generator())
+        self.found["generators"] = tuple(found)
+
+    def _generator(self) -> Generator:
+        at, start = self.at, self.at.span.start
+        name, _ = at.name("a variable", example="t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')")
+        at.needs("IN", example=f"{name} IN TIMESERIES(...), {name} IN ('a', 'b') or {name} IN DYNAMIC 'set'")
+        if at.takes("TIMESERIES"):
+            return timeseries(at, name.lower(), start)
+        if at.takes("DYNAMIC"):
+            set_name, _ = at.string("the name of a set")
+            return DynamicSet(name.lower(), set_name, Span(start, at.behind))
+        if not at.sees("("):
+            at.fail(f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}.")
+        return Listed(name.lower(), self._values(), Span(start, at.behind))
+
+    def _values(self) -> tuple[Value, ...]:
+        at = self.at
+        at.needs("(")
+        found: list[Value] = []
+        while not at.takes(")"):
+            span = at.span
+            negative = at.takes("-")
+            if at.token is not None and at.token.text.isdecimal() and at.found[1] not in "'\"":
+                number = int(at.token.text)
+                at.place += 1
+                value: Value = -number if negative else number
+            elif at.sees("NULL"):
+                at.fail("NULL is no value of a scope: no partition can be named by it. Leave it out.")
+            else:
+                value, _ = at.string("a value (a text between quotes, or a whole number)")
+            if value in found:
+                at.fail(f"{value!r} is given twice: two scopes would write one partition.", span)
+            found.append(value)
+            if not at.sees(")"):
+                at.needs(",", example="IN ('Detroit', 'Paris')")
+        if not found:
+            at.fail("the list is empty: there would be no scope at all.")
+        return tuple(found)
+
+    def _let(self) -> None:
+        self.found["lets"] = self._named("=", "LET day = DATE_FORMAT(t, 'yyyy-MM-dd')")
+
+    def _insert(self) -> None:
+        at = self.at
+        at.needs("(", example="INSERT (day = partition_day)")
+        self.found["inserts"] = self._named("=", "INSERT (day = partition_day)")
+        at.needs(")", example="INSERT (day = partition_day)")
+
+    def _expect(self) -> None:
+        self.found["expectations"] = self._named(":", "EXPECT revenue_positive: revenue >= 0")
+
+    def _named(self, sign: str, example: str) -> tuple[Named, ...]:
+        at, found = self.at, dict[str, Named]()
+        while True:
+            name, span = at.name("a name", example=example)
+            at.needs(sign, example=example)
+            where = at.expression("an expression")
+            expression = parse_expression(Source(self.source.path, at.text), where)
+            if name.lower() in found:
+                at.fail(f"{name} is given twice.", span)
+            found[name.lower()] = Named(name.lower(), expression, Span(span.start, where.end))
+            if not at.takes(","):
+                return tuple(found.values())
+
+    def _on(self) -> None:
+        choice = self.at.choice("what to do when an input changes", "REBUILD", "IGNORE")
+        self.found["on_upstream_change"] = OnUpstreamChange(choice.lower())
+
+    def _refresh(self) -> None:
+        self.found["refresh_last"], _ = self.at.number("how many partitions")
+
+    def _allow(self) -> None:
+        words = [each.value.upper() for each in Allowed]
+        found = [self.at.choice("what to allow", *words)]
+        while self.at.takes(","):
+            found.append(self.at.choice("what to allow", *words))
+        self.found["allows"] = frozenset(Allowed(each.lower()) for each in found)
+
+    def _external(self) -> None:
+        """Nothing follows the word but OPTIONS."""
+
+    def _python(self) -> None:
+        entry, span = self.at.string("module:function")
+        if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", entry):
+            self.at.fail(f"'{entry}' names no function; write PYTHON 'package.module:function'.", span)
+        self.found["entry"], self.spans["entry"] = entry, span
+
+    def _spark(self) -> None:
+        self.found["entry"], self.spans["entry"] = self.at.string("a program: a .py file or a .jar")
+
+    def _using(self) -> None:
+        at, found = self.at, dict[str, Using]()
+        while True:
+            name, span = at.name("a name", example="USING sales AS (SELECT ...)")
+            at.needs("AS", example=f"USING {name} AS (SELECT ...)")
+            inside = at.parenthesised(f"{name} AS (SELECT ...)")
+            if name.lower() in found:
+                at.fail(f"{name} is given twice.", span)
+            query = parse_query(Source(self.source.path, at.text), inside)
+            found[name.lower()] = Using(name.lower(), query, span)
+            if not at.takes(","):
+                break
+        self.found["using"] = tuple(found.values())
+
+    def _as(self) -> None:
+        if self.at.token is None:
+            self.at.fail("AS is followed by nothing; write AS SELECT ....")
+        self._select(self.at.span.start)
+
+    def _select(self, start: int) -> None:
+        """The query: all that follows, to a semicolon or the end."""
+        at = self.at
+        while at.token is not None and not at.sees(";"):
+            at.place += 1
+        where = Span(start, at.behind)
+        self.found["body"] = Body.SELECT
+        self.spans["AS"] = where
+        self.found["query"] = parse_query(Source(self.source.path, at.text), where)
+
+    def _refuse_more(self) -> None:
+        self.at.fail(f"the dataset is complete, but {self.at.found} follows; one file declares one dataset.")
+
+    def _whole(self) -> None:
+        """What must be there, seen over all clauses."""
+        name_span, body = self.found["name_span"], self.found["body"]
+        if not self.found.get("partition_columns"):
+            self._problem(name_span, "PARTITIONED BY is missing; write for example PARTITIONED BY (day STRING).")
+        if not self.found.get("generators"):
+            self._problem(
+                name_span,
+                "FOR is missing: nothing says which partitions exist; write for example "
+                "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01').",
+            )
+        if body is not Body.SELECT and not self.found.get("columns"):
+            self._problem(
+                self.spans[body.upper()],
+                f"a dataset by {body.upper()} must declare its columns: CREATE DATASET {self.found['name']} "
+                "(column TYPE, ...).",
+            )
+        if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
+            self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
+
+
+def _known_words() -> list[str]:
+    return [word for clause in first_words(CLAUSES) for word in (clause, clause.split(maxsplit=1)[0])]

@@ -1,0 +1,223 @@
+"""Dependencies that a query itself says, as the planner's `Dependency`: exact, over theoretical partitions (seed 001).
+
+For Dagster, which knows only rules between dimensions, the narrowest rules are found that cover what many partitions
+read; our own planner never uses them.
+
+Not here: how conditions are found (dependencies.py) and evaluated over partitions (reading.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.dimension import DynamicDimension, TimeDimension
+from pipeline_defs.model.reads import All, Only, Overlap, Rule, Same, Unit
+from pipeline_defs.planning.mapping import Dependency, Mapped, split_box
+from pipeline_defs.planning.region import Box, Spans, boxes_of
+from pipeline_defs.planning.way import Way, everything
+from pipeline_defs.sql.dependencies import dependencies
+from pipeline_defs.sql.inference import qualified
+from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlglot import exp
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Dimension, Members
+    from pipeline_defs.model.partition import PartitionKey, Value
+    from pipeline_defs.sql.dependencies import Dependencies
+    from pipeline_defs.sql.inference import Finding, Inferred
+    from pipeline_defs.sql.scopes import Scopes
+
+# Of so many partitions the rules for Dagster are read off.
+_SAMPLES = 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The queries of one dataset: what they give out, and the conditions that they put on what they read.
+
+    Attributes:
+        inferred: what is known of each query; where something stands against one of them, there are no conditions.
+    """
+
+    scopes: Scopes
+    inferred: tuple[Inferred, ...]
+    upstreams: Mapping[str, Dataset]
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What stands against the queries."""
+        return tuple(finding for each in self.inferred for finding in each.findings)
+
+    @cached_property
+    def found(self) -> tuple[Dependencies, ...]:
+        """The scans of each query with their conditions."""
+        partitions = {
+            name: {column.name: column.type.lower() for column in each.partition_columns}
+            for name, each in self.upstreams.items()
+        }
+        return tuple(dependencies(each.tree, partitions) for each in self.inferred)
+
+    def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
+        """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
+        return Bindings(self.scopes.columns(keys), len(keys))
+
+    def known(self, members: Members | None) -> dict[str, Upstream]:
+        """The theoretical partitions of what is read."""
+        return {
+            name: Upstream(
+                name,
+                dataset.partitioning,
+                {column.name: column.type.lower() for column in dataset.partition_columns},
+                members,
+            )
+            for name, dataset in self.upstreams.items()
+        }
+
+
+def plan(queries: Iterable[exp.Query], scopes: Scopes, upstreams: Mapping[str, Dataset]) -> Plan:
+    """The plan of a dataset's queries over the datasets that they read."""
+    schemas = {
+        name: {column.name: column.type.lower() for column in (*each.schema.columns, *each.partition_columns)}
+        for name, each in upstreams.items()
+    }
+    types = {name: kind.lower() for name, kind in scopes.types.items()}
+    return Plan(scopes, tuple(qualified(query, schemas, types) for query in queries), upstreams)
+
+
+@dataclass(frozen=True)
+class PlannedDependency(Dependency):
+    """What the partitions of a SQL dataset read of one upstream, by its queries."""
+
+    plan: Plan = field(kw_only=True)
+    name: str = field(kw_only=True)
+
+    def check(self) -> None:
+        """A query says what it reads: there is nothing to refuse."""
+
+    def upstream_of(
+        self, what: PartitionKey | Box, *, members: Members | None = None, now: dt.datetime | None = None
+    ) -> Mapped:
+        """See Dependency."""
+        keys = [*what.partitions()] if isinstance(what, Box) else [what]
+        boxes = [box for _, found in self.read_by(keys, members=members, now=now) for box in found]
+        parts = [split_box(box, members, now) for box in dict.fromkeys(boxes)]
+        return Mapped(*(tuple(box for each in parts for box in each[place]) for place in range(3)))
+
+    def readers_of(
+        self, what: PartitionKey | Box, *, members: Members | None = None, now: dt.datetime | None = None
+    ) -> Mapped:
+        """See Dependency."""
+        box = what if isinstance(what, Box) else Box.at(self.upstream, what)
+        candidates = self._candidates(members, now)
+        bindings = self.plan.bindings(candidates)
+        known = self.plan.known(members)
+        reading: set[PartitionKey] = set()
+        for found in self.plan.found:
+            if self.name in found.datasets:
+                answer = readers(found, known, bindings, self.name, box)
+                reading |= {candidates[place] for place in answer.nonzero()[0].tolist()}
+        parts = [split_box(each, members, now) for each in boxes_of(self.reader, sorted(reading))]
+        return Mapped(*(tuple(each for part in parts for each in part[place]) for place in range(3)))
+
+    def read_by(
+        self, keys: Sequence[PartitionKey], *, members: Members | None = None, now: dt.datetime | None = None
+    ) -> list[tuple[PartitionKey, list[Box]]]:
+        """For each partition the boxes that it reads."""
+        boxes: list[list[Box]] = [[] for _ in keys]
+        bindings, known = self.plan.bindings(keys), self.plan.known(members)
+        for found in self.plan.found:
+            if self.name not in found.datasets:
+                continue
+            for places, parts in readings(found, known, bindings, now=now):
+                for reading in parts:
+                    if reading.scan.dataset == self.name:
+                        for at, place in enumerate(places):
+                            boxes[place] += reading.boxes(at)
+        return list(zip(keys, boxes, strict=True))
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
+        samples = [(key, boxes) for key, boxes in self._sampled() if boxes]
+        return tuple(self._covering(place, samples) for place in range(len(self.upstream.dimensions)))
+
+    def _candidates(self, members: Members | None, now: dt.datetime | None) -> list[PartitionKey]:
+        """The partitions of the reader that may be asked for: up to the last window that is there."""
+        choices = [everything(dimension, members, now) for dimension in self.reader.dimensions]
+        return [*Box(self.reader, tuple(choices)).partitions()] if all(choices) else []
+
+    def _sampled(self) -> list[tuple[PartitionKey, list[Box]]]:
+        values: list[Sequence[Value]] = []
+        for dimension in self.reader.dimensions:
+            if isinstance(dimension, DynamicDimension):
+                return []
+            values.append(_spread(dimension))
+        keys = [self.reader.key([each[place % len(each)] for each in values]) for place in range(_SAMPLES)]
+        return self.read_by(list(dict.fromkeys(keys)))
+
+    def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[Box]]]) -> Way:
+        dimension = self.upstream.dimensions[place]
+        time = self.reader.time
+        if isinstance(dimension, TimeDimension):
+            found = [(key, box.choices[place]) for key, boxes in samples for box in boxes]
+            rule = _overlap(time, [(key, each) for key, each in found if isinstance(each, Spans)])
+            return Way(dimension, rule, time if isinstance(rule, Overlap) else None)
+        read = [(key, set(box.choices[place])) for key, boxes in samples for box in boxes]  # type: ignore[arg-type]
+        for of in self.reader.dimensions:
+            same_kind = not isinstance(of, TimeDimension) and of.value_type is dimension.value_type
+            if read and same_kind and all(each == {key[of.name]} for key, each in read):
+                return Way(dimension, Same(of.name), of)
+        constant = read[0][1] if read and all(each == read[0][1] for _, each in read) else None
+        whole = isinstance(dimension, DynamicDimension) or constant is None or constant == set(dimension.keys())
+        return Way(dimension, All() if whole else Only(tuple(sorted(constant or ()))), None)
+
+
+def _spread(dimension: Dimension) -> list[Value]:
+    """Some keys of a dimension, over all of its extent."""
+    if not isinstance(dimension, TimeDimension):
+        return list(dimension.keys())[:_SAMPLES]
+    first, last = dimension.first, dimension.last or dimension.first + 3 * 366 * 86_400
+    at, starts = first, []
+    step = max(1, (last - first) // _SAMPLES)
+    for place in range(_SAMPLES):
+        # The middle of the extent: the first windows may reach over the upstream's beginning.
+        at = dimension.calendar.floor(min(first + place * step + step // 2, last - 1))
+        starts.append(at)
+    return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= first]
+
+
+def _overlap(time: TimeDimension | None, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:
+    """The narrowest span of the reader's windows that covers what was read around each; all where there is none."""
+    if time is None or not read:
+        return All()
+    firsts, lasts = [], []
+    for key, spans in read:
+        if not spans:
+            continue
+        start = time.start_of(key[time.name])
+        low, high = time.calendar.floor(spans.spans[0][0]), time.calendar.floor(spans.spans[-1][1] - 1)
+        first, last = _windows(time, start, low), _windows(time, start, high)
+        if first is None or last is None:
+            return All()
+        firsts.append(first)
+        lasts.append(last)
+    return Overlap(min(firsts), max(lasts), Unit.READER) if firsts else All()
+
+
+def _windows(time: TimeDimension, start: int, to: int, most: int = 500) -> int | None:
+    """How many windows lie between two starts; None where that are very many."""
+    later = earlier = start
+    for count in range(most):
+        if later == to:
+            return count
+        if earlier == to:
+            return -count
+        later, earlier = time.calendar.following(later), time.calendar.floor(earlier - 1)
+    return None

@@ -1,0 +1,205 @@
+"""`SqlDataset`: what a SQL file says, as values; nothing here is evaluated yet.
+
+Not here: how a file is read (header.py), its scopes (scopes.py), its schema and dependencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from pipeline_defs.model.dataset import StoreKind
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    import pendulum
+    from sqlglot import exp
+
+    from pipeline_defs.model.calendar import Tiling
+    from pipeline_defs.model.partition import Value
+    from pipeline_defs.sql.errors import Problem, Source, Span
+
+
+class Body(StrEnum):
+    """Where the rows of a dataset come from."""
+
+    SELECT = "select"
+    EXTERNAL = "external"
+    PYTHON = "python"
+    SPARK = "spark"
+
+
+class OnUpstreamChange(StrEnum):
+    """What becomes of a partition when something that it was made from is published anew."""
+
+    REBUILD = "rebuild"
+    IGNORE = "ignore"
+
+
+class Allowed(StrEnum):
+    """What is an error unless the file says otherwise: `ALLOW FULL SCAN, CLOCK, RANDOM`."""
+
+    FULL_SCAN = "full scan"
+    CLOCK = "clock"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A declared column. `type` is Spark SQL, upper case: `DECIMAL(10, 2)`."""
+
+    name: str
+    type: str
+    span: Span
+    comment: str = ""
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TimeSeries:
+    """`t IN TIMESERIES(...)`: a scope for each window of a tiling; binds `t` and `t_end`, its start and its end.
+
+    Attributes:
+        retention: how long a window is kept after it began; None: for ever.
+    """
+
+    variable: str
+    tiling: Tiling
+    start: pendulum.DateTime
+    end: pendulum.DateTime | None
+    retention: dt.timedelta | None
+    span: Span
+
+    @property
+    def timezone(self) -> str:
+        """The IANA zone of the windows."""
+        return self.start.timezone_name or "UTC"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that it binds."""
+        return (self.variable, f"{self.variable}_end")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """`store IN ('Detroit', 'Paris')`: a scope for each value."""
+
+    variable: str
+    values: tuple[Value, ...]
+    span: Span
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that it binds."""
+        return (self.variable,)
+
+
+@dataclass(frozen=True)
+class DynamicSet:
+    """`carrier IN DYNAMIC 'carriers'`: a scope for each member of a set that grows while the pipeline runs."""
+
+    variable: str
+    set_name: str
+    span: Span
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that it binds."""
+        return (self.variable,)
+
+
+Generator: TypeAlias = TimeSeries | Listed | DynamicSet
+
+
+@dataclass(frozen=True)
+class Named:
+    """A name and an expression: of LET, INSERT or EXPECT. `expression` has the file's lines and columns in its meta."""
+
+    name: str
+    expression: exp.Expr
+    span: Span
+
+
+@dataclass(frozen=True)
+class Using:
+    """An input of a foreign transformation: `USING name AS (SELECT ...)`."""
+
+    name: str
+    query: exp.Query
+    span: Span
+
+
+@dataclass(frozen=True)
+class SqlDataset:
+    """What one SQL file declares.
+
+    Attributes:
+        name: `db.table`, lower case.
+        columns: the declared data columns; may be empty for a SELECT, whose columns are inferred.
+        partition_columns: in their declared order.
+        query: the SELECT of the body, as the file has it; None for the other bodies.
+        entry: what the body names: `module:function` or the path of a program; empty for a SELECT.
+        using: the inputs of a foreign transformation.
+        spans: where each clause stands, by its word: for problems that concern a clause.
+    """
+
+    source: Source
+    name: str
+    name_span: Span
+    body: Body
+    comment: str = ""
+    owners: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    store: StoreKind = StoreKind.LAKE
+    columns: tuple[ColumnDefinition, ...] = ()
+    partition_columns: tuple[ColumnDefinition, ...] = ()
+    generators: tuple[Generator, ...] = ()
+    lets: tuple[Named, ...] = ()
+    inserts: tuple[Named, ...] = ()
+    on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
+    expectations: tuple[Named, ...] = ()
+    refresh_last: int = 0
+    allows: frozenset[Allowed] = frozenset()
+    options: tuple[tuple[str, str], ...] = ()
+    query: exp.Query | None = None
+    entry: str = ""
+    using: tuple[Using, ...] = ()
+    spans: tuple[tuple[str, Span], ...] = field(default=(), repr=False)
+    in_comment: bool = False
+
+    @property
+    def queries(self) -> tuple[exp.Query, ...]:
+        """The queries that read other datasets: the body, or the inputs of a foreign transformation."""
+        return (self.query,) if self.query is not None else tuple(each.query for each in self.using)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the scope's variables, in the order in which they are bound."""
+        generated = [name for each in self.generators for name in each.variables]
+        return (*generated, *(each.name for each in self.lets))
+
+    def option(self, name: str) -> str | None:
+        """The value of an option."""
+        return dict(self.options).get(name)
+
+    def span_of(self, clause: str) -> Span:
+        """Where a clause stands; the dataset's name where it has none."""
+        return dict(self.spans).get(clause, self.name_span)
+
+    def problem(self, span: Span, message: str) -> Problem:
+        """A problem at a place of the file."""
+        from pipeline_defs.sql.errors import Problem
+
+        return Problem(self.source, span, message)
+
+    def span_at(self, node: exp.Expr) -> Span:
+        """Where an expression of the file stands, as far as the parser kept it; else the body."""
+        from pipeline_defs.sql.body import span_of
+
+        return span_of(node) or self.span_of("AS")
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,191 @@
+"""SQL files as Dagster assets: `sql_assets()`.
+
+Not here: what a file says and means (sql/), and the datasets themselves (assets/*.sql).
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pipeline_defs.datasets import DatasetAsset, dataset_asset
+from pipeline_defs.model.dataset import Dataset
+from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
+from pipeline_defs.planning.graph import PlannedReads
+from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of
+from pipeline_defs.sql.planned import PlannedDependency
+from pipeline_defs.sql.project import SqlAsset, load
+from pipeline_defs.sql.source import Body
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.partition import PartitionKey
+    from resources.builds import OpenBuild
+
+FOLDER = Path(__file__).parent.parent / "assets"
+
+
+@lru_cache
+def project(folder: Path = FOLDER) -> Mapping[str, SqlAsset]:
+    """The SQL datasets of a folder, read once in a process. Raises SqlErrors with everything that is wrong."""
+    return load(folder)
+
+
+def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) -> list[DatasetAsset]:
+    """An asset for each file; `others` are datasets that Python declares and SQL may read."""
+    datasets = {**{each.name: each for each in others}, **{name: each.dataset for name, each in files.items()}}
+    return [_asset(found, datasets) for found in files.values()]
+
+
+def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
+    reads = {_argument(name): _reads(found, datasets[name]) for name in found.reads}
+    about: dict[str, Any] = {
+        "tags": {f"varve/{name}": value for name, value in found.sql.tags},
+        "metadata": {
+            "varve/file": found.sql.source.path,
+            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.sql.source.text}\n```"),
+            "varve/on_upstream_change": found.sql.on_upstream_change.value,
+            **({"varve/refresh_last": found.sql.refresh_last} if found.sql.refresh_last else {}),
+        },
+        "check_specs": [
+            dg.AssetCheckSpec(
+                each.name,
+                asset=dg.AssetKey(found.dataset.name.split(".")),
+                description=f"no row for which {sql_of(each.expression)} is false; else the run publishes nothing",
+            )
+            for each in found.sql.expectations
+        ],
+    }
+    return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
+
+
+def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
+    dependency = PlannedDependency(
+        found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
+    )
+    return PlannedReads(dataset=upstream, dependency=dependency)
+
+
+def _argument(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def _compute(found: SqlAsset) -> Callable[..., Any]:
+    """The body of the asset: its rows, then what its expectations said of them."""
+
+    def compute(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[Any]:
+        opened = context.resources.builds.of(context)
+        frames = {name: inputs[_argument(name)] for name in found.reads}
+        frame = _rows(found, context, opened.build.partitions, frames)
+        expectations = Expectations(found, context, opened)
+        yield dg.Output(expectations.watched(frame))
+        yield from expectations.results()
+
+    compute.__name__ = found.dataset.table
+    compute.__doc__ = found.sql.comment
+    return compute
+
+
+def _rows(
+    found: SqlAsset,
+    context: dg.AssetExecutionContext,
+    keys: "Sequence[PartitionKey]",
+    frames: "Mapping[str, DataFrame]",
+) -> "DataFrame":
+    if found.sql.body is Body.EXTERNAL:
+        return _external(found, context, keys)
+    spark: SparkSession = context.resources.spark.spark_session
+    if found.sql.query is not None:
+        return rows_of(spark, found.scopes, found.sql.query, keys, frames)
+    return _python(found, spark, keys, frames)
+
+
+def _external(found: SqlAsset, context: dg.AssetExecutionContext, keys: "Sequence[PartitionKey]") -> "DataFrame":
+    """What others have produced: files of the landing folder, or the partitions of a table of the metastore."""
+    from resources.frames import in_partitions
+
+    if found.dataset.landing:
+        landed: DataFrame = context.resources.landing.read(context)
+        return landed
+    table = found.sql.option("table")
+    assert table is not None
+    spark: SparkSession = context.resources.spark.spark_session
+    return spark.table(table).where(in_partitions(keys))
+
+
+def _python(
+    found: SqlAsset, spark: "SparkSession", keys: "Sequence[PartitionKey]", frames: "Mapping[str, DataFrame]"
+) -> "DataFrame":
+    """What the foreign function returns for each scope, with its partition columns."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from pipeline_defs.sql.constants import literal
+
+    module, _, name = found.sql.entry.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    arms: list[DataFrame] = []
+    for key in keys:
+        scope = found.scopes.of(key)
+        inputs = {
+            each.name: per_scope_rows(spark, found.scopes, each.query, [scope], frames, partitions=False)
+            for each in found.sql.using
+        }
+        rows = function(spark, {name: typed.value for name, typed in scope.values.items()}, **inputs)
+        if not hasattr(rows, "columns") or not hasattr(rows, "select"):
+            raise VarveError(
+                f"{found.dataset} {key}: {found.sql.entry} returned {type(rows).__name__}, not a DataFrame of Spark."
+            )
+        values = found.scopes.partition_values(key)
+        columns = [F.expr(sql_of(literal(values[each]))).alias(each) for each in values]
+        data = [F.col(f"`{each}`") for each in rows.columns if each not in values]
+        arms.append(rows.select(*columns, *data))
+    frame = arms[0]
+    for arm in arms[1:]:
+        frame = frame.unionByName(arm)
+    return frame
+
+
+class Expectations:
+    """Counts, in the job that writes them, the rows that break an EXPECT; the run publishes nothing where there are."""
+
+    def __init__(self, found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> None:
+        self.found = found
+        self.context = context
+        self.opened = opened
+        self.seen: Any = None
+
+    def watched(self, frame: "DataFrame") -> "DataFrame":
+        """The frame, observed."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not self.found.sql.expectations:
+            return frame
+        self.seen = Observation("expectations")
+        counts = [F.count_if(~F.expr(sql_of(each.expression))).alias(each.name) for each in self.found.sql.expectations]
+        self.opened.last_looks.append(self.look)
+        return frame.observe(self.seen, *counts)
+
+    def look(self) -> None:
+        """Raise VerifyFailed, before anything is published, with each expectation that rows break."""
+        broken = {name: count for name, count in self.seen.get.items() if count}
+        key = self.context.asset_key
+        for name, count in broken.items():
+            self.context.instance.report_runless_asset_event(
+                dg.AssetCheckEvaluation(
+                    asset_key=key, check_name=name, passed=False, metadata={"rows": count, "run": self.context.run_id}
+                )
+            )
+        if broken:
+            texts = {each.name: sql_of(each.expression) for each in self.found.sql.expectations}
+            told = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
+            raise VerifyFailed(f"{self.opened.build}: {told}. {NOTHING_LOST} Mend the query or what it reads.")
+
+    def results(self) -> Iterator[dg.AssetCheckResult]:
+        """All of them hold: else the run would have failed."""
+        for each in self.found.sql.expectations:
+            yield dg.AssetCheckResult(check_name=each.name, passed=True, metadata={"rows": 0})

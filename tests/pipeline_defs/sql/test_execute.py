@@ -1,0 +1,141 @@
+"""One LATERAL job over many scopes gives the rows that a query for each scope gives: Spark is asked both ways."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.sql.errors import Source
+from pipeline_defs.sql.execute import lateral_rows, per_scope_rows
+from pipeline_defs.sql.header import parse
+from pipeline_defs.sql.scopes import Scopes, scopes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+HEADER = """CREATE DATASET t.out PARTITIONED BY (d STRING, s STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-03'), shop IN ('Paris', 'Nowhere')
+LET the_day = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (d = the_day, s = shop)
+AS
+"""
+MINE = "WHERE a.day = the_day AND a.store = shop"
+CONSTRUCTS = {
+    "filter": f"SELECT product, sold FROM t.a {MINE}",
+    "group by": f"SELECT product, SUM(sold) AS sold FROM t.a {MINE} GROUP BY product",
+    "global aggregate": f"SELECT COUNT(*) AS n, SUM(sold) AS sold FROM t.a {MINE}",
+    "global count of what may be nothing": f"SELECT COUNT(sold) + 1 AS n FROM t.a {MINE}",
+    "count distinct": f"SELECT COUNT(DISTINCT product) AS n FROM t.a {MINE}",
+    "having": f"SELECT product, COUNT(*) AS n FROM t.a {MINE} GROUP BY product HAVING COUNT(*) > 1",
+    "having without group": f"SELECT MAX(sold) AS m FROM t.a {MINE} HAVING COUNT(*) > 1",
+    "trailing": "SELECT product, SUM(sold) AS sold FROM t.a WHERE a.day BETWEEN DATE_SUB(the_day, 2) AND the_day "
+    "AND store = shop GROUP BY product",
+    "window": f"SELECT product, sold, ROW_NUMBER() OVER (PARTITION BY product ORDER BY sold, id) AS n FROM t.a {MINE}",
+    "window over all": f"SELECT id, SUM(sold) OVER (ORDER BY id) AS running FROM t.a {MINE}",
+    "window over days": "SELECT id, day, LAG(sold) OVER (PARTITION BY product ORDER BY day, id) AS before FROM t.a "
+    "WHERE store = shop",
+    "limit": f"SELECT id, sold FROM t.a {MINE} ORDER BY sold DESC, id LIMIT 2",
+    "limit and offset": f"SELECT id FROM t.a {MINE} ORDER BY id LIMIT 2 OFFSET 1",
+    "distinct": f"SELECT DISTINCT product FROM t.a {MINE}",
+    "cte": f"WITH x AS (SELECT * FROM t.a {MINE}) SELECT product, MAX(sold) AS m FROM x GROUP BY product",
+    "two ctes": f"WITH x AS (SELECT product, SUM(sold) AS sold FROM t.a {MINE} GROUP BY product), "
+    "y AS (SELECT product, SUM(sold) AS past FROM t.a WHERE a.day < the_day AND store = shop GROUP BY product) "
+    "SELECT x.product, x.sold, y.past FROM x LEFT JOIN y ON x.product = y.product",
+    "subquery": f"SELECT x.product FROM (SELECT product, sold FROM t.a {MINE}) x WHERE x.sold > 3",
+    "inner join": f"SELECT a.id, b.price FROM t.a JOIN t.b ON a.product = b.product AND b.day = a.day {MINE}",
+    "left join": "SELECT a.id, b.price FROM t.a LEFT JOIN t.b ON a.product = b.product AND b.day = the_day "
+    f"{MINE}",
+    "right join": "SELECT a.id, b.price FROM t.a RIGHT JOIN t.b ON a.product = b.product AND a.day = the_day AND "
+    "a.store = shop WHERE b.day = the_day",
+    "full join": f"SELECT x.id, y.price FROM (SELECT * FROM t.a {MINE}) x FULL JOIN "
+    "(SELECT * FROM t.b WHERE b.day = the_day) y ON x.product = y.product",
+    "semi join": f"SELECT a.id FROM t.a LEFT SEMI JOIN t.b ON a.product = b.product AND b.day = the_day {MINE}",
+    "anti join": f"SELECT a.id FROM t.a LEFT ANTI JOIN t.b ON a.product = b.product AND b.day = the_day {MINE}",
+    "cross join": f"SELECT a.id, b.price FROM t.a CROSS JOIN t.b {MINE} AND b.day = the_day",
+    "exists": f"SELECT a.id FROM t.a {MINE} AND "
+    "EXISTS (SELECT 1 FROM t.b WHERE b.product = a.product AND b.day = the_day)",
+    "not exists": f"SELECT a.id FROM t.a {MINE} AND NOT EXISTS (SELECT 1 FROM t.b WHERE b.product = a.product "
+    "AND b.day = the_day)",
+    "in": f"SELECT a.id FROM t.a {MINE} AND a.product IN (SELECT product FROM t.b WHERE b.day = the_day)",
+    "not in": f"SELECT a.id FROM t.a {MINE} AND a.product NOT IN (SELECT product FROM t.b WHERE b.day = the_day)",
+    "scalar subquery": f"SELECT a.id, (SELECT MAX(price) FROM t.b WHERE b.day = the_day) AS top FROM t.a {MINE}",
+    "correlated scalar subquery": "SELECT a.id, (SELECT MAX(price) FROM t.b WHERE b.day = the_day AND "
+    f"b.product = a.product) AS top FROM t.a {MINE}",
+    "union all": f"SELECT product FROM t.a {MINE} UNION ALL SELECT product FROM t.b WHERE b.day = the_day",
+    "union": f"SELECT product FROM t.a {MINE} UNION SELECT product FROM t.b WHERE b.day = the_day",
+    "intersect": f"SELECT product FROM t.a {MINE} INTERSECT SELECT product FROM t.b WHERE b.day = the_day",
+    "except": f"SELECT product FROM t.a {MINE} EXCEPT SELECT product FROM t.b WHERE b.day = the_day",
+    "union of aggregates": f"SELECT COUNT(*) AS n FROM t.a {MINE} "
+    "UNION ALL SELECT COUNT(*) FROM t.b WHERE b.day = the_day",
+    "rollup": f"SELECT product, SUM(sold) AS sold FROM t.a {MINE} GROUP BY ROLLUP (product)",
+    "grouping sets": f"SELECT product, id, COUNT(*) AS n FROM t.a {MINE} GROUP BY GROUPING SETS ((product), (id), ())",
+    "variable as a column": f"SELECT the_day AS seen, id FROM t.a {MINE}",
+    "variable in group by": f"SELECT product, the_day AS seen, COUNT(*) AS n FROM t.a {MINE} GROUP BY product, the_day",
+    "variable in an expression": f"SELECT id, DATEDIFF(the_day, '2022-03-01') AS age FROM t.a {MINE}",
+    "variable in a case": f"SELECT id, CASE WHEN shop = 'Paris' THEN sold * 2 ELSE sold END AS sold FROM t.a {MINE}",
+    "variable in an aggregate": f"SELECT SUM(CASE WHEN shop = 'Paris' THEN sold ELSE 0 END) AS n FROM t.a {MINE}",
+    "the moment itself": "SELECT id FROM t.a WHERE at >= t AND at < t_end AND store = shop",
+    "explode": f"SELECT id, each FROM t.a LATERAL VIEW EXPLODE(SEQUENCE(1, sold)) e AS each {MINE}",
+    "nulls": f"SELECT product, COUNT(note) AS n, MIN(note) AS m FROM t.a {MINE} GROUP BY product",
+    "null group": f"SELECT note, COUNT(*) AS n FROM t.a {MINE} GROUP BY note",
+    "or": "SELECT id FROM t.a WHERE (a.day = the_day AND store = shop) OR id = 1",
+    "no variable at all": "SELECT product, COUNT(*) AS n FROM t.a GROUP BY product",
+    "no table": "SELECT the_day AS seen, 1 AS one",
+    "values": "SELECT x.n FROM VALUES (1), (2) AS x(n) WHERE shop = 'Paris'",
+    "braces in a text": f"SELECT id, '{{x}}' AS text FROM t.a {MINE}",
+    "self join": f"SELECT a.id, z.id AS other FROM t.a JOIN t.a z ON z.product = a.product AND z.day = the_day {MINE}",
+    "first and last": f"SELECT product, MIN_BY(id, sold) AS least FROM t.a {MINE} GROUP BY product",
+    "nested ctes": f"WITH x AS (WITH y AS (SELECT * FROM t.a {MINE}) SELECT product FROM y) "
+    "SELECT COUNT(*) AS n FROM x",
+    "qualified by the database": f"SELECT t.a.id FROM t.a {MINE}",
+    "inequality": "SELECT COUNT(*) AS n FROM t.a WHERE a.day <= the_day AND store <> shop",
+    "count over a left join": "SELECT x.product, COUNT(y.price) AS n FROM (SELECT DISTINCT product FROM t.a "
+    f"{MINE}) x LEFT JOIN (SELECT * FROM t.b WHERE b.day = the_day) y ON x.product = y.product GROUP BY x.product",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession) -> dict[str, DataFrame]:
+    chance = random.Random(7)
+    days = [f"2022-03-0{day}" for day in range(1, 5)]
+    stores = ["Detroit", "Paris"]
+    a = [
+        (place, chance.choice("xyz"), chance.randint(1, 5), chance.choice([None, "n", "m"]), chance.choice(days), store)
+        for place in range(40)
+        for store in [chance.choice(stores)]
+    ]
+    b = [(chance.choice(["x", "y", "w", None]), chance.randint(1, 9), chance.choice(days[:3])) for _ in range(9)]
+    return {
+        "t.a": spark.createDataFrame(a, "id INT, product STRING, sold INT, note STRING, day STRING, store STRING")
+        .selectExpr("*", "TIMESTAMP(day) + MAKE_INTERVAL(0, 0, 0, 0, id % 24) AS at"),
+        "t.b": spark.createDataFrame(b, "product STRING, price INT, day STRING"),
+    }  # fmt: skip
+
+
+def scopes_for(query: str) -> Scopes:
+    return scopes_of(parse(Source("t.sql", HEADER + query)))
+
+
+def rows(frame: DataFrame) -> list[str]:
+    return sorted(map(str, (tuple(row) for row in frame.collect())))
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTS)
+def test_one_job_over_all_scopes_gives_the_rows_of_a_query_each(
+    spark: SparkSession, inputs: dict[str, DataFrame], construct: str
+) -> None:
+    scopes = scopes_for(CONSTRUCTS[construct])
+    query = scopes.dataset.query
+    assert query is not None
+    found = [scopes.of(key) for key in iter(scopes.partitioning.keys())]
+    assert len(found) == 4
+    expected = per_scope_rows(spark, scopes, query, found, inputs)
+    lateral = lateral_rows(spark, scopes, query, found, inputs)
+    assert lateral is not None, "Spark does not decorrelate it: put it into NOT_DECORRELATED"
+    assert lateral.columns == expected.columns
+    assert lateral.dtypes == expected.dtypes
+    assert rows(lateral) == rows(expected)

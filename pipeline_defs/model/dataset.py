@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
 
@@ -41,6 +42,7 @@ class Dataset:
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder, one file per partition.
         warehouse: how its period tables are made, where that is its store.
+        policy: what the planner may do with it by itself.
     """
 
     name: str
@@ -51,12 +53,15 @@ class Dataset:
     landing: bool = False
     owners: tuple[str, ...] = field(default=())
     warehouse: WarehouseOptions = field(default=WarehouseOptions())
+    # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
+    policy: Policy = field(default=Policy(), repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
         try:
             self.partitioning.check()
+            self.policy.check(has_time=self.partitioning.time is not None)
         except VarveError as error:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):

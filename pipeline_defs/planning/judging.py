@@ -131,6 +131,9 @@ def judge(  # noqa: PLR0911 - one for each state
     if found.pending:
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(found.pending, limit=3)}", pending=True)
     since = max([found.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
+    if since > now:
+        # A clock went back: nobody knows which inputs a failure had, and so it counts.
+        since = 0.0
     if fact.held > since:
         return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
     return _tried(fact, cause, found, since=since, now=now, patience=patience)
@@ -271,7 +274,7 @@ def _tried(fact: Fact, cause: _Cause, found: _Inputs, *, since: float, now: floa
         return Judgement(State.BACKING_OFF, reason, pending=True, until=until)
     token = "/".join(
         [
-            *([f"{len(failures)}"] if failures else []),
+            *([f"f{fact.failures[-1].began:.3f}"] if fact.failures else []),
             *([f"m{fact.marks[-1].number}"] if fact.marks else []),
             *([f"r{cause.period:.0f}"] if cause.period else []),
         ]

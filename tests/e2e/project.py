@@ -26,6 +26,7 @@ from dagster import DagsterInstance
 from psycopg import sql
 
 from assets.flights import DAY, HOUR
+from pipeline_defs.planning.region import Spans
 from resources.catalog import Catalog
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
 from resources.postgres import connect, warehouse_url
@@ -262,7 +263,9 @@ def clean_environment() -> dict[str, str]:
 
 def hours_of(day: dt.date) -> list[str]:
     """The UTC hours of a day in New York."""
-    return [str(hour) for hour in HOUR.overlapping(DAY.window(day))]
+    window = DAY.window(day)
+    span = Spans.of([(int(window.start.timestamp()), int(window.end.timestamp()))])
+    return [str(HOUR.value_at(start)) for start in span.starts(HOUR)]
 
 
 def flights(day: dt.date) -> list[Row]:

@@ -18,7 +18,8 @@ from assets.flights import DELAYS, DEPARTURES, WEATHER
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.batch import Input, StagedBatch
 from pipeline_defs.planning.triggers import landing_source
-from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, arrival_sensor, downstream_sensor
+from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
 from tests.e2e.project import days, flights, hours_of, service, wait_until
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ def sensing(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name, value in found.environment.items():
         if name.startswith("VARVE_"):
             monkeypatch.setenv(name, value)
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
     return found
 
 
 def look(sensor: dg.SensorDefinition, cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:
     """One tick: the runs asked for and the new cursor."""
-    with dg.build_sensor_context(cursor=cursor) as context:
+    with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance, cursor=cursor) as context:
         result = sensor(context)
     if isinstance(result, dg.SkipReason):
         assert "Nothing was looked at" not in str(result.skip_message)
@@ -153,7 +155,7 @@ def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
     (again,), _ = arrivals(cursor)
     assert key_of(again) == str(FIRST)
     assert again.run_key != first.run_key
-    assert again.tags[REASON_TAG] == "1 input changed"
+    assert again.tags[REASON_TAG] == "re-sent"
 
 
 def test_neighbouring_partitions_are_one_run_over_a_range(sensing: Project) -> None:

@@ -1,9 +1,10 @@
-"""A scheduler whose only state is the data: it converges to a clean rebuild, in few runs, whatever happens meanwhile."""
+"""A scheduler whose only state is the data: it converges to a clean rebuild, in few runs, whatever happens."""
 
 from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -190,7 +191,7 @@ def test_a_deadline_lets_a_partition_go_without_what_is_missing_and_catch_up_lat
 def test_one_bad_partition_of_a_run_of_many_is_isolated_and_then_given_up() -> None:
     landed = dataset("landed", DAY, landing=True)
     bad = "day=2024-01-11"
-    found = world({landed: []}, broken=lambda dataset, path: path == bad)
+    found = world({landed: []}, broken=lambda _, path: path == bad)
     for day in range(1, 17):
         found.arrive("t.landed", f"day=2024-01-{day:02}", "a1")
     found.until_quiet()
@@ -199,20 +200,20 @@ def test_one_bad_partition_of_a_run_of_many_is_isolated_and_then_given_up() -> N
     # 16, then halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1; the bad one alone has three attempts.
     assert len(found.launched) == 1 + 2 + 2 + 2 + 2 + 2
     found.arrive("t.landed", bad, "b1")
-    found.broken = lambda dataset, path: False
+    found.broken = lambda *_: False
     found.until_quiet()
     assert found.contents == found.clean()
 
 
 def test_failures_back_off_exponentially() -> None:
     landed = dataset("landed", DAY, landing=True)
-    found = world({landed: []}, broken=lambda dataset, path: True, lasts=lambda run: 0.3)
+    found = world({landed: []}, broken=lambda *_: True, lasts=lambda _: 0.3)
     found.arrive("t.landed", "day=2024-01-01", "a1")
     at = []
     for _ in range(60):
         at += [found.now] * len(found.tick().runs)
         found.advance(10)
-    assert [second - first for first, second in zip(at, at[1:], strict=False)] == [70, 130]
+    assert [second - first for first, second in pairwise(at)] == [70, 130]
 
 
 def test_a_mark_set_while_its_partition_is_built_survives_that_build() -> None:
@@ -306,7 +307,7 @@ def test_a_tick_that_lost_its_facts_leaves_nothing_half_known() -> None:
     found.arrive("t.hourly", hours(1)[1], "a1")
 
     class Lost:
-        def of(self, dataset: str, paths: object) -> dict[str, object]:
+        def of(self, *_: object) -> dict[str, object]:
             raise VarveError("gone")
 
     with pytest.raises(VarveError, match="gone"):
@@ -359,7 +360,7 @@ EVENTS = st.one_of(
 
 @settings(deadline=None, max_examples=120)
 @given(st.lists(EVENTS, max_size=40), st.lists(st.sampled_from([1.0, 30.0, 200.0, 3_000.0]), min_size=1, max_size=5))
-def test_whatever_happens_it_converges_to_a_clean_rebuild(
+def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - one for each event
     events: list[tuple[str, object, str]], lengths: list[float]
 ) -> None:
     broken: set[object] = set()

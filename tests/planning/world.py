@@ -63,8 +63,8 @@ class World:
     graph: Graph
     now: float
     limits: Limits = LIMITS
-    broken: Callable[[str, str], bool] = lambda dataset, path: False
-    lasts: Callable[[Run], float] = lambda run: 30.0
+    broken: Callable[[str, str], bool] = lambda *_: False
+    lasts: Callable[[Run], float] = lambda _: 30.0
     members: Members | None = None
     facts: dict[str, dict[str, Fact]] = field(default_factory=dict)
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -108,6 +108,7 @@ class World:
     def withdraw(self, dataset: str, path: str) -> None:
         self.set(dataset, path, batch=0, published=0.0, equal=(), trace=())
         self.contents.pop((dataset, path), None)
+        self._made = {made for made in self._made if made[:2] != (dataset, path)}
 
     def tick(self, *, check: bool = True) -> Plan:
         """Plan by what has changed, compare that with a plan from nothing, and launch the runs."""
@@ -220,15 +221,15 @@ class World:
         flying.batch = self._next()
         name = flying.run.dataset.name
         for partition in flying.run.partitions:
-            trace = []
+            trace: list[tuple[str, str, str]] = []
             if flying.run.dataset.landing:
                 trace.append(
                     (landing_source(flying.run.dataset), partition.path, self.fact(name, partition.path).arrival)
                 )
             for edge in self.graph.edges[name]:
-                for up in edge.dependency.upstream_of(partition, members=self.members).keys:
-                    if batch := self.fact(edge.upstream.name, up.path).batch:
-                        trace.append((edge.upstream.name, up.path, str(batch)))
+                wanted = [up.path for up in edge.dependency.upstream_of(partition, members=self.members).keys]
+                there = [(path, self.fact(edge.upstream.name, path).batch) for path in wanted]
+                trace += [(edge.upstream.name, path, str(batch)) for path, batch in there if batch]
             flying.traces[partition.path] = tuple(trace)
 
     def _end(self, flying: Flying) -> None:

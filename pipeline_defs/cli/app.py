@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline_defs.cli import keeping
+from pipeline_defs.cli import keeping, planning
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -152,6 +152,7 @@ def run_demo(
 
 
 app.add_typer(keeping.app)
+app.add_typer(planning.app)
 
 
 def main() -> None:

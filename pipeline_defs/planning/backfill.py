@@ -48,7 +48,14 @@ def selected(
         dynamic = [each.name for each in partitioning.dimensions if isinstance(each, DynamicDimension)]
         kind = f"{dynamic[0]} is a set that grows, and has no order" if dynamic else "its keys are a list"
         raise VarveError(f"{dataset}: --from and --to need a time dimension; {kind}. Name the keys: column=value.")
-    choices = [_choice(each, words.get(each.name), first, last, members, now) for each in partitioning.dimensions]
+    choices = [
+        _named(each, words[each.name], members)
+        if each.name in words
+        else _ranged(each, first, last, now)
+        if isinstance(each, TimeDimension)
+        else everything(each, members, now)
+        for each in partitioning.dimensions
+    ]
     found = list(Box(partitioning, tuple(choices)).partitions()) if all(choices) else []
     if not found:
         time = partitioning.time
@@ -88,21 +95,14 @@ def with_downstream(
     return {name: found for name, found in reached.items() if name == dataset.name or name in downstream}
 
 
-def _choice(
-    dimension: Dimension,
-    word: str | None,
-    first: str | None,
-    last: str | None,
-    members: Members | None,
-    now: dt.datetime,
-) -> Choice:
-    if word is not None:
-        value = dimension.parse(word)
-        if not dimension.exists(value, members):
-            raise UnknownPartition(f"{text_of(value)!r} is no key of dimension {dimension.name} now.")
-        return choice_of(dimension, [value])
-    if not isinstance(dimension, TimeDimension):
-        return everything(dimension, members, now)
+def _named(dimension: Dimension, word: str, members: Members | None) -> Choice:
+    value = dimension.parse(word)
+    if not dimension.exists(value, members):
+        raise UnknownPartition(f"{text_of(value)!r} is no key of dimension {dimension.name} now.")
+    return choice_of(dimension, [value])
+
+
+def _ranged(dimension: TimeDimension, first: str | None, last: str | None, now: dt.datetime) -> Choice:
     start = dimension.first if first is None else dimension.start_of(dimension.parse(first))
     if last is None:
         return Spans.of([(start, dimension.known_until(now))])

@@ -104,7 +104,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     tags = {
         REASON_TAG: run.reason,
         DATASET_TAG: run.dataset.name,
-        STORE_TAG: run.dataset.store,
+        STORE_TAG: run.dataset.store.value,
         IDENTITY_TAG: run.identity,
     }
     if run.backfill:

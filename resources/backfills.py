@@ -29,7 +29,7 @@ class Backfill:
 
     Attributes:
         state: running, paused or cancelled, as a person has it; and done where no mark is left of a running one.
-        marked, left: by dataset how many partitions were marked, and how many still are.
+        marked, left: by dataset how many partitions were marked, and how many of them are not computed.
     """
 
     number: int
@@ -100,6 +100,8 @@ class Backfills:
             if found[0].state not in allowed:
                 raise VarveError(f"backfill {number} is {found[0].state}. Nothing was changed.")
             self.connection.execute(statements.SET_STATE, (state, number))
+            if state == "cancelled":
+                self.connection.execute(statements.KEEP_UNDONE, (number,))
             self.connection.execute(statements.UNMARK if state == "cancelled" else statements.TOUCH, (number,))
             return self.listed(number)[0]
 

@@ -9,6 +9,8 @@ create table varve.backfill (
     state text not null default 'running' check (state in ('running', 'paused', 'cancelled')),
     -- {dataset: how many of its partitions were marked}
     marked jsonb not null,
+    -- The same of those whose marks were taken away when it was cancelled.
+    undone jsonb not null default '{}',
     created_at timestamptz not null default clock_timestamp()
 );
 

@@ -54,7 +54,7 @@ MARK = """
     select %s, partition, %s, %s from unnest(%s::text[]) as partition
 """
 BACKFILLS = """
-    select b.id, b.reason, b.owner, b.state, b.marked, b.created_at, (
+    select b.id, b.reason, b.owner, b.state, b.marked, b.created_at, b.undone || (
         select coalesce(jsonb_object_agg(dataset, count), '{}') from (
             select dataset, count(*) as count from varve.dirty d where d.backfill = b.id group by dataset) l)
     from varve.backfill b where %s::bigint is null or b.id = %s order by b.id desc
@@ -62,6 +62,12 @@ BACKFILLS = """
 SET_STATE = "update varve.backfill set state = %s where id = %s"
 # A mark that is held, or no longer, is judged anew.
 TOUCH = "update varve.dirty set number = number where backfill = %s"
+KEEP_UNDONE = """
+    update varve.backfill b set undone = (
+        select coalesce(jsonb_object_agg(dataset, count), '{}') from (
+            select dataset, count(*) as count from varve.dirty d where d.backfill = b.id group by dataset) l)
+    where b.id = %s
+"""
 UNMARK = "delete from varve.dirty where backfill = %s"
 # Seconds from the begin of a build to its publish, by dataset: of a run, and for how many partitions.
 COSTS = """

@@ -142,6 +142,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalo
     assert backfills.resume(number).state == "running"
     assert states(opened)[day(1).path] is State.DUE
     assert backfills.cancel(number).state == "cancelled"
+    assert backfills.listed(number)[0].left == {"p.daily": 1}
     assert states(opened)[day(1).path] is State.CURRENT
     with pytest.raises(VarveError, match=f"backfill {number} is cancelled. Nothing was changed"):
         backfills.resume(number)

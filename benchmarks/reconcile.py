@@ -17,7 +17,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 import pendulum
@@ -198,19 +198,16 @@ def dagster_ticks(graph: Graph, now: dt.datetime, partitions: int) -> dict[str, 
             for key in keys:
                 instance.report_runless_asset_event(dg.AssetMaterialization(asset.key, partition=key))
 
-        def evaluate(cursor: object) -> object:
-            return dg.evaluate_automation_conditions(
-                defs=assets,
-                instance=instance,
-                cursor=cursor,
-                evaluation_time=dt.datetime.fromtimestamp(now.timestamp(), dt.UTC),  # type: ignore[arg-type]
-            )
+        at = dt.datetime.fromtimestamp(now.timestamp(), dt.UTC)
+
+        def evaluate(cursor: Any) -> dg.EvaluateAutomationConditionsResult:
+            return dg.evaluate_automation_conditions(defs=assets, instance=instance, cursor=cursor, evaluation_time=at)
 
         first, result = timed(lambda: evaluate(None))
-        idle, result = timed(lambda: evaluate(result.cursor))  # type: ignore[attr-defined]
+        idle, result = timed(lambda: evaluate(result.cursor))
         instance.report_runless_asset_event(dg.AssetMaterialization(assets[0].key, partition=keys[10]))
-        publish, result = timed(lambda: evaluate(result.cursor))  # type: ignore[attr-defined]
-    return {"first": first, "idle": idle, "publish": publish, "due": float(result.total_requested)}  # type: ignore[attr-defined]
+        publish, result = timed(lambda: evaluate(result.cursor))
+    return {"first": first, "idle": idle, "publish": publish, "due": float(result.total_requested)}
 
 
 def _dagster_asset(

@@ -44,16 +44,35 @@ class Keys:
         return key if self._partitioning.exists(key, self._members) else None
 
 
+class Shapes:
+    """What is remembered of mappings as of one moment: edges of one shape, like all from hours to days, share it."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[object, dict[tuple[Value, ...], tuple[str, ...]]] = {}
+
+    def wanted(self, edge: Edge) -> dict[tuple[Value, ...], tuple[str, ...]]:
+        """What is remembered for the shape of an edge: what is read, by the values that say so."""
+        dependency = edge.dependency
+        shape = (
+            dependency.reader,
+            dependency.upstream,
+            tuple(sorted(dependency.rules.items(), key=lambda rule: rule[0])),
+        )
+        return self._wanted.setdefault(shape, {})
+
+
 class EdgePaths:
     """One edge of the graph, between paths of the reader and paths of what it reads, as of one moment."""
 
-    def __init__(self, edge: Edge, reader: Keys, upstream: Keys, members: Members | None, now: dt.datetime) -> None:
+    def __init__(
+        self, edge: Edge, reader: Keys, upstream: Keys, *, shapes: Shapes, members: Members | None, now: dt.datetime
+    ) -> None:
         self.edge = edge
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now
         self._identical = identical(edge)
         self._follows = list(dict.fromkeys(way.of.name for way in edge.dependency.ways if way.of is not None))
-        self._wanted: dict[tuple[Value, ...], tuple[str, ...]] = {}
+        self._wanted = shapes.wanted(edge)
 
     def wanted(self, path: str) -> tuple[str, ...]:
         """What a partition of the reader, which the graph has, reads."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.reads import All, Latest
 from pipeline_defs.planning.facts import NOTHING
-from pipeline_defs.planning.judging import Judgement, Patience, Read, State, judge
-from pipeline_defs.planning.reading import EdgePaths, Keys
+from pipeline_defs.planning.judging import Judgement, Patience, Read, State, is_settled, judge
+from pipeline_defs.planning.reading import EdgePaths, Keys, Shapes
 from pipeline_defs.planning.triggers import Due, Run, runs
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class _Tick:
         self._work: dict[str, set[str]] = {name: set(paths) for name, paths in self._changed.items()}
         self._whole: set[str] = set()
         self._keys: dict[Partitioning, Keys] = {}
+        self._shapes = Shapes()
         self._cached: dict[str, Mapping[str, Fact]] = {}
         self._left = {name: len(readers) + 1 for name, readers in planner._readers.items()}
         moments = planner._moments
@@ -184,6 +185,7 @@ class _Tick:
         moved = set(self._changed.get(name, ()))
         if whole:
             moved |= {path for path in [*judged] if path not in paths and judged.pop(path).pending}
+        quick = not planner._keep_settled and not dataset.policy.refresh_last
         timing = _Timing.of(dataset, [each.edge for each in edges], self._at)
         for path in inside:
             window_end = timing.window_end(keys.key(path))
@@ -195,10 +197,15 @@ class _Tick:
                 for each, known in zip(edges, above, strict=True)
                 for source in [each.edge.upstream.name]
             ]
+            fact = own.get(path, NOTHING)
+            if quick and is_settled(dataset, path, fact, reads):
+                if (before := judged.pop(path, None)) is not None and before.pending:
+                    moved.add(path)
+                continue
             found = judge(
                 dataset,
                 path,
-                own.get(path, NOTHING),
+                fact,
                 reads,
                 now=self._at,
                 patience=planner.limits.patience,
@@ -286,7 +293,8 @@ class _Tick:
 
     def _edge(self, reader: Dataset, edge: Edge) -> EdgePaths:
         members = self._planner._members
-        return EdgePaths(edge, self._key_cache(reader), self._key_cache(edge.upstream), members, self._now)
+        keys = self._key_cache(reader), self._key_cache(edge.upstream)
+        return EdgePaths(edge, *keys, shapes=self._shapes, members=members, now=self._now)
 
     def _key_cache(self, dataset: Dataset) -> Keys:
         partitioning = dataset.partitioning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,9 @@ def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
     assert set(workbench.current(after)) == {keys[1].path}
     assert workbench.read(after) == [(dt.date(2013, 1, 5), "Paris", "tea", 2)]
     # Its rows are kept until a sweep takes them.
-    states = workbench.catalog().connection.execute(
-        "select state from varve.batch where dataset = %s and partition = %s", (after.name, keys[0].path)
-    )
-    assert states.fetchall() == [("retired",)]
+    with closing(workbench.catalog().connection) as connection:
+        states = connection.execute(
+            "select state from varve.batch where dataset = %s and partition = %s", (after.name, keys[0].path)
+        ).fetchall()
+    assert states == [("retired",)]
     assert retire.retire(None, dry_run=False) == []

@@ -65,7 +65,7 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     sensors = []
     if any(dataset.landing for dataset in graph.datasets.values()):
         sensors.append(arrival_sensor(graph))
-    if any(graph.reads.values()):
+    if not all(dataset.landing for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))

@@ -79,9 +79,10 @@ def partition_schedule(
             return dg.SkipReason(
                 f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
             )
-        dues = [triggers.Due(key, frozenset(), "scheduled") for key in missing]
+        tokens = {path: str(count) for path, count in failures.items()}
+        dues = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
         planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
-        return [run_request(run, failures) for run in planned]
+        return [run_request(run) for run in planned]
 
     return evaluate
 

@@ -1,7 +1,9 @@
-"""The two sensors: files that arrived, and partitions that became possible or stale. Thin; the rules are in planning/.
+"""The two sensors: files that arrived, and everything else. Thin: they ask for the runs that the planner finds due.
 
-Both compare what is with what should be, so that nothing is forgotten when a tick, a run or the daemon dies. A run that
-fails is asked for again, `VARVE_ATTEMPTS` times in all; then the partition waits for a person or for other inputs.
+Both compare what is with what should be, so that nothing is forgotten when a tick, a run or the daemon dies: a tick
+keeps nothing that the next one could not find again in the catalog and in Dagster's runs.
+
+Not here: what is due (planning/), and where its facts are looked up (reconciling.py).
 """
 
 from __future__ import annotations
@@ -11,38 +13,37 @@ import time
 from typing import TYPE_CHECKING
 
 import dagster as dg
-import pendulum
 
 from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
-from pipeline_defs.partition_sets import sets_of
-from pipeline_defs.planning import arrivals, triggers
-from resources.catalog import Catalog, versions
+from pipeline_defs.planning import arrivals
+from pipeline_defs.reconciling import IDENTITY_TAG, RANGE_END_TAG, RANGE_START_TAG, Ended, Reconciler, ended_runs
+from resources.catalog import Catalog
 from resources.landing import Landing, inspect
 from resources.postgres import connect
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    import psycopg
-
-    from pipeline_defs.model.batch import Batch, Input
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.dimension import Members
-    from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Graph
+    from pipeline_defs.planning.reconcile import Plan
+    from pipeline_defs.planning.triggers import Run
 
-RANGE_START_TAG = "dagster/asset_partition_range_start"
-RANGE_END_TAG = "dagster/asset_partition_range_end"
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
+# For limits of runs at once, by the store they write to: `tag_concurrency_limits` in dagster.yaml.
+STORE_TAG = "varve/store"
+PRIORITY_TAG = "dagster/priority"
 # How a tick begins that could not reach its servers; the next one looks again.
 NOT_LOOKED = "Nothing was looked at"
+_BACKFILL_PRIORITY = "-1"
 
 
 def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
     """Asks for a run of every partition whose landing file is new or has other content than its batch was made from."""
     sources = [dataset for dataset in graph.in_order() if dataset.landing]
+    reconciler = Reconciler(graph)
 
     @dg.sensor(
         name="arrivals",
@@ -53,21 +54,22 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         settings = Settings()
         try:
-            with _catalog(settings) as connection:
+            with connect(settings, application="varve arrivals") as connection:
                 catalog = Catalog(connection)
                 catalog.ensure_schema()
                 cursors = _look(context, catalog, settings, sources)
-                requests = [request for dataset in sources for request in _landed(catalog, settings, dataset)]
+                plan = reconciler.tick(connection, context.instance, settings)
         except VarveError as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
-        return dg.SensorResult(run_requests=requests, cursor=cursors)
+        return dg.SensorResult(run_requests=_requests(plan, sources, context.instance, reconciler), cursor=cursors)
 
     return evaluate
 
 
 def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
-    """Asks for a run of every partition whose inputs all exist, where it has no batch or one made from other inputs."""
-    readers = [dataset for dataset in graph.in_order() if graph.upstreams(dataset)]
+    """Asks for a run of every partition that comes from no file and is due: missing, stale, dirty, to be refreshed."""
+    readers = [dataset for dataset in graph.in_order() if not dataset.landing]
+    reconciler = Reconciler(graph)
 
     @dg.sensor(
         name="downstream",
@@ -78,13 +80,12 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         settings = Settings()
         try:
-            with _catalog(settings) as connection:
-                catalog = Catalog(connection)
-                catalog.ensure_schema()
-                members = sets_of(context.instance, graph).members()
-                requests = _downstream(catalog, settings, graph, members)
+            with connect(settings, application="varve downstream") as connection:
+                Catalog(connection).ensure_schema()
+                plan = reconciler.tick(connection, context.instance, settings)
         except VarveError as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
+        requests = _requests(plan, readers, context.instance, reconciler)
         if not requests:
             return dg.SkipReason("Every partition whose inputs exist is current, in flight or given up.")
         return dg.SensorResult(run_requests=requests)
@@ -97,23 +98,38 @@ def asset_key(dataset: Dataset) -> dg.AssetKey:
     return dg.AssetKey([dataset.db, dataset.table])
 
 
-def run_request(run: triggers.Run, failures: Mapping[str, int]) -> dg.RunRequest:
-    """The run as Dagster takes it: one partition, or a range of them."""
+def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
+    """The run as Dagster takes it: one partition, or a range of them; another one than those that have ended."""
     spelt = run.dataset.partitioning.to_dagster
-    tags = {REASON_TAG: run.reason, DATASET_TAG: run.dataset.name}
+    tags = {
+        REASON_TAG: run.reason,
+        DATASET_TAG: run.dataset.name,
+        STORE_TAG: run.dataset.store.value,
+        IDENTITY_TAG: run.identity,
+    }
+    if run.backfill:
+        tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY}
     single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: spelt(run.first), RANGE_END_TAG: spelt(run.last)}
     return dg.RunRequest(
-        run_key=run.identity(failures),
+        run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],
         partition_key=spelt(run.first) if single else None,
         tags=tags,
     )
 
 
-def _catalog(settings: Settings) -> psycopg.Connection:
-    return connect(settings, application="varve sensor")
+def _requests(
+    plan: Plan, datasets: Sequence[Dataset], instance: dg.DagsterInstance, reconciler: Reconciler
+) -> list[dg.RunRequest]:
+    wanted = [run for run in plan.runs if run.dataset in datasets]
+    ended = ended_runs(wanted, instance)
+    return [
+        run_request(run, ended.get(run.identity))
+        for run in wanted
+        if run.identity not in ended or reconciler.tries_again(ended[run.identity])
+    ]
 
 
 def _look(context: dg.SensorEvaluationContext, catalog: Catalog, settings: Settings, sources: Sequence[Dataset]) -> str:
@@ -144,65 +160,3 @@ def _record(
         return
     if found is not None:
         catalog.arrived(dataset.name, partition, uri=file.uri, size=file.size, fingerprint=found.fingerprint)
-
-
-def _landed(catalog: Catalog, settings: Settings, dataset: Dataset) -> list[dg.RunRequest]:
-    possible = triggers.inputs_from_landing(dataset, catalog.arrivals(dataset.name))
-    requests, _ = _requests(catalog, settings, dataset, possible, changing=(), upstream={})
-    return requests
-
-
-def _downstream(catalog: Catalog, settings: Settings, graph: Graph, members: Members) -> list[dg.RunRequest]:
-    requests: list[dg.RunRequest] = []
-    # What is due or in flight upstream will change what reads it: wait, instead of running that twice.
-    changing: set[tuple[str, str]] = set()
-    for dataset in graph.in_order():
-        changing |= {(dataset.name, path) for path in catalog.in_flight(dataset.name)}
-        edges = graph.edges[dataset.name]
-        if not edges:
-            continue
-        current = {edge.upstream.name: catalog.current(edge.upstream.name) for edge in edges}
-        current_versions = {name: versions(batches) for name, batches in current.items()}
-        possible = triggers.inputs_from_datasets(edges, current_versions, members=members, now=pendulum.now("UTC"))
-        asked, dues = _requests(catalog, settings, dataset, possible, changing=changing, upstream=current)
-        requests += asked
-        changing |= {(dataset.name, found.partition.path) for found in dues}
-    return requests
-
-
-def _requests(
-    catalog: Catalog,
-    settings: Settings,
-    dataset: Dataset,
-    possible: Mapping[PartitionKey, frozenset[Input]],
-    *,
-    changing: Iterable[tuple[str, str]] = (),
-    upstream: Mapping[str, Mapping[str, Batch]] | None = None,
-) -> tuple[list[dg.RunRequest], list[triggers.Due]]:
-    if not possible:
-        return [], []
-    failures = _failures(catalog, dataset, possible, upstream or {})
-    given_up = {path for path, count in failures.items() if count >= settings.attempts}
-    traces = {path: batch.inputs for path, batch in catalog.current(dataset.name).items()}
-    waiting = catalog.in_flight(dataset.name) | given_up
-    dues = triggers.due(possible, traces, waiting=waiting, upstream_waiting=changing)
-    planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
-    return [run_request(run, failures) for run in planned], dues
-
-
-def _failures(
-    catalog: Catalog,
-    dataset: Dataset,
-    possible: Mapping[PartitionKey, frozenset[Input]],
-    upstream: Mapping[str, Mapping[str, Batch]],
-) -> dict[str, int]:
-    """The failures of each partition with the inputs it would have now: a corrected input is worth new attempts."""
-    ever = catalog.failures(dataset.name)
-    if not ever or not upstream:
-        return ever
-    since = {
-        key.path: max(upstream[found.source][found.partition].published_at for found in inputs)
-        for key, inputs in possible.items()
-        if key.path in ever
-    }
-    return catalog.failures(dataset.name, since=since)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 2
+VERSION = 3
 # The script that makes each version of the schema out of the one before.
-_STEPS = {1: "catalog.sql", 2: "catalog_2.sql"}
+_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql"}
 # What a partition that was taken back counts in `failures`: more than any limit of attempts.
 HELD = 1_000_000_000
 

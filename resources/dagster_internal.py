@@ -90,6 +90,13 @@ class VarveRunLauncher(DefaultRunLauncher):
         return CheckRunHealthResult(WorkerStatus.FAILED, f"process {pid} is gone: killed, or lost with its machine")
 
 
+def worker_is_gone(run: DagsterRun) -> bool:
+    """Whether the process that computed a run was on this host and is gone, whatever Dagster's records say."""
+    host, _, process = run.tags.get(WORKER_TAG, "").partition(" ")
+    pid, _, started = process.partition(" ")
+    return host == socket.gethostname() and _started(int(pid)) != started
+
+
 def _started(pid: int) -> str | None:
     try:
         process = psutil.Process(pid)

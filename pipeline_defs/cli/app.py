@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline_defs.cli import keeping, warehouse
+from pipeline_defs.cli import keeping, planning, warehouse
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -256,6 +256,7 @@ def run_demo(
 
 
 app.add_typer(keeping.app)
+app.add_typer(planning.app)
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ from pipeline_defs.definitions import graph
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.planning.mapping import Dependency
-from pipeline_defs.sensors import DATASET_TAG, RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.sensors import DATASET_TAG
 from resources import partner
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.lake_options import LakeOptions
+from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
 
@@ -45,6 +46,7 @@ class Dataset:
         warehouse: how its period tables are made, where that is its store.
         lake: how its parquet files are made, where that is its store.
         expectations: what must hold of a batch before it is put in force, in either store.
+        policy: what the planner may do with it by itself.
     """
 
     name: str
@@ -57,12 +59,15 @@ class Dataset:
     warehouse: WarehouseOptions = field(default=WarehouseOptions())
     lake: LakeOptions = field(default=LakeOptions())
     expectations: tuple[Expectation, ...] = field(default=())
+    # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
+    policy: Policy = field(default=Policy(), repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
         try:
             self.partitioning.check()
+            self.policy.check(has_time=self.partitioning.time is not None)
         except VarveError as error:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):

@@ -1,9 +1,6 @@
-"""Which partitions became possible or stale, found by comparing what is current with what it would be made from.
+"""Due partitions in as few runs as ranges and limits allow: a run costs seconds, whatever it computes.
 
-There is no event to miss: the data is the only state (seed 001). A partition is due when all partitions it reads exist
-and it has no batch, or a batch made from other versions of them.
-
-Not here: asking Dagster for the runs (pipeline_defs/sensors.py).
+Not here: which partitions are due (judging.py), and asking Dagster for the runs (pipeline_defs/sensors.py).
 """
 
 from __future__ import annotations
@@ -13,30 +10,28 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.batch import Input
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.partitioning import is_dynamic
-from pipeline_defs.planning.region import boxes_of
-from pipeline_defs.planning.waiting import verdict
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from pipeline_defs.model.batch import Input
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey, Value
     from pipeline_defs.model.partitioning import Fold, Partitioning
-    from pipeline_defs.planning.graph import Edge
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A partition to compute, with what it would be made from and why."""
+    """A partition to compute, with what it would be made from and why; for the rest see `judging.Judgement`."""
 
     partition: PartitionKey
     inputs: frozenset[Input]
     reason: str
+    token: str = ""
+    together: int = 0
+    backfill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +42,8 @@ class Run:
     partitions: tuple[PartitionKey, ...]
     inputs: frozenset[Input]
     reason: str
+    tokens: tuple[str, ...] = ()
+    backfill: bool = False
 
     @property
     def first(self) -> PartitionKey:
@@ -58,11 +55,13 @@ class Run:
         """The corner of the block with the highest key in every dimension."""
         return self.partitions[-1]
 
-    def identity(self, failures: Mapping[str, int]) -> str:
-        """What makes this run another one than an earlier: its partitions, what they read, and failures since."""
+    @property
+    def identity(self) -> str:
+        """What makes this run another one than an earlier: its partitions, what they read, and failures and marks."""
         digest = hashlib.blake2b(digest_size=12)
-        for partition in self.partitions:
-            digest.update(f"{partition.path}#{failures.get(partition.path, 0)}\n".encode())
+        tokens = self.tokens or [""] * len(self.partitions)
+        for partition, token in zip(self.partitions, tokens, strict=True):
+            digest.update(f"{partition.path}#{token}\n".encode())
         for found in sorted(self.inputs):
             digest.update(f"{found.source}\t{found.partition}\t{found.version}\n".encode())
         return f"{self.dataset.name}:{self.first}:{digest.hexdigest()}"
@@ -73,113 +72,42 @@ def landing_source(dataset: Dataset) -> str:
     return f"landing:{dataset.name}"
 
 
-def inputs_from_landing(dataset: Dataset, arrivals: Mapping[str, str]) -> dict[PartitionKey, frozenset[Input]]:
-    """What each partition with a landing file would be made from."""
-    source = landing_source(dataset)
-    return {
-        dataset.partitioning.from_path(path): frozenset({Input(source, path, fingerprint)})
-        for path, fingerprint in arrivals.items()
-    }
-
-
-def inputs_from_datasets(
-    edges: Sequence[Edge],
-    versions: Mapping[str, Mapping[str, str]],
-    *,
-    members: Members | None = None,
-    now: dt.datetime | None = None,
-) -> dict[PartitionKey, frozenset[Input]]:
-    """What each partition of a dataset that need not wait any more would be made from.
-
-    Args:
-        edges: what a dataset reads, and how long it waits for that.
-        versions: for each dataset that is read, the version (batch id) of each of its current partitions.
-        members: the members of dynamic sets.
-        now: the moment that deadlines are compared with.
-    """
-    ready: dict[PartitionKey, frozenset[Input]] = {}
-    for key in _touched(edges, versions, members):
-        found = [
-            inputs
-            for edge in edges
-            if (inputs := _inputs(key, edge, versions[edge.upstream.name], members=members, now=now)) is not None
-        ]
-        if len(found) == len(edges):
-            ready[key] = frozenset().union(*found)
-    return ready
-
-
-def _inputs(
-    key: PartitionKey, edge: Edge, current: Mapping[str, str], *, members: Members | None, now: dt.datetime | None
-) -> frozenset[Input] | None:
-    """What is there of what a partition reads of one dataset; None where it waits for more."""
-    wanted = [partition.path for partition in edge.dependency.upstream_of(key, members=members).keys]
-    there = [path for path in wanted if path in current]
-    time = edge.dependency.reader.time
-    ends = time.window(key[time.name]).end if time is not None and edge.wait.deadline is not None else None
-    if not verdict(edge.wait, wanted=len(wanted), there=len(there), window_end=ends, now=now).ready:
-        return None
-    return frozenset(Input(edge.upstream.name, path, current[path]) for path in there)
-
-
-def due(
-    possible: Mapping[PartitionKey, frozenset[Input]],
-    traces: Mapping[str, frozenset[Input]],
-    *,
-    waiting: Iterable[str] = (),
-    upstream_waiting: Iterable[tuple[str, str]] = (),
-) -> list[Due]:
-    """The partitions to compute, in order.
-
-    Args:
-        possible: what each partition that could be computed would be made from.
-        traces: what each current batch was made from.
-        waiting: partitions not to ask for now: in flight, or given up.
-        upstream_waiting: (dataset, partition) that will change soon; what reads them waits for that.
-    """
-    not_now, changing = set(waiting), set(upstream_waiting)
-    found = []
-    for partition, inputs in sorted(possible.items()):
-        if partition.path in not_now or any((read.source, read.partition) in changing for read in inputs):
-            continue
-        trace = traces.get(partition.path)
-        if trace is None:
-            found.append(Due(partition, inputs, "missing"))
-        elif trace != inputs:
-            changed = len({read.partition for read in inputs ^ trace})
-            found.append(Due(partition, inputs, f"{changed} input{'s' if changed > 1 else ''} changed"))
-    return found
-
-
 def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
-    """The due partitions grouped into as few runs as ranges and the limit allow: a run costs seconds in any case."""
-    by_key = {found.partition: found for found in dues}
+    """The due partitions in as few runs as ranges and the limit allow, fresh data before backfills.
+
+    What has failed together is asked for in halves, apart from all else, until the bad ones are alone.
+    """
     planned = []
-    for block in _blocks(dataset.partitioning, by_key, limit):
-        members = [by_key[key] for key in block]
-        reasons = sorted({member.reason for member in members})
-        planned.append(
-            Run(dataset, block, frozenset().union(*(member.inputs for member in members)), ", ".join(reasons))
-        )
+    for (backfill, together), group in groupby(sorted(dues, key=_kind), key=_kind):
+        by_key = {found.partition: found for found in group}
+        most = min(limit, together) if together else limit
+        blocks = _blocks(dataset.partitioning, by_key, most, cut=together > 0)
+        planned += [_run(dataset, block, [by_key[key] for key in block], backfill=backfill) for block in blocks]
     return planned
 
 
-def _touched(
-    edges: Sequence[Edge], versions: Mapping[str, Mapping[str, str]], members: Members | None
-) -> list[PartitionKey]:
-    """The partitions that read any current partition of any upstream."""
-    found: dict[PartitionKey, None] = {}
-    for edge in edges:
-        keys = [edge.upstream.partitioning.from_path(path) for path in versions[edge.upstream.name]]
-        for box in boxes_of(edge.upstream.partitioning, keys):
-            found |= dict.fromkeys(edge.dependency.readers_of(box, members=members).keys)
-    return sorted(found)
+def _kind(found: Due) -> tuple[bool, int]:
+    return found.backfill, found.together
 
 
-def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int) -> Iterator[tuple[PartitionKey, ...]]:
+def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Due], *, backfill: bool) -> Run:
+    return Run(
+        dataset,
+        block,
+        frozenset().union(*(member.inputs for member in members)),
+        ", ".join(sorted({member.reason for member in members})),
+        tuple(member.token for member in members),
+        backfill,
+    )
+
+
+def _blocks(
+    partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int, *, cut: bool
+) -> Iterator[tuple[PartitionKey, ...]]:
     """Blocks that Dagster can say as a range: neighbours in its one dimension with the same neighbours in its other.
 
     The time dimension leads where there is one. A set that grows has no neighbours: its order is that of its growth.
+    With `cut`, one window's keys may lie in several blocks, and no block is above the limit.
     """
     listed_keys = list(keys)
     first = partitioning.time or partitioning.dimensions[0]
@@ -188,7 +116,7 @@ def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int
     rows: dict[int, list[tuple[int, PartitionKey]]] = {}
     for key in listed_keys:
         rows.setdefault(lead[key], []).append((others[0][key] if others else 0, key))
-    slices = [piece for place, row in sorted(rows.items()) for piece in _slices(place, row)]
+    slices = [piece for place, row in sorted(rows.items()) for piece in _slices(place, row, limit if cut else None)]
     for _, group in groupby(sorted(slices, key=lambda piece: piece[1]), key=lambda piece: piece[1]):
         pending: list[tuple[int, tuple[PartitionKey, ...]]] = []
         for place, _, members in group:
@@ -202,13 +130,15 @@ def _blocks(partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int
 
 
 def _slices(
-    place: int, row: list[tuple[int, PartitionKey]]
+    place: int, row: list[tuple[int, PartitionKey]], limit: int | None
 ) -> Iterator[tuple[int, tuple[int, int], tuple[PartitionKey, ...]]]:
     """One place of the first dimension, cut where the keys of the second are not neighbours."""
     ordered = sorted(row, key=lambda pair: pair[0])
     for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1][0] - pair[0]):
-        members = [pair for _, pair in run]
-        yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
+        every = [pair for _, pair in run]
+        for start in range(0, len(every), limit or len(every)):
+            members = every[start : start + (limit or len(every))]
+            yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
 def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:

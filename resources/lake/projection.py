@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pipeline_defs.model.evolution import widens
-from pipeline_defs.model.partition import escape, parse_path, text_of
+from pipeline_defs.model.partition import escape, parse_path
 from pipeline_defs.model.schema import ColumnType
 from resources.catalog import declaration
 from resources.frames import spark_schema
@@ -64,20 +64,18 @@ def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
 
 def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
     """Add partitions, each at the folder of its batch."""
-    clauses = " ".join(f"{_spec(dataset, batch.partition)} LOCATION {_literal(batch.location)}" for batch in batches)
+    clauses = " ".join(f"{_spec(batch.partition)} LOCATION {_literal(batch.location)}" for batch in batches)
     return f"ALTER TABLE {table_name(dataset)} ADD {'IF NOT EXISTS ' if if_not_exists else ''}{clauses}"
 
 
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
     """Point an existing partition at the folder of another batch (seed 002)."""
-    return (
-        f"ALTER TABLE {table_name(dataset)} {_spec(dataset, batch.partition)} SET LOCATION {_literal(batch.location)}"
-    )
+    return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)} SET LOCATION {_literal(batch.location)}"
 
 
 def drop_partition_sql(dataset: Dataset, path: str) -> str:
     """Take a partition out of the table; its files stay, the table is external."""
-    return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(dataset, path)}"
+    return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(path)}"
 
 
 def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
@@ -211,9 +209,9 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], know
             spark.sql(set_location_sql(dataset, batch))
 
 
-def _spec(dataset: Dataset, path: str) -> str:
-    key = dataset.partitioning.from_path(path)
-    return f"PARTITION ({', '.join(f'`{name}`={_literal(text_of(value))}' for name, value in key.fields)})"
+def _spec(path: str) -> str:
+    # The dataset's dimensions may not have the partition any more: it is dropped by its texts.
+    return f"PARTITION ({', '.join(f'`{name}`={_literal(text)}' for name, text in parse_path(path))})"
 
 
 def _literal(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from pipeline_defs.model.partition import text_of
+from pipeline_defs.model.partition import parse_path
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.types import postgres_type, type_sql
 
@@ -107,9 +107,10 @@ def comment(dataset: Dataset, column: str | None, text: str) -> sql.Composed:
 
 def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     """The partition columns of one partition as typed literals, by name."""
-    key = dataset.partitioning.from_path(partition)
+    # By its texts: while the dimensions do not have the partition any more, the view still has it.
+    texts = dict(parse_path(partition))
     return {
-        column.name: sql.SQL("{}::{}").format(sql.Literal(text_of(key[column.name])), type_of(column))
+        column.name: sql.SQL("{}::{}").format(sql.Literal(texts[column.name]), type_of(column))
         for column in dataset.partition_columns
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import signal
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -17,8 +18,12 @@ from dagster import DagsterRunStatus
 from assets.flights import DELAYS, DEPARTURES, WEATHER
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.batch import Input, StagedBatch
+from pipeline_defs.planning.judging import State
+from pipeline_defs.planning.reconcile import reconcile
 from pipeline_defs.planning.triggers import landing_source
-from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, arrival_sensor, downstream_sensor
+from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
+from resources.planning import CatalogFacts, living
 from tests.e2e.project import days, flights, hours_of, service, wait_until
 
 if TYPE_CHECKING:
@@ -41,12 +46,13 @@ def sensing(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name, value in found.environment.items():
         if name.startswith("VARVE_"):
             monkeypatch.setenv(name, value)
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
     return found
 
 
 def look(sensor: dg.SensorDefinition, cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:
     """One tick: the runs asked for and the new cursor."""
-    with dg.build_sensor_context(cursor=cursor) as context:
+    with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance, cursor=cursor) as context:
         result = sensor(context)
     if isinstance(result, dg.SkipReason):
         assert "Nothing was looked at" not in str(result.skip_message)
@@ -153,7 +159,7 @@ def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
     (again,), _ = arrivals(cursor)
     assert key_of(again) == str(FIRST)
     assert again.run_key != first.run_key
-    assert again.tags[REASON_TAG] == "1 input changed"
+    assert again.tags[REASON_TAG] == "re-sent"
 
 
 def test_neighbouring_partitions_are_one_run_over_a_range(sensing: Project) -> None:
@@ -286,6 +292,54 @@ class TestDaemon:
         assert statuses == Counter({DagsterRunStatus.SUCCESS: 5})
         with deployed.catalog() as catalog:
             assert set(catalog.arrivals("flights.departures")) == {f"day={FIRST}"}
+
+    def test_a_killed_daemon_forgets_nothing_and_builds_nothing_twice(self, project: Project, tmp_path: Path) -> None:
+        deployed = project.with_databases("killed").with_dagster_home(tmp_path / "dagster").having(backoff_seconds=1)
+        log, three = tmp_path / "daemon.log", days(FIRST, 3)
+        deployed.send_flights(three[2], three[0])
+        (broken,) = deployed.send_flights(three[1])
+        broken.write_text(broken.read_text(encoding="utf-8").rstrip("\n") + "\nnot,a,row\n", encoding="utf-8")
+        deployed.send_weather(*reversed(three))
+        started = deployed.run("-m", "dagster", "sensor", "start", "--start-all", "-w", "workspace.yaml")
+        assert started.code == 0, started.output
+
+        with service(deployed, log, "dagster-daemon", "run", "-w", "workspace.yaml") as daemon:
+            wait_until(lambda: _building(deployed), seconds=200, what="a run was building", log=log)
+            # With its code server and its runs, in the middle of a build.
+            os.killpg(daemon.pid, signal.SIGKILL)
+        with service(deployed, log, "dagster-daemon", "run", "-w", "workspace.yaml"):
+            wait_until(
+                lambda: len(deployed.current("flights.departures")) >= 2,
+                seconds=300, what="the files beside the broken one were taken", log=log,
+            )  # fmt: skip
+            deployed.send_flights(three[1])
+            wait_until(
+                lambda: len(deployed.current("flights.delays")) == 9, seconds=400, what="all delays were there", log=log
+            )
+            wait_until(lambda: _runs(deployed)[1] == 0, seconds=200, what="no run was left", log=log)
+
+        current = _all_current(deployed)
+        assert {path: batch.rows for path, batch in current["flights.departures"].items()} == {
+            f"day={day}": len(flights(day)) for day in three
+        }
+        with deployed.catalog() as catalog:
+            times = catalog.connection.execute(
+                "select dataset, partition, count(*) from varve.publication group by 1, 2"
+            )
+            assert {(name, path): count for name, path, count in times if count > 1} == {}
+            plan = reconcile(graph, CatalogFacts(catalog.connection), now=dt.datetime.now(dt.UTC))
+        judged = {one.state for name in graph.datasets for one in plan.judgements[name].values()}
+        # The week waits for its other days.
+        assert judged == {State.CURRENT, State.WAITING}
+
+
+def _building(project: Project) -> bool:
+    """Whether a run holds the lock of a partition, and no other is between its launch and its first lock."""
+    with project.catalog() as catalog:
+        building = bool(living(catalog.connection))
+    with project.dagster() as instance:
+        statuses = {run.status for run in instance.get_runs()}
+    return building and DagsterRunStatus.STARTING not in statuses
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:

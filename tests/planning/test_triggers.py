@@ -1,4 +1,4 @@
-"""Which partitions are due and in which runs: found from data alone, and in ranges that say neither more nor less."""
+"""Due partitions in runs: in ranges that say neither more nor less, fresh before backfills, failed ones in halves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from pipeline_defs.model.dimension import Dimension, StaticDimension, TimeDimens
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partition import PartitionKey, Value
 from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Reads
 from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import Edge, edge
-from pipeline_defs.planning.triggers import Due, due, inputs_from_datasets, inputs_from_landing, runs
+from pipeline_defs.planning.triggers import Due, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,10 +42,6 @@ DEPARTURES, WEATHER = dataset("departures", DAY), dataset("weather", HOUR)
 DELAYS, WEEKLY = dataset("delays", DAY, ORIGIN), dataset("weekly", WEEK, ORIGIN)
 
 
-def edges(reader: Dataset, *upstreams: Dataset) -> list[Edge]:
-    return [edge(reader, Reads(upstream)) for upstream in upstreams]
-
-
 def key(day: int, origin: str = "EWR") -> PartitionKey:
     return PartitionKey.of(day=dt.date(2013, 1, day), origin=origin)
 
@@ -58,98 +52,6 @@ def made_of(*versions: str) -> frozenset[Input]:
 
 def dues(keys: Iterable[PartitionKey]) -> list[Due]:
     return [Due(found, made_of("1"), "missing") for found in keys]
-
-
-def test_a_partition_without_a_batch_is_missing() -> None:
-    assert due({key(5): made_of("1")}, {}) == [Due(key(5), made_of("1"), "missing")]
-
-
-def test_a_partition_made_from_what_is_current_is_not_due() -> None:
-    assert due({key(5): made_of("1")}, {key(5).path: made_of("1")}) == []
-
-
-def test_a_partition_made_from_another_version_is_due_and_says_how_many_inputs_changed() -> None:
-    (one,) = due({key(5): made_of("1", "9")}, {key(5).path: made_of("1", "2")})
-    assert one == Due(key(5), made_of("1", "9"), "1 input changed")
-    (two,) = due({key(5): made_of("8", "9", "3")}, {key(5).path: made_of("1", "2", "3")})
-    assert two.reason == "2 inputs changed"
-
-
-def test_an_input_that_came_or_went_is_a_change() -> None:
-    (came,) = due({key(5): made_of("1", "2")}, {key(5).path: made_of("1")})
-    (went,) = due({key(5): made_of("1")}, {key(5).path: made_of("1", "2")})
-    assert came.reason == went.reason == "1 input changed"
-
-
-def test_a_waiting_partition_is_not_asked_for() -> None:
-    possible = {key(5): made_of("1"), key(6): made_of("1")}
-    assert [found.partition for found in due(possible, {}, waiting=[key(5).path])] == [key(6)]
-
-
-def test_a_partition_whose_input_is_about_to_change_waits_for_that() -> None:
-    possible = {key(1): made_of("1"), key(2): made_of("1", "2")}
-    changing = [("t.departures", "day=2013-01-02"), ("t.weather", "day=2013-01-01")]
-    assert [found.partition for found in due(possible, {}, upstream_waiting=changing)] == [key(1)]
-
-
-def test_due_partitions_are_in_order() -> None:
-    possible = {found: made_of("1") for found in (key(7), key(5, "JFK"), key(6), key(5, "EWR"))}
-    assert [found.partition for found in due(possible, {})] == [key(5, "EWR"), key(5, "JFK"), key(6), key(7)]
-
-
-def test_a_landing_file_makes_its_partition_possible() -> None:
-    found = inputs_from_landing(DEPARTURES, {"day=2013-01-05": "abc"})
-    assert found == {
-        PartitionKey.of(day=dt.date(2013, 1, 5)): frozenset({Input("landing:t.departures", "day=2013-01-05", "abc")})
-    }
-
-
-def hours(day: int, *, but: int | None = None) -> dict[str, str]:
-    return {f"hour=2013-01-{day:02}T{hour:02}": str(1_000 + hour) for hour in range(24) if hour != but}
-
-
-def test_a_partition_is_possible_when_all_of_its_inputs_exist() -> None:
-    versions = {DEPARTURES.name: {"day=2013-01-05": "7", "day=2013-01-06": "8"}, WEATHER.name: hours(5)}
-    found = inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions)
-    assert set(found) == {key(5, origin) for origin in ORIGIN.members}
-    assert Input(DEPARTURES.name, "day=2013-01-05", "7") in found[key(5)]
-    assert Input(WEATHER.name, "hour=2013-01-05T23", "1023") in found[key(5)]
-    assert len(found[key(5)]) == 25
-
-
-def test_a_partition_is_not_possible_while_one_hour_of_its_day_is_missing() -> None:
-    versions = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: hours(5, but=13)}
-    assert inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions) == {}
-
-
-def test_a_partition_is_not_possible_while_nothing_of_one_input_exists() -> None:
-    versions: dict[str, dict[str, str]] = {DEPARTURES.name: {"day=2013-01-05": "7"}, WEATHER.name: {}}
-    assert inputs_from_datasets(edges(DELAYS, DEPARTURES, WEATHER), versions) == {}
-
-
-def test_a_first_week_needs_only_the_days_there_are() -> None:
-    days = {key(day).path: str(day) for day in range(1, 7)}
-    found = inputs_from_datasets(edges(WEEKLY, DELAYS), {DELAYS.name: days})
-    first = PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")
-    assert set(found) == {first}
-    assert len(found[first]) == 6
-
-
-@pytest.mark.parametrize("more", [0, 5])
-def test_a_partition_that_one_input_has_nothing_for_is_possible_whichever_input_has_more(more: int) -> None:
-    late = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 20), pendulum.datetime(2013, 2, 1))
-    early, young = dataset("early", DAY), dataset("young", late)
-    days = {f"day=2013-01-{day:02}": "1" for day in range(5, 8)}
-    later = {f"day=2013-01-{day:02}": "1" for day in range(20, 20 + more)}
-    found = inputs_from_datasets(edges(dataset("reader", DAY), early, young), {early.name: days, young.name: later})
-    assert {key.path for key in found} == set(days)
-    few = dataset("few", StaticDimension("origin", ("EWR",)))
-    by_origin = {f"origin={origin}": "1" for origin in ORIGIN.members}
-    found = inputs_from_datasets(
-        edges(dataset("reader", ORIGIN), dataset("all", ORIGIN), few),
-        {"t.all": by_origin, few.name: {"origin=EWR": "1"}},
-    )
-    assert {key.path for key in found} == set(by_origin)
 
 
 def test_neighbouring_days_are_one_run() -> None:
@@ -233,17 +135,31 @@ def test_blocks_are_exact_rectangles_that_partition_what_is_due(
         assert len(run.partitions) <= limit or len(rows) == 1
 
 
-def test_a_run_is_another_one_when_its_inputs_change_or_a_partition_has_failed_again() -> None:
+def test_a_run_is_another_one_when_its_inputs_change_or_a_partition_is_tried_again() -> None:
     (run,) = runs(DELAYS, dues([key(5), key(6)]), limit=LIMIT)
-    first = run.identity({})
-    assert run.identity({}) == first
-    assert run.identity({key(6).path: 1}) != first
-    assert run.identity({key(6).path: 1}) != run.identity({key(6).path: 2})
-    assert run.identity({key(7).path: 1}) == first
-    assert replace(run, inputs=made_of("2")).identity({}) != first
-    assert replace(run, partitions=(key(5),)).identity({}) != first
-    assert replace(run, reason="1 input changed").identity({}) == first
-    assert replace(run, dataset=WEEKLY).identity({}) != first
+    (again,) = runs(DELAYS, dues([key(5), key(6)]), limit=LIMIT)
+    assert again.identity == run.identity
+    tokens = [replace(run, tokens=tokens).identity for tokens in (("", "1"), ("", "2"), ("1", ""))]
+    assert len({run.identity, *tokens}) == 4
+    assert replace(run, inputs=made_of("2")).identity != run.identity
+    assert replace(run, partitions=(key(5),), tokens=("",)).identity != run.identity
+    assert replace(run, reason="1 input changed").identity == run.identity
+    assert replace(run, dataset=WEEKLY).identity != run.identity
+
+
+def test_what_failed_together_is_asked_for_in_halves_apart_from_all_else() -> None:
+    failed = [replace(found, together=2) for found in dues(key(5, origin) for origin in ORIGIN.members)]
+    found = runs(DELAYS, [*failed, *dues([key(6, "LGA")])], limit=LIMIT)
+    assert [[str(partition["origin"]) for partition in run.partitions] for run in found] == [
+        ["LGA"], ["LGA", "EWR"], ["JFK", "BOS"],
+    ]  # fmt: skip
+
+
+def test_fresh_data_goes_before_backfills_and_not_in_one_run_with_them() -> None:
+    marked = [replace(found, backfill=True) for found in dues([key(5)])]
+    assert [(run.first, run.backfill) for run in runs(DELAYS, [*marked, *dues([key(6)])], limit=LIMIT)] == [
+        (key(6), False), (key(5), True),
+    ]  # fmt: skip
 
 
 @settings(deadline=None)
@@ -256,4 +172,4 @@ def test_the_identity_of_a_run_does_not_depend_on_the_order_its_inputs_came_in(
     one, other = (
         runs(DELAYS, [Due(key(5), frozenset(inputs), "missing")], limit=LIMIT)[0] for inputs in (listed, shuffled)
     )
-    assert one.identity({}) == other.identity({})
+    assert one.identity == other.identity

@@ -1,0 +1,318 @@
+"""The judgement of one partition: a pure function of its own facts, of what it reads, and of now.
+
+A partition is due when it is missing, marked dirty, or made from something else than what is current (early cutoff: a
+batch with the same rows is the same), and ready when nothing that it reads is about to change.
+
+Not here: which partitions are looked at, and when (reconcile.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.errors import some
+from pipeline_defs.model.policy import OnUpstreamChange
+from pipeline_defs.planning.triggers import landing_source
+from pipeline_defs.planning.waiting import verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.reads import Wait
+    from pipeline_defs.planning.facts import Fact
+
+
+class State(StrEnum):
+    """What a partition is in; in words for people."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    WAITING = "waiting"
+    DUE = "due"
+    IN_FLIGHT = "in flight"
+    BACKING_OFF = "backing off"
+    FAILED = "failed"
+    HELD = "held"
+    UNWANTED = "unwanted"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be done with a partition, and why.
+
+    Attributes:
+        pending: whether its batch is about to change, so that what reads it waits.
+        until: when to look again, where nothing else happens.
+        inputs: what it would be made from; of a due one only.
+        token: what makes another attempt of the same inputs another one.
+        together: it may be computed with so many others at most, as a run of more has failed; 0: with any number.
+        backfill: whether it is due by a mark only.
+    """
+
+    state: State
+    reason: str
+    pending: bool = False
+    until: float | None = None
+    inputs: frozenset[Input] = frozenset()
+    token: str = ""
+    together: int = 0
+    backfill: bool = False
+
+
+class Read(NamedTuple):
+    """What a partition reads of one dataset: all that it wants, their facts, and judgements of the unsettled ones."""
+
+    source: str
+    wait: Wait
+    wanted: Sequence[str]
+    facts: Mapping[str, Fact]
+    judged: Mapping[str, Judgement]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How failures are met.
+
+    Attributes:
+        attempts: a partition is given up after so many failures alone with the same inputs.
+        first, most: seconds to wait after the first failure, doubled by each further one, and at most.
+    """
+
+    attempts: int = 3
+    first: float = 30.0
+    most: float = 3_600.0
+
+    def after(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        return min(self.most, self.first * 2.0 ** min(failures - 1, 40))
+
+
+_CURRENT = Judgement(State.CURRENT, "made from what is current")
+
+
+def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -> bool:
+    """Whether nothing is known of a partition but a batch, made from exactly what is current, which is to stay.
+
+    So are nearly all, and `judge` would say the same at ten times the cost.
+    """
+    if not fact.batch or fact.run or fact.marks or fact.failures or fact.held:
+        return False
+    trace = {(source, partition): version for source, partition, version in fact.trace}
+    count = 0
+    if dataset.landing:
+        if trace.get((landing_source(dataset), path)) != fact.arrival:
+            return False
+        count = 1
+    for source, _, wanted, facts, unsettled in reads:
+        count += len(wanted)
+        for up in wanted:
+            known = facts.get(up)
+            if known is None or not known.batch or trace.get((source, up)) != str(known.batch):
+                return False
+            if unsettled and (judged := unsettled.get(up)) is not None and judged.pending:
+                return False
+    return count == len(trace)
+
+
+def judge(  # noqa: PLR0911 - one for each state
+    dataset: Dataset,
+    path: str,
+    fact: Fact,
+    reads: Sequence[Read],
+    *,
+    now: float,
+    patience: Patience,
+    window_end: float | None = None,
+    refreshed_since: float | None = None,
+) -> Judgement:
+    """The judgement of one partition that the graph has.
+
+    `window_end` is where its window ends, if that matters; `refreshed_since` when the last window was complete, for one
+    of the newest of a dataset that refreshes them.
+    """
+    if fact.run:
+        return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
+    found = _Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
+    cause = _cause(dataset, fact, found, refreshed_since)
+    if cause is None:
+        if fact.batch:
+            return _settled(dataset, found)
+        return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
+    if cause.held:
+        return Judgement(State.HELD, cause.reason)
+    if found.unready:
+        nothing = not (fact.batch or fact.marks or found.inputs or found.pending)
+        return Judgement(
+            State.MISSING if nothing else State.WAITING,
+            f"{cause.reason}, and waits: {found.unready}",
+            until=found.until,
+        )
+    if found.pending:
+        return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(found.pending, limit=3)}", pending=True)
+    since = max([found.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
+    if since > now:
+        # A clock went back: nobody knows which inputs a failure had, and so it counts.
+        since = 0.0
+    if fact.held > since:
+        return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
+    return _tried(fact, cause, found, since=since, now=now, patience=patience)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Why a partition should be computed; `held`: why it should be, and is not."""
+
+    reason: str
+    held: bool = False
+    backfill: bool = False
+    period: float = 0.0
+
+
+class _Inputs:
+    """What a partition would be made from, and whether it is all there."""
+
+    __slots__ = ("changed", "inputs", "newest", "pending", "unready", "until")
+
+    def __init__(
+        self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
+    ) -> None:
+        self.unready = ""
+        self.until: float | None = None
+        self.newest = 0.0
+        self.inputs: list[tuple[str, str, str]] = []
+        self.pending: list[str] = []
+        self.changed = 0
+        trace = {(source, partition): version for source, partition, version in fact.trace}
+        known = set[tuple[str, str]]()
+        if dataset.landing:
+            self._landed(dataset, path, fact, trace, known)
+        whole = True
+        for read in reads:
+            whole &= self._read(read, trace, known, now, window_end)
+        # What is not there any more is a change too, unless it is still waited for.
+        if whole and fact.batch:
+            self.changed += len(trace.keys() - known)
+
+    def _landed(
+        self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], known: set[tuple[str, str]]
+    ) -> None:
+        source = landing_source(dataset)
+        known.add((source, path))
+        if not fact.arrival:
+            self.unready = "no landing file has arrived"
+            return
+        self.inputs.append((source, path, fact.arrival))
+        self.changed += trace.get((source, path)) != fact.arrival
+
+    def _read(
+        self,
+        read: Read,
+        trace: Mapping[tuple[str, str], str],
+        known: set[tuple[str, str]],
+        now: float,
+        window_end: float | None,
+    ) -> bool:
+        there = 0
+        for path in read.wanted:
+            if (judged := read.judged.get(path)) is not None and judged.pending:
+                self.pending.append(f"{read.source} {path}")
+            fact = read.facts.get(path)
+            if fact is None or not fact.batch:
+                continue
+            there += 1
+            self.newest = max(self.newest, fact.published)
+            version = str(fact.batch)
+            self.inputs.append((read.source, path, version))
+            known.add((read.source, path))
+            made_from = trace.get((read.source, path))
+            if made_from != version and (made_from is None or int(made_from) not in fact.equal):
+                self.changed += 1
+        if there == len(read.wanted):
+            return True
+        deadline = read.wait.deadline
+        said = verdict(
+            read.wait,
+            wanted=len(read.wanted),
+            there=there,
+            window_end=None if window_end is None else _instant(window_end),
+            now=_instant(now),
+        )
+        if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
+            self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
+        if not said.ready:
+            self.unready = f"{read.source}: {said.reason}"
+        return said.ready
+
+
+def _settled(dataset: Dataset, found: _Inputs) -> Judgement:
+    # What it reads may come out as it was; else it changes too, and what reads both would run twice.
+    if found.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
+        reason = f"{_CURRENT.reason}, of which {some(found.pending, limit=1)} is about to change"
+        return Judgement(State.CURRENT, reason, pending=True, until=found.until)
+    return _CURRENT if found.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=found.until)
+
+
+def _cause(dataset: Dataset, fact: Fact, found: _Inputs, refreshed_since: float | None) -> _Cause | None:
+    """Why the partition should be computed; None where there is no reason."""
+    changed = _changed(dataset, fact, found)
+    if changed is not None and not changed.held:
+        return changed
+    if marks := [mark for mark in fact.marks if not mark.held]:
+        return _Cause(f"dirty: {marks[-1].reason}", backfill=True)
+    if fact.batch and refreshed_since is not None and fact.batch / 1000 < refreshed_since:
+        return _Cause("refreshed, as another window is complete", period=refreshed_since)
+    if fact.marks:
+        return _Cause(f"dirty: {fact.marks[-1].reason}; backfill {fact.marks[-1].backfill} is paused", held=True)
+    return changed
+
+
+def _changed(dataset: Dataset, fact: Fact, found: _Inputs) -> _Cause | None:
+    if not fact.batch:
+        # One without any input is not missed: it runs by schedules.
+        return _Cause("missing") if found.inputs or found.unready or dataset.policy.by_itself else None
+    # A dataset that reads nothing any more has nothing to follow.
+    if not found.changed or not (found.inputs or found.unready):
+        return None
+    if dataset.landing and not found.unready:
+        return _Cause("re-sent")
+    said = f"{found.changed} input{'s' if found.changed > 1 else ''} changed"
+    if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
+        return _Cause(f"{said}, and its policy is to hold", held=True)
+    return _Cause(said)
+
+
+def _tried(fact: Fact, cause: _Cause, found: _Inputs, *, since: float, now: float, patience: Patience) -> Judgement:
+    """Due, or not now after failures: only those alone count as the partition's own; a larger run is halved."""
+    failures = [failure for failure in fact.failures if failure.began > since]
+    alone = sum(failure.together == 1 for failure in failures)
+    if alone >= patience.attempts:
+        return Judgement(State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs or a mark")
+    if failures and now < (until := failures[-1].ended + patience.after(len(failures))):
+        at = _instant(until).isoformat(timespec="seconds")
+        reason = f"{cause.reason}, but {len(failures)} attempts failed; tried again at {at}"
+        return Judgement(State.BACKING_OFF, reason, pending=True, until=until)
+    token = "/".join(
+        [
+            *([f"f{fact.failures[-1].began:.3f}"] if fact.failures else []),
+            *([f"m{fact.marks[-1].number}"] if fact.marks else []),
+            *([f"r{cause.period:.0f}"] if cause.period else []),
+        ]
+    )
+    return Judgement(
+        State.DUE,
+        cause.reason,
+        pending=True,
+        inputs=frozenset(Input(*each) for each in found.inputs),
+        token=token,
+        together=max(1, failures[-1].together // 2) if failures else 0,
+        backfill=cause.backfill,
+    )
+
+
+def _instant(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)

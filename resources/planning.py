@@ -1,0 +1,121 @@
+"""The facts the planner judges by, looked up in the catalog; and what has changed there since the last look.
+
+Not here: judging (pipeline_defs/planning) and marks (backfills.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline_defs.planning.facts import Fact, Failure, Mark
+from resources import planning_statements as statements
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import psycopg
+
+# By dataset, partitions and the run that is on each.
+InFlight = dict[str, dict[str, str]]
+
+# Changes are kept for a day, and a planner that has not looked for half of one begins anew.
+_KEPT, TRUSTED = dt.timedelta(days=1), dt.timedelta(hours=12)
+_FAILURES = 24
+
+
+@dataclass(frozen=True)
+class CatalogFacts:
+    """The facts in the catalog, over one connection in autocommit mode.
+
+    Attributes:
+        in_flight: what runs are on, by the locks of those that live and by Dagster's queue.
+    """
+
+    connection: psycopg.Connection
+    in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
+        """See `planning.facts.Facts`."""
+        if paths is not None and not paths:
+            return {}
+        given = None if paths is None else list(paths)
+        parameters = (dataset, given, given)
+        running = self.in_flight.get(dataset, {})
+        others = self._others(parameters)
+        for path, run in running.items():
+            if paths is None or path in paths:
+                others[path]["run"] = run
+        found = {}
+        execute = self.connection.execute
+        for path, batch, published, trace, equal in execute(statements.CURRENT, parameters, binary=True):
+            if path in others:
+                others[path] |= {"batch": batch, "published": published, "trace": trace, "equal": equal or ()}
+            else:
+                found[path] = Fact(batch, published, equal or (), trace)
+        return found | {path: Fact(**known) for path, known in others.items()}  # type: ignore[arg-type]
+
+    def _others(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
+        """What is known beside batches; nearly always of few partitions."""
+        found: dict[str, dict[str, object]] = defaultdict(dict)
+        for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
+            found[path] |= {"arrival": fingerprint, "arrived": at}
+        for path, since in self.connection.execute(statements.HELD, parameters):
+            found[path]["held"] = since
+        marks: dict[str, list[Mark]] = defaultdict(list)
+        for path, *mark in self.connection.execute(statements.MARKS, parameters):
+            marks[path].append(Mark(*mark))
+        failures: dict[str, list[Failure]] = defaultdict(list)
+        for path, *failure in self.connection.execute(statements.FAILURES, (*parameters, _FAILURES)):
+            failures[path].append(Failure(*failure))
+        for path, listed in marks.items():
+            found[path]["marks"] = tuple(listed)
+        for path, failed in failures.items():
+            found[path]["failures"] = tuple(failed)
+        return found
+
+
+def living(connection: psycopg.Connection) -> InFlight:
+    """What the builds that hold their locks are on."""
+    found: InFlight = defaultdict(dict)
+    for dataset, path, run_id in connection.execute(statements.LIVING):
+        found[dataset][path] = run_id
+    return found
+
+
+@dataclass
+class Changes:
+    """What has changed in the catalog between two looks; remembers how far it has looked, and nothing else."""
+
+    _horizon: str | None = None
+    _looked: dt.datetime | None = None
+    _in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def since_last(
+        self, connection: psycopg.Connection, in_flight: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, set[str]] | None:
+        """The partitions that have changed, by dataset; None where that is not known and everything is to be judged.
+
+        Call it before facts are looked up: what changes later is seen twice rather than never.
+        """
+        horizon, looked = self._horizon, self._looked
+        before, now = self._in_flight, dt.datetime.now(dt.UTC)
+        row = connection.execute(statements.HORIZON).fetchone()
+        assert row is not None
+        self._horizon, self._looked, self._in_flight = row[0], now, in_flight
+        if horizon is None or looked is None or not dt.timedelta(0) <= now - looked < TRUSTED:
+            connection.execute(statements.FORGET_CHANGES, (_KEPT,))
+            return None
+        found: dict[str, set[str]] = defaultdict(set)
+        for dataset, path in connection.execute(statements.CHANGES, (horizon,)):
+            found[dataset].add(path)
+        for dataset in {*before, *in_flight}:
+            then, is_now = before.get(dataset, {}), in_flight.get(dataset, {})
+            found[dataset] |= {path for path in {*then, *is_now} if then.get(path) != is_now.get(path)}
+        return {dataset: paths for dataset, paths in found.items() if paths}
+
+    def forget(self) -> None:
+        """Know nothing: a look that was not carried through is no look."""
+        self._horizon = None

@@ -1,0 +1,60 @@
+"""`varve retire` on real stores: what the graph has no more goes out of sight, and nothing is deleted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.cli import looking, retire
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.dimension import StaticDimension
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.planning.graph import Graph
+from tests.conftest import DAY, sales_dataset
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.dataset import Dataset
+    from tests.conftest import Workbench
+
+
+def key(store: str) -> PartitionKey:
+    return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
+
+
+def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
+    """Make it the only dataset of the project."""
+    graph = Graph({dataset.name: dataset}, {dataset.name: ()}, {})
+    for module in (looking, retire):
+        patch.setattr(module, "graph", graph)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
+) -> None:
+    before = sales_dataset(kind)
+    keys = [key("Detroit"), key("Paris")]
+    workbench.publish(before, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    after = replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Paris",)))))
+    declare(monkeypatch, after)
+    gone = [{"dataset": after.name, "partition": keys[0].path,
+             "reason": "the graph has no such partition any more; to be retired"}]  # fmt: skip
+
+    assert retire.retire(None, dry_run=True) == gone
+    assert set(workbench.current(after)) == {keys[0].path, keys[1].path}
+    assert retire.retire(None, dry_run=False) == gone
+    assert set(workbench.current(after)) == {keys[1].path}
+    assert workbench.read(after) == [(dt.date(2013, 1, 5), "Paris", "tea", 2)]
+    # Its rows are kept until a sweep takes them.
+    with closing(workbench.catalog().connection) as connection:
+        states = connection.execute(
+            "select state from varve.batch where dataset = %s and partition = %s", (after.name, keys[0].path)
+        ).fetchall()
+    assert states == [("retired",)]
+    assert retire.retire(None, dry_run=False) == []

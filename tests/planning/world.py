@@ -1,0 +1,274 @@
+"""A world without servers: a virtual clock, files that arrive, runs of any length that may fail, and what is published.
+
+Contents are real, though small: a batch holds a hash of what it was made from, so that what a planner leads to can be
+compared with a clean rebuild.
+
+Not here: what should come of it (test_reconcile.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.errors import UnknownPartition
+from pipeline_defs.planning.facts import NOTHING, Fact, Failure, Mark
+from pipeline_defs.planning.judging import Patience, State
+from pipeline_defs.planning.mapping import listed
+from pipeline_defs.planning.reconcile import Limits, Plan, Planner, reconcile
+from pipeline_defs.planning.triggers import landing_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pipeline_defs.model.batch import Input
+    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.planning.graph import Graph
+    from pipeline_defs.planning.triggers import Run
+
+LIMITS = Limits(Patience(attempts=3, first=60.0, most=600.0), partitions_per_run=16)
+
+
+def hashed(parts: list[tuple[str, str, str]]) -> str:
+    """The content of a batch that is made from these."""
+    return hashlib.blake2b(repr(sorted(parts)).encode(), digest_size=4).hexdigest()
+
+
+@dataclass
+class Flying:
+    """A run between its launch and its end."""
+
+    run: Run
+    begins: float
+    ends: float
+    fails: bool
+    batch: int = 0
+    traces: dict[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
+
+
+@dataclass
+class World:
+    """What is, and what has happened.
+
+    Attributes:
+        now: seconds since 1970.
+        broken: whether a build of (dataset, path) fails.
+        lasts: how long a run lasts, in seconds; the first part of it waits in a queue.
+    """
+
+    graph: Graph
+    now: float
+    limits: Limits = LIMITS
+    broken: Callable[[str, str], bool] = lambda *_: False
+    lasts: Callable[[Run], float] = lambda _: 30.0
+    members: Members | None = None
+    facts: dict[str, dict[str, Fact]] = field(default_factory=dict)
+    contents: dict[tuple[str, str], str] = field(default_factory=dict)
+    flying: list[Flying] = field(default_factory=list)
+    builds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    launched: list[Run] = field(default_factory=list)
+    _history: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+    _made: set[tuple[object, ...]] = field(default_factory=set)
+    _changed: dict[str, set[str]] = field(default_factory=dict)
+    _wanted: dict[tuple[str, PartitionKey], set[tuple[str, str]]] = field(default_factory=dict)
+    _last_batch: int = 0
+
+    def __post_init__(self) -> None:
+        self.facts = {name: {} for name in self.graph.datasets}
+        self.planner = Planner(self.graph, self.limits)
+
+    def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
+        """See `Facts`."""
+        found = self.facts[dataset]
+        return dict(found) if paths is None else {path: found[path] for path in paths if path in found}
+
+    def fact(self, dataset: str, path: str) -> Fact:
+        return self.facts[dataset].get(path, NOTHING)
+
+    def set(self, dataset: str, path: str, **values: object) -> None:
+        """Change what is known of a partition, and note that it has changed."""
+        found = self.fact(dataset, path)._replace(**values)
+        self.facts[dataset][path] = found
+        if found == NOTHING:
+            del self.facts[dataset][path]
+        self._changed.setdefault(dataset, set()).add(path)
+
+    def arrive(self, dataset: str, path: str, content: str) -> None:
+        if self.fact(dataset, path).arrival != content:
+            self.set(dataset, path, arrival=content, arrived=self.now)
+
+    def mark(self, dataset: str, path: str, reason: str = "a person says so", *, held: bool = False) -> None:
+        marks = (*self.fact(dataset, path).marks, Mark(self._next(), reason, 1, held))
+        self.set(dataset, path, marks=marks)
+
+    def withdraw(self, dataset: str, path: str) -> None:
+        self.set(dataset, path, batch=0, published=0.0, equal=(), trace=())
+        self.contents.pop((dataset, path), None)
+        self._made = {made for made in self._made if made[:2] != (dataset, path)}
+
+    def tick(self, *, check: bool = True) -> Plan:
+        """Plan by what has changed, compare that with a plan from nothing, and launch the runs."""
+        at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
+        changed, self._changed = self._changed, {}
+        plan = self.planner.tick(self, changed, now=at, members=self.members)
+        if check:
+            self._compare(plan, reconcile(self.graph, self, now=at, members=self.members, limits=self.limits))
+        for run in plan.runs:
+            self.launch(run)
+        for dataset, paths in plan.retire.items():
+            for path in paths:
+                self.withdraw(dataset, path)
+        return plan
+
+    def launch(self, run: Run) -> None:
+        name = run.dataset.name
+        self.launched.append(run)
+        for partition, token in zip(run.partitions, run.tokens, strict=True):
+            path = partition.path
+            assert not self.fact(name, path).run, f"{name} {path} is built twice at once"
+            for edge in self.graph.edges[name]:
+                for up in listed(edge.dependency.upstream_of(partition, members=self.members).existing):
+                    assert not self.fact(edge.upstream.name, up.path).run, f"{name} {path} is built before its inputs"
+            made = (name, path, frozenset(each for each in run.inputs if self._reads(run, partition, each)), token)
+            assert made not in self._made, f"{name} {path} runs twice for the same inputs"
+            self._made.add(made)
+            self.set(name, path, run=f"run {len(self.launched)}")
+        lasts = self.lasts(run)
+        fails = any(self.broken(name, partition.path) for partition in run.partitions)
+        self.flying.append(Flying(run, self.now + lasts / 3, self.now + lasts, fails))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and runs begin and end in it."""
+        until = self.now + seconds
+        while moments := [
+            (each.ends if each.batch else each.begins, place)
+            for place, each in enumerate(self.flying)
+            if (each.ends if each.batch else each.begins) <= until
+        ]:
+            self.now, place = min(moments)
+            flying = self.flying[place]
+            if not flying.batch:
+                self._begin(flying)
+            else:
+                del self.flying[place]
+                self._end(flying)
+        self.now = until
+
+    def until_quiet(self, *, every: float = 30.0, ticks: int = 400, check: bool = True) -> int:
+        """Tick until nothing is in flight, due or about to be tried again; how many ticks that took."""
+        for count in range(ticks):
+            plan = self.tick(check=check)
+            waiting = [each for judged in plan.judgements.values() for each in judged.values() if each.pending]
+            if not self.flying and not plan.runs and not waiting and not plan.retire:
+                return count
+            self.advance(every)
+        raise AssertionError(f"not quiet after {ticks} ticks: {[str(run.first) for run in plan.runs]}")
+
+    def states(self, dataset: str) -> dict[str, State]:
+        """What a plan from nothing says of each partition."""
+        at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
+        plan = reconcile(self.graph, self, now=at, members=self.members, limits=self.limits)
+        return {path: found.state for path, found in plan.judgements[dataset].items()}
+
+    def clean(self) -> dict[tuple[str, str], str]:
+        """What a clean rebuild from the files that have arrived would hold."""
+        rebuilt: dict[tuple[str, str], str] = {}
+        for dataset in self.graph.in_order():
+            edges = self.graph.edges[dataset.name]
+            paths = {path for path, fact in self.facts[dataset.name].items() if fact.arrival}
+            for edge in edges:
+                ups = [up for name, up in rebuilt if name == edge.upstream.name]
+                for up in ups:
+                    key = edge.upstream.partitioning.from_path(up)
+                    paths |= {found.path for found in edge.dependency.readers_of(key, members=self.members).keys}
+            for path in paths:
+                made = self._made_from(dataset.name, path, lambda name, up: rebuilt.get((name, up)))
+                if made is not None:
+                    rebuilt[dataset.name, path] = made
+        return rebuilt
+
+    def _made_from(self, name: str, path: str, content_of: Callable[[str, str], str | None]) -> str | None:
+        """The content of a partition made from these; None where something is missing."""
+        dataset = self.graph.datasets[name]
+        try:
+            key = dataset.partitioning.from_path(path)
+        except UnknownPartition:
+            return None
+        parts = [(landing_source(dataset), path, self.fact(name, path).arrival[:1])] if dataset.landing else []
+        for edge in self.graph.edges[name]:
+            for up in edge.dependency.upstream_of(key, members=self.members).keys:
+                found = content_of(edge.upstream.name, up.path)
+                if found is None:
+                    return None
+                parts.append((edge.upstream.name, up.path, found))
+        return hashed(parts)
+
+    def _reads(self, run: Run, partition: PartitionKey, found: Input) -> bool:
+        place = run.dataset.name, partition
+        if place not in self._wanted:
+            self._wanted[place] = {(landing_source(run.dataset), partition.path)}
+            for edge in self.graph.edges[run.dataset.name]:
+                mapped = edge.dependency.upstream_of(partition, members=self.members)
+                self._wanted[place] |= {(edge.upstream.name, key.path) for key in mapped.keys}
+        return (found.source, found.partition) in self._wanted[place]
+
+    def _begin(self, flying: Flying) -> None:
+        """Pin the inputs, as a run does when it begins."""
+        flying.batch = self._next()
+        name = flying.run.dataset.name
+        for partition in flying.run.partitions:
+            trace: list[tuple[str, str, str]] = []
+            if flying.run.dataset.landing:
+                trace.append(
+                    (landing_source(flying.run.dataset), partition.path, self.fact(name, partition.path).arrival)
+                )
+            for edge in self.graph.edges[name]:
+                wanted = [up.path for up in edge.dependency.upstream_of(partition, members=self.members).keys]
+                there = [(path, self.fact(edge.upstream.name, path).batch) for path in wanted]
+                trace += [(edge.upstream.name, path, str(batch)) for path, batch in there if batch]
+            flying.traces[partition.path] = tuple(trace)
+
+    def _end(self, flying: Flying) -> None:
+        name, paths = flying.run.dataset.name, [partition.path for partition in flying.run.partitions]
+        for path in paths:
+            fact = self.fact(name, path)
+            if flying.fails:
+                failure = Failure(flying.batch / 1000, self.now, len(paths))
+                self.set(name, path, run="", failures=(*fact.failures, failure))
+                continue
+            self.builds[name, path] += 1
+            content = hashed(self._rows(flying.traces[path]))
+            history = self._history.setdefault((name, path), {})
+            equal = tuple(batch for batch, held in history.items() if held == content)
+            history[flying.batch] = content
+            self.contents[name, path] = content
+            marks = tuple(mark for mark in fact.marks if mark.number > flying.batch)
+            self.set(
+                name, path, run="", batch=flying.batch, published=self.now, equal=equal, marks=marks,
+                trace=flying.traces[path], failures=(), held=0.0,
+            )  # fmt: skip
+
+    def _rows(self, trace: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, str]]:
+        """What a batch is computed from: the contents of its inputs, whatever their batches are called.
+
+        Of a file only the first letter counts: `a2` holds the same rows as `a1`.
+        """
+        return [
+            (source, path, version[:1] if source.startswith("landing:") else self._history[source, path][int(version)])
+            for source, path, version in trace
+        ]
+
+    def _next(self) -> int:
+        self._last_batch = max(self._last_batch + 1, int(self.now * 1000))
+        return self._last_batch
+
+    def _compare(self, plan: Plan, fresh: Plan) -> None:
+        for name, judged in fresh.judgements.items():
+            unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+            assert dict(plan.judgements[name]) == unsettled, name
+        assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
+        assert plan.retire == fresh.retire

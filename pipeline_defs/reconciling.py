@@ -14,7 +14,7 @@ import dagster as dg
 import pendulum
 
 from pipeline_defs.model.errors import UnknownPartition
-from pipeline_defs.partition_sets import sets_of
+from pipeline_defs.partition_sets import grow, sets_of
 from pipeline_defs.planning.judging import Patience
 from pipeline_defs.planning.reconcile import Limits, Planner
 from pipeline_defs.planning.region import Box
@@ -76,6 +76,9 @@ class Reconciler:
             in_flight[dataset] |= paths
         try:
             changed = self._changes.since_last(connection, in_flight)
+            # Dagster refuses requests for what is not in its sets, and the sensor that keeps them ticks at other times.
+            while grow(instance, self.graph):
+                pass
             members = sets_of(instance, self.graph).members()
             facts = CatalogFacts(connection, in_flight)
             return self._planner.tick(facts, changed, now=pendulum.now("UTC"), members=members)

@@ -44,9 +44,24 @@ def connect(settings: Settings, *, application: str = "varve") -> psycopg.Connec
     """
     url = warehouse_url(settings)
     try:
-        return psycopg.connect(
-            url, autocommit=True, connect_timeout=10, application_name=application, options="-c timezone=UTC"
-        )
+        opened = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name=application)
+        opened.execute("set timezone = 'UTC'")
+        _refuse_pooler(opened)
     except psycopg.OperationalError as error:
         where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
         raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {str(error).strip()}") from error
+    return opened
+
+
+def _refuse_pooler(connection: psycopg.Connection) -> None:
+    """Raise ServiceUnavailable where somebody else answers than the server: a pooler tells a backend's pid of its own.
+
+    In transaction mode it would give our locks to whoever comes next.
+    """
+    row = connection.execute("select pg_backend_pid()").fetchone()
+    if row != (connection.info.backend_pid,):
+        connection.close()
+        raise ServiceUnavailable(
+            "VARVE_POSTGRES_URL leads to a connection pooler, and a writer's locks are its session's: name the server "
+            "itself. Readers may go through the pooler."
+        )

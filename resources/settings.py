@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     attempts: int = Field(3, ge=1, description="a sensor gives a partition up after so many failures in a row")
     publish_seconds: float = Field(60.0, gt=0, description="how long a warehouse publish waits for readers to let go")
     load_connections: int = Field(4, ge=1, description="how many connections one load into the warehouse may use")
+    reader_connections: int = Field(50, ge=1, description="connection limit of the role varve_reader, when it is made")
+    reader_seconds: float = Field(300, gt=0, description="statement limit of the role varve_reader, when it is made")
     compression: Compression = Field(Compression.ZSTD, description="codec of the lake's parquet files")
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline_defs.cli import keeping
+from pipeline_defs.cli import keeping, warehouse
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
     epilog="Settings are environment variables, VARVE_...; docs/reference.md lists them.",
 )
 console = Console()
+app.add_typer(warehouse.app, name="warehouse")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 

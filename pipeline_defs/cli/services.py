@@ -21,6 +21,7 @@ from resources.services.ports import refuse_taken_port
 from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings, project_root
+from resources.warehouse.roles import ensure_roles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,10 @@ def up(console: Console) -> None:
             spark.start()
         with connect(settings) as connection:
             Catalog(connection).ensure_schema()
+            if settings.embedded_postgres:
+                ensure_roles(
+                    connection, connections=settings.reader_connections, statement_seconds=settings.reader_seconds
+                )
         if settings.embedded_postgres:
             PostgresServer(settings.home_dir).ensure_up()
         if spark:

@@ -5,6 +5,7 @@ Not here: how they are obeyed (resources/warehouse/).
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,27 @@ class OldSnapshots(StrEnum):
     """Publish nothing, and name who is in the way."""
     PUBLISH = "publish"
     """Publish: whoever still reads with that snapshot may miss the periods published, and is named in the log."""
+
+
+class Period(StrEnum):
+    """A coarser grain, into whose tables those of finer partitions are put together when it is over."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+    def of(self, day: dt.date) -> dt.date:
+        """The first day of the period in which a day lies; weeks begin on Monday."""
+        match self:
+            case Period.DAY:
+                return day
+            case Period.WEEK:
+                return day - dt.timedelta(days=day.weekday())
+            case Period.MONTH:
+                return day.replace(day=1)
+            case Period.YEAR:
+                return day.replace(month=1, day=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +64,18 @@ class WarehouseOptions:
     Attributes:
         indexes: over data columns; a partition column is a constant of its table and needs none.
         old_snapshots: what happens when an old transaction outlasts the deadline of a publish.
+        stall_milliseconds: how long readers may be made to wait by a publish, and how long somebody may have held the
+            view for it to be tried at all. Where readers of more than that follow each other without a gap, no publish
+            gets through, and this is what to raise.
+        compact: put the tables of all partitions of such a period into one, when a later period has begun (seed 000:
+            hourly loads of a weekly table, without an append ever); None keeps a table for each partition.
     """
 
     indexes: tuple[Index, ...] = ()
     old_snapshots: OldSnapshots = OldSnapshots.FAIL
+    stall_milliseconds: int = 80
+    compact: Period | None = None
+
+    def __post_init__(self) -> None:
+        if self.stall_milliseconds < 1:
+            raise VarveError("stall_milliseconds is at least 1: without a limit readers would queue for ever.")

@@ -32,7 +32,14 @@ _LEAVES = """
 """
 _IN_USE = """
     select location from varve.batch
-    where dataset = %s and location = any(%s) and state in ('staged', 'published', 'retired')
+    where dataset = %(dataset)s and location = any(%(tables)s) and state in ('published', 'retired')
+      and not exists (select from varve.compacted c
+        where (c.dataset, c.partition, c.batch_id) = (batch.dataset, batch.partition, batch.batch_id))
+    union all
+    select c.table_name from varve.compacted c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %(dataset)s and c.table_name = any(%(tables)s) and b.state in ('published', 'retired')
+    union all
+    select location from varve.living where dataset = %(dataset)s and location = any(%(tables)s)
 """
 _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 
@@ -46,13 +53,24 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
         schema: connection.execute(_TABLES, (schema,)).fetchall() for schema in {periods_schema_of(n) for n in datasets}
     }
     kept = {(dataset, path, batch_id.millis) for dataset, path, batch_id, _ in history.kept()}
+    notes.ensure_tables(connection)
+    # Batches whose rows lie in a shared table, and the shared tables that any kept batch needs.
+    moved = {name: notes.compacted_at(connection, name) for name in datasets}
+    used = {
+        (name, table)
+        for name in datasets
+        for (path, batch_id), table in notes.compacted(connection, name).items()
+        if (name, path, batch_id) in kept
+    }
     left = []
     for schema, tables in found.items():
         for table, size, comment in tables:
             dataset, partition, batch_id = _described(comment)
-            if (dataset, partition, batch_id) not in kept:
-                changed = BatchId(batch_id).started if batch_id else None
-                left.append(Leftover(f"{schema}.{table}", dataset, int(size), changed))
+            moved_at = moved.get(dataset, {}).get((partition, batch_id))
+            if (dataset, table) in used or ((dataset, partition, batch_id) in kept and moved_at is None):
+                continue
+            began = BatchId(batch_id).started if batch_id else None
+            left.append(Leftover(f"{schema}.{table}", dataset, int(size), moved_at or began))
     return left
 
 
@@ -63,12 +81,13 @@ def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) ->
     """
     schema = periods_schema_of(dataset)
     names = [table.removeprefix(f"{schema}.") for table in tables]
-    if used := connection.execute(_IN_USE, (dataset, names)).fetchall():
+    if used := connection.execute(_IN_USE, {"dataset": dataset, "tables": names}).fetchall():
         raise VarveError(f"{dataset}: {some(table for (table,) in used)} belong to batches that are kept. Not dropped.")
     drop_former_leaves(connection, dataset)
     for name in names:
         _drop(connection, "table", schema, name)
         notes.forget_loads(connection, [name])
+    notes.forget_compacted(connection, dataset, names)
 
 
 def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
@@ -100,6 +119,8 @@ def _described(comment: str | None) -> tuple[str, str, int]:
     """Dataset, partition and batch that a table's comment names; empty for a table that is not ours."""
     try:
         found = json.loads(comment or "")
+        if "compacted" in found:
+            return str(found["dataset"]), "", 0
         return str(found["dataset"]), str(found["partition"]), int(found["batch_id"])
     except (ValueError, TypeError, KeyError):
         return "", "", 0

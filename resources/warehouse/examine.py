@@ -1,6 +1,6 @@
 """Comparing what the catalog says of batches with their tables, and what is current with what the view shows.
 
-Changes nothing. Not here: mending (publish.py, `show_current`).
+Changes nothing. Not here: mending (publish.py, `show_current`) and rebuilding a lost catalog (remains.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from resources.store import Finding
-from resources.warehouse import view
+from resources.warehouse import notes, view
 from resources.warehouse.naming import periods_schema
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
 
 _RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
-_SHOW = "`varve warehouse show` makes the view anew from the catalog."
+_SHOW = "`varve repair` makes the view anew from the catalog."
 _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r'
@@ -44,7 +44,12 @@ _SHOWN = """
 def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> Iterator[Finding]:
     """Every batch whose table is gone or has other rows than it should."""
     present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
+    notes.ensure_tables(connection)
+    shared = notes.compacted(connection, dataset.name)
     for batch in batches:
+        if shared.get((batch.partition, batch.batch_id.millis)) in present:
+            # Its rows were compared when they were put together, and its own table may be gone.
+            continue
         if batch.location not in present:
             text = f"the table {batch.location} of batch {batch.batch_id} is gone"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
@@ -57,13 +62,21 @@ def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[B
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
 
 
+def tables_under(connection: psycopg.Connection, view_name: str) -> set[str]:
+    """The tables that a view shows, itself or through others."""
+    return {table for (table,) in connection.execute(_SHOWN, (view_name,))}
+
+
 def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str, Batch]) -> Iterator[Finding]:
     """Every partition that the view does not show at its current batch, and every table it should not show."""
     name = view.view_name(dataset).as_string(connection)
-    seen = {table for (table,) in connection.execute(_SHOWN, (name,))}
+    seen = tables_under(connection, name)
+    notes.ensure_tables(connection)
+    shared = notes.compacted(connection, dataset.name)
+    wanted = {path: shared.get((path, batch.batch_id.millis), batch.location) for path, batch in current.items()}
     for path, batch in current.items():
-        if batch.location not in seen:
+        if wanted[path] not in seen:
             text = f"the view does not show batch {batch.batch_id}"
             yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
-    for table in sorted(seen - {batch.location for batch in current.values()}):
+    for table in sorted(seen - set(wanted.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

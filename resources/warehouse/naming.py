@@ -39,6 +39,12 @@ def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -
     return f"{slug}__{key}__{_hash(dataset.name, partition.path)}_{batch}"
 
 
+def compacted_table(dataset: Dataset, period: str, batch: BatchId) -> str:
+    """`sales__2013_01_07__wrn2qwmskw7q_hc9p2k3a`: the rows of all partitions of a coarser period."""
+    slug, key = _slug(dataset.table, _DATASET_BYTES), _slug(f"all {period}", _KEY_BYTES)
+    return f"{slug}__{key}__{_hash(dataset.name, f'/{period}')}_{_base36(batch.millis)}"
+
+
 def leaf_view(dataset: Dataset, generation: int, leaf: int) -> str:
     """`weekly_delays__leaf__wrn2qwmskw7q_1_3`: one of the views that the dataset's own is made of."""
     return f"{leaf_prefix(dataset.name, generation)}{leaf}"

@@ -13,6 +13,7 @@ from psycopg import sql
 from resources.catalog_statements import LOCK_SCHEMA
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping, Sequence
 
     import psycopg
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # How many period tables one leaf view shows: replacing one takes 4 to 14 ms however many there are.
 LEAF_TABLES = 50
 
-_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'leaf'"
+_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'compacted'"
 _CLAIM = sql.SQL(
     "insert into varve.loaded (table_name, piece, rows) values ({}, {}, {}) on conflict do nothing returning 1"
 )
@@ -38,6 +39,20 @@ _SET_LEAF = """
     insert into varve.leaf (dataset, partition, leaf) select %s, p.partition, p.leaf
     from unnest(%s::text[], %s::int[]) as p (partition, leaf)
 """
+_MOVE = """
+    update varve.leaf set leaf = %s where dataset = %s and partition = any(%s)
+"""
+_COMPACTED = (
+    "select partition, batch_id, table_name from varve.compacted where dataset = %s order by table_name, partition"
+)
+_COMPACTED_AT = "select partition, batch_id, compacted_at from varve.compacted where dataset = %s"
+_SET_COMPACTED = """
+    insert into varve.compacted (dataset, partition, batch_id, table_name)
+    select %s, m.partition, m.batch_id, %s from unnest(%s::text[], %s::bigint[]) as m (partition, batch_id)
+    on conflict (dataset, partition, batch_id) do update
+    set table_name = excluded.table_name, compacted_at = excluded.compacted_at
+"""
+_FORGET_COMPACTED = "delete from varve.compacted where dataset = %s and table_name = any(%s)"
 # A partition that is current no more leaves its place to the next one that comes.
 _VACATE = """
     delete from varve.leaf l where l.dataset = %s
@@ -99,11 +114,18 @@ def vacate(connection: psycopg.Connection, dataset: Dataset) -> set[int]:
 
 
 def place(
-    connection: psycopg.Connection, dataset: Dataset, taken: Mapping[str, int], paths: Sequence[str]
+    connection: psycopg.Connection,
+    dataset: Dataset,
+    taken: Mapping[str, int],
+    paths: Sequence[str],
+    together: Mapping[str, str],
 ) -> dict[str, int]:
-    """Give partitions that have no leaf one with room, or a new one; where they are now."""
+    """Give partitions that have no leaf one with room, or a new one; where they are now.
+
+    `together` names the table that a partition shares with others, where it does: it takes the room of one.
+    """
     room: dict[int, int] = {}
-    for leaf in taken.values():
+    for leaf, _ in {(leaf, together.get(path, path)) for path, leaf in taken.items()}:
         room[leaf] = room.get(leaf, LEAF_TABLES) - 1
     given = {}
     for path in paths:
@@ -113,3 +135,31 @@ def place(
     if given:
         connection.execute(_SET_LEAF, (dataset.name, list(given), list(given.values())))
     return given
+
+
+def move(connection: psycopg.Connection, dataset: Dataset, paths: Sequence[str], leaf: int) -> None:
+    """Put partitions that have a leaf into this one."""
+    connection.execute(_MOVE, (leaf, dataset.name, list(paths)))
+
+
+def compacted(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], str]:
+    """The shared table of each (partition, batch id) that has one."""
+    rows = connection.execute(_COMPACTED, (dataset,)).fetchall()
+    return {(partition, batch_id): table for partition, batch_id, table in rows}
+
+
+def compacted_at(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], dt.datetime]:
+    """When each (partition, batch id) that lies in a shared table came there."""
+    rows = connection.execute(_COMPACTED_AT, (dataset,)).fetchall()
+    return {(partition, batch_id): at for partition, batch_id, at in rows}
+
+
+def set_compacted(connection: psycopg.Connection, dataset: str, table: str, members: Sequence[tuple[str, int]]) -> None:
+    """Record that these batches lie in this table, whatever table they shared before."""
+    paths, ids = [path for path, _ in members], [batch_id for _, batch_id in members]
+    connection.execute(_SET_COMPACTED, (dataset, table, paths, ids))
+
+
+def forget_compacted(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
+    """Record that these shared tables are gone."""
+    connection.execute(_FORGET_COMPACTED, (dataset, list(tables)))

@@ -9,19 +9,21 @@ Not here: waiting for readers, and the transaction (publish.py).
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, some
-from resources.warehouse import notes, shape, view
+from resources.warehouse import notes, roles, shape, view
 from resources.warehouse.naming import leaf_view, periods_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import psycopg
     from psycopg import sql
 
+    from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
     from resources.catalog import Catalog
@@ -47,7 +49,7 @@ class Plan:
     Attributes:
         first: new leaves, which nobody knows yet; they lock nothing of anybody's.
         last: what readers wait for, in the order in which they lock.
-        comments: what the view says that it did not say before.
+        comments: what the view says that it did not say before, and who may read it where it is new.
     """
 
     first: tuple[sql.Composed, ...]
@@ -81,29 +83,40 @@ def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.Change:
 
 
 def plan(
-    catalog: Catalog, dataset: Dataset, changed: Sequence[PartitionKey], change: shape.Change | None = None
+    catalog: Catalog,
+    dataset: Dataset,
+    changed: Sequence[PartitionKey],
+    change: shape.Change | None = None,
+    *,
+    anew: bool = False,
+    also: Collection[int] = (),
 ) -> Plan:
     """The statements that show these partitions at their current batches, where all else is shown already.
 
     To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
-    migration, which begins with no view.
+    migration, which begins with no view; `anew` makes all of it again; `also` are leaves that have lost
+    a partition to others.
     """
     connection = catalog.connection
     before = existing_columns(connection, dataset) if change is None else []
     change = change or change_of(connection, dataset)
     generation = notes.generation(connection, dataset)
-    anew = generation == 0 or tuple(before) != change.shape.plain
+    anew = anew or generation == 0 or tuple(before) != change.shape.plain
     vacated = notes.vacate(connection, dataset)
     taken = notes.leaves(connection, dataset)
     paths = sorted(catalog.current(dataset.name, None if anew else changed))
     if anew:
-        generation += 1
+        # By the clock, because the note may have been lost with the catalog, and the leaves still be there.
+        generation = max(generation + 1, int(time.time()))
         notes.set_generation(connection, dataset, generation)
-    placed = notes.place(connection, dataset, taken, [path for path in paths if path not in taken])
+    together = _together(catalog, dataset)
+    placed = notes.place(connection, dataset, taken, [path for path in paths if path not in taken], together)
     where = taken | placed
-    touched = set(where.values()) if anew else {where[path] for path in paths} | (vacated & set(where.values()))
+    touched = (
+        set(where.values()) if anew else {where[path] for path in paths} | ((vacated | set(also)) & set(where.values()))
+    )
     new = touched if anew else touched - set(taken.values())
-    emptied = vacated - set(where.values())
+    emptied = (vacated | set(also)) - set(where.values())
     leaves = _leaves(catalog, dataset, change.shape, generation, {leaf: _members(where, leaf) for leaf in touched})
     last = [statement for leaf, statement in sorted(leaves.items()) if leaf not in new]
     if anew or new or emptied:
@@ -113,7 +126,10 @@ def plan(
     return Plan(
         tuple(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
         tuple(last),
-        tuple(_comments(connection, dataset, dict(change.renames))),
+        (
+            *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
+            *_comments(connection, dataset, dict(change.renames)),
+        ),
     )
 
 
@@ -132,25 +148,77 @@ def _leaves(
 ) -> dict[int, sql.Composed]:
     keys = [dataset.partitioning.from_path(path) for paths in members.values() for path in paths]
     current = catalog.current(dataset.name, keys)
-    schema, tables = periods_schema(dataset), [batch.location for batch in current.values()]
-    columns = {
-        table: [name for name, _ in found]
-        for table, found in shape.columns_of(catalog.connection, schema, tables).items()
-    }
-    if missing := [table for table in tables if table not in columns]:
-        raise VarveError(
-            f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
-            f"{NOTHING_LOST} Run those partitions again with this one, or restore the table."
-        )
+    shared = notes.compacted(catalog.connection, dataset.name)
+    columns = _columns(catalog.connection, dataset, current, shared)
     return {
         leaf: view.create_leaf(
             dataset,
             leaf_view(dataset, generation, leaf),
             wanted,
-            [current[path] for path in paths if path in current],
-            columns,
+            list(_arms(dataset, wanted, {path: current[path] for path in paths if path in current}, shared, columns)),
         )
         for leaf, paths in members.items()
+    }
+
+
+def arms_of(catalog: Catalog, dataset: Dataset, wanted: Shape, batches: Sequence[Batch]) -> list[sql.Composed]:
+    """The rows of these batches as the view shows them, an arm for each table."""
+    current = {batch.partition: batch for batch in batches}
+    shared = notes.compacted(catalog.connection, dataset.name)
+    columns = _columns(catalog.connection, dataset, current, shared)
+    return list(_arms(dataset, wanted, current, shared, columns))
+
+
+def _columns(
+    connection: psycopg.Connection, dataset: Dataset, current: dict[str, Batch], shared: dict[tuple[str, int], str]
+) -> dict[str, list[str]]:
+    """The columns of every table in which one of these batches lies. Raises VarveError where one is gone."""
+    schema = periods_schema(dataset)
+    tables = {shared.get((path, batch.batch_id.millis), batch.location) for path, batch in current.items()}
+    columns = {
+        table: [name for name, _ in found]
+        for table, found in shape.columns_of(connection, schema, sorted(tables)).items()
+    }
+    if missing := sorted(tables - columns.keys()):
+        raise VarveError(
+            f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
+            f"{NOTHING_LOST} Run those partitions again with this one, or restore the table."
+        )
+    return columns
+
+
+def _arms(
+    dataset: Dataset,
+    wanted: Shape,
+    current: dict[str, Batch],
+    shared: dict[tuple[str, int], str],
+    columns: dict[str, list[str]],
+) -> Iterable[sql.Composed]:
+    """One arm for each table: a period's own, or one that holds several, of which some may be out of date."""
+    holds = {
+        path: shared[path, batch.batch_id.millis]
+        for path, batch in current.items()
+        if (path, batch.batch_id.millis) in shared
+    }
+    for path, batch in current.items():
+        if path not in holds:
+            yield view.table_arm(dataset, wanted, batch, columns[batch.location])
+    for table in sorted(set(holds.values())):
+        shown = [path for path, held in holds.items() if held == table]
+        all_of_it = len(shown) == sum(held == table for held in shared.values())
+        yield view.shared_arm(dataset, wanted, table, columns[table], None if all_of_it else shown)
+
+
+def _together(catalog: Catalog, dataset: Dataset) -> dict[str, str]:
+    """The shared table in which the current batch of a partition lies, where it does."""
+    shared = notes.compacted(catalog.connection, dataset.name)
+    if not shared:
+        return {}
+    current = catalog.current(dataset.name)
+    return {
+        path: shared[path, batch.batch_id.millis]
+        for path, batch in current.items()
+        if (path, batch.batch_id.millis) in shared
     }
 
 

@@ -18,26 +18,27 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from pipeline_defs.model.errors import NOTHING_LOST, PublishTimeout
 from pipeline_defs.model.warehouse_options import OldSnapshots
-from resources.warehouse import budget, notes, projection
+from resources.warehouse import budget, notes, projection, roles, view
 from resources.warehouse.load import LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.store import Build
 
 logger = logging.getLogger(__name__)
 
-_LOCK_TIMEOUT = "set local lock_timeout = '100ms'"
+_LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
@@ -57,9 +58,10 @@ _LONG_HOLDER = """
     from pg_locks l join pg_stat_activity a using (pid)
     where l.granted and l.locktype = 'relation' and l.relation in (select to_regclass(n) from unnest(%s::text[]) as n)
       and l.database = (select oid from pg_database where datname = current_database())
-      and clock_timestamp() - a.xact_start > interval '100 ms' and a.pid <> pg_backend_pid() limit 1
+      and clock_timestamp() - a.xact_start > make_interval(secs => %s / 1000.0) and a.pid <> pg_backend_pid() limit 1
 """
 _POLL_SECONDS = 0.02
+T = TypeVar("T")
 _IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
@@ -96,48 +98,93 @@ def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
     builds = [move.build for move in listed]
     told = ", ".join(map(str, builds))
     notes.ensure_tables(catalog.connection)
+    roles.refuse_blindness(catalog.connection)
     for build in builds:
         budget.refuse_or_warn(catalog, build)
-    _wait_for_snapshots(catalog.connection, builds, told, deadline)
+    _wait_for_snapshots(catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], told, deadline)
+    names = ", ".join(build.dataset.name for build in builds)
+    patiently(partial(_swap, catalog, listed), names, told, seconds, deadline)
+
+
+def patiently(change: Callable[[], T], view_names: str, told: str, seconds: float, deadline: float | None = None) -> T:
+    """Do what changes views, again and again until no reader is in the way.
+
+    Raises PublishTimeout after `seconds`, naming who was the last.
+    """
     try:
         for attempt in Retrying(
             retry=retry_if_exception_type((ViewBusy, *_IN_THE_WAY)),
-            stop=stop_after_delay(max(deadline - time.monotonic(), 0.001)),
+            stop=stop_after_delay(max(seconds if deadline is None else deadline - time.monotonic(), 0.001)),
             wait=wait_random_exponential(multiplier=0.05, max=1),
             reraise=True,
         ):
             with attempt:
-                _swap(catalog, listed)
+                return change()
     except (ViewBusy, *_IN_THE_WAY) as error:
-        names = ", ".join(str(build.dataset) for build in builds)
         raise PublishTimeout(
-            f"{told}: the view {names} was in use for longer than {seconds:g} s ({str(error).strip()}). {NOTHING_LOST} "
-            "Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS."
+            f"{told}: the view {view_names} was in use for longer than {seconds:g} s ({str(error).strip()}). "
+            f"{NOTHING_LOST} Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS; "
+            "where such readers follow each other without a gap, raise stall_milliseconds of the dataset."
         ) from error
+    raise AssertionError("unreachable: every attempt returns or raises")
 
 
-def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str]) -> None:
+def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
+    """Make the dataset's views anew from the catalog, where they were lost or changed by hand.
+
+    Raises PublishTimeout after `seconds`, naming who is in the way.
+    """
+    notes.ensure_tables(catalog.connection)
+
+    def anew() -> None:
+        with catalog.connection.transaction():
+            milliseconds = lock_publishers(catalog.connection, dataset)
+            name = view.view_name(dataset).as_string(catalog.connection)
+            refuse_long_holders(catalog.connection, [name], milliseconds)
+            plan = projection.plan(catalog, dataset, (), anew=True)
+            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
+            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
+            replace_views(catalog.connection, [plan])
+
+    patiently(anew, dataset.name, str(dataset), seconds)
+
+
+def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str], milliseconds: int) -> None:
     """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
-    if held := connection.execute(_LONG_HOLDER, (list(views),)).fetchone():
+    if held := connection.execute(_LONG_HOLDER, (list(views), milliseconds)).fetchone():
         raise ViewBusy(f"pid {held[0]}, {held[1]}, holds it")
 
 
-def lock_publishers(connection: psycopg.Connection, dataset_name: str) -> None:
-    """In a transaction: wait for the other publishers of the view; from then on wait for readers 100 ms at a time."""
+def lock_publishers(connection: psycopg.Connection, *datasets: Dataset) -> int:
+    """In a transaction: wait for the other publishers of these views, all locks in the order of names.
+
+    From then on readers are waited for so many milliseconds at a time: what it returns.
+    """
     # Without a timeout: it is held for milliseconds.
     connection.execute(_NO_LOCK_TIMEOUT)
-    connection.execute(_PUBLISHERS, (dataset_name,))
-    connection.execute(_LOCK_TIMEOUT)
+    for name in sorted(dataset.name for dataset in datasets):
+        connection.execute(_PUBLISHERS, (name,))
+    milliseconds = min(dataset.warehouse.stall_milliseconds for dataset in datasets)
+    connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
+    return milliseconds
 
 
-def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build], told: str, deadline: float) -> None:
+def wait_for_snapshots(connection: psycopg.Connection, dataset: Dataset, seconds: float) -> None:
+    """Wait until no snapshot is older than now. Raises PublishTimeout."""
+    policy = dataset.warehouse.old_snapshots
+    _wait_for_snapshots(connection, [policy], dataset.name, time.monotonic() + seconds)
+
+
+def _wait_for_snapshots(
+    connection: psycopg.Connection, policies: Sequence[OldSnapshots], told: str, deadline: float
+) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
     given = {"xid": row[0], "loading": LOADING}
     while older := connection.execute(_OLDER_SNAPSHOTS, given).fetchall():
         if time.monotonic() > deadline:
             who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])
-            if all(build.dataset.warehouse.old_snapshots is OldSnapshots.PUBLISH for build in builds):
+            if set(policies) == {OldSnapshots.PUBLISH}:
                 logger.warning("%s is published although %s may miss its periods.", told, who)
                 return
             raise PublishTimeout(
@@ -149,13 +196,13 @@ def _wait_for_snapshots(connection: psycopg.Connection, builds: Sequence[Build],
 
 def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
     connection = catalog.connection
-    for build in (move.build for move in moves):
-        paths = [partition.path for partition in build.partitions]
-        refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths))
     with connection.transaction():
-        # All locks in the order of names, before anything is read under them.
-        for move in moves:
-            lock_publishers(connection, move.build.dataset.name)
+        # Before anything is read under them.
+        milliseconds = lock_publishers(connection, *(move.build.dataset for move in moves))
+        # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
+        for build in (move.build for move in moves):
+            paths = [partition.path for partition in build.partitions]
+            refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
         plans = []
         for move in moves:
             dataset = move.build.dataset

@@ -16,7 +16,7 @@ from psycopg import sql
 from pipeline_defs.model.errors import MissingUpstream, some
 from pipeline_defs.model.schema import Column, ColumnType
 from resources.frames import arrow_schema, spark_schema
-from resources.warehouse import shape, source, types, view
+from resources.warehouse import notes, shape, source, types, view
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.types import postgres_type, type_sql
 
@@ -91,40 +91,62 @@ class Reader:
     def _queries(
         self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[Column], *, split: bool
     ) -> Iterator[str]:
-        schema, tables = periods_schema(dataset), [batch.location for batch in batches]
-        pages: dict[str, int] = dict(self.connection.execute(_PAGES, (schema, tables)).fetchall())
-        if missing := [table for table in tables if table not in pages]:
+        """A query for each table, or for each part of a large one."""
+        schema = periods_schema(dataset)
+        groups = self._groups(dataset, batches)
+        pages: dict[str, int] = dict(self.connection.execute(_PAGES, (schema, list(groups))).fetchall())
+        if missing := [table for table in groups if table not in pages]:
             raise MissingUpstream(
                 f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
                 "Nothing was read or changed. Restore the table, or rerun those partitions."
             )
         names = {
             table: [name for name, _ in found]
-            for table, found in shape.columns_of(self.connection, schema, tables).items()
+            for table, found in shape.columns_of(self.connection, schema, list(groups)).items()
         }
         step = _BYTES_A_TASK // _PAGE
-        for batch in batches:
-            query = _select(dataset, batch, columns, names.get(batch.location, []))
-            starts = range(0, max(pages[batch.location], 1), step) if split else [0]
+        for table, (own, paths) in groups.items():
+            query = _select(dataset, table, columns, names.get(table, []), own)
+            if own is None:
+                query += sql.SQL(" where {}").format(view.of_partitions(dataset, paths))
+            starts = range(0, max(pages[table], 1), step) if split else [0]
             for start in starts:
                 part = sql.SQL("")
                 if len(starts) > 1:
                     first, end = sql.Literal(f"({start},0)"), sql.Literal(f"({start + step},0)")
-                    part = sql.SQL(" where ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
+                    clause = sql.SQL(" and " if own is None else " where ")
+                    part = clause + sql.SQL("ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
                 yield (query + part).as_string(self.connection)
+
+    def _groups(self, dataset: Dataset, batches: Sequence[Batch]) -> dict[str, tuple[str | None, list[str]]]:
+        """By table: the partition that it is all of, or None and the partitions to be read of a shared one."""
+        notes.ensure_tables(self.connection)
+        shared = notes.compacted(self.connection, dataset.name)
+        groups: dict[str, tuple[str | None, list[str]]] = {}
+        for batch in batches:
+            table = shared.get((batch.partition, batch.batch_id.millis))
+            if table is None:
+                groups[batch.location] = batch.partition, [batch.partition]
+            else:
+                groups.setdefault(table, (None, []))[1].append(batch.partition)
+        return groups
 
 
 def _wire(column: Column) -> Column:
     return Column(column.name, ColumnType.STRING if column.type.nested else column.type)
 
 
-def _select(dataset: Dataset, batch: Batch, columns: Sequence[Column], present: Sequence[str]) -> sql.Composed:
+def _select(
+    dataset: Dataset, table: str, columns: Sequence[Column], present: Sequence[str], partition: str | None
+) -> sql.Composed:
     items = []
     for column in columns:
         kind = postgres_type(column.type)
         name = shape.ViewColumn(column.name, kind, column.was).source_in(present)
         value = sql.SQL("null") if name is None else sql.Identifier(name)
         items.append(sql.SQL("{}::{} as {}").format(value, type_sql(kind), sql.Identifier(column.name)))
-    literals: Mapping[str, sql.Composed] = view.literals(dataset, batch.partition)
-    items.extend(sql.SQL("{} as {}").format(value, sql.Identifier(name)) for name, value in literals.items())
-    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), view.table_name(dataset, batch.location))
+    literals: Mapping[str, sql.Composed] = {} if partition is None else view.literals(dataset, partition)
+    for name in dataset.partitioning.names:
+        column_name = sql.Identifier(name)
+        items.append(sql.SQL("{} as {}").format(literals.get(name, column_name), column_name))
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), view.table_name(dataset, table))

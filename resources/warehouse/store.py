@@ -12,7 +12,7 @@ from resources.history import History
 from resources.lake import clean as clean_folders
 from resources.lake.write import survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import clean, examine, load, notes, projection, publish, shape, types
+from resources.warehouse import clean, compact, examine, load, notes, projection, publish, remains, shape, types
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.reading import Reader
 
@@ -71,6 +71,8 @@ class WarehouseStore:
         """See `Store.publish`."""
         del staged
         publish.publish(self.catalog, build, seconds=self.publish_seconds)
+        # The build is published; whatever hinders this is told and tried again after the next one.
+        compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""
@@ -106,16 +108,22 @@ class WarehouseStore:
         return [*examine.tables(connection, dataset, batches), *examine.shown(connection, dataset, current)]
 
     def follow(self, dataset: Dataset) -> int:
-        """See `Store.follow`."""
-        raise NotImplementedError
+        """See `Store.follow`: the view follows in the transaction of its publish, so only a lost one is behind."""
+        behind = len(self.catalog.lagging(dataset.name)) + len(self.catalog.withdrawn(dataset.name))
+        if behind:
+            publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
+        return behind
 
     def mend(self, dataset: Dataset) -> int:
         """See `Store.mend`."""
-        raise NotImplementedError
+        wrong = list(examine.shown(self.catalog.connection, dataset, self.catalog.current(dataset.name)))
+        if wrong:
+            publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
+        return len(wrong)
 
     def remains(self) -> list[Remains]:
-        """See `Store.remains`."""
-        raise NotImplementedError
+        """See `Store.remains`: tables describe their batches, and the view is the record of what is in force."""
+        return remains.remains(self.catalog.connection)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
         """See `Store.read`."""

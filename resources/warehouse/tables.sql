@@ -13,7 +13,7 @@ create table varve.loaded (
 -- The shape that a dataset's views have: each change of columns is a generation, with leaf views of its own names.
 create table varve.view (
     dataset text primary key,
-    generation int not null
+    generation bigint not null
 );
 
 -- In which leaf view of its dataset a partition shows.
@@ -24,3 +24,14 @@ create table varve.leaf (
     primary key (dataset, partition)
 );
 create index leaf_of_dataset on varve.leaf (dataset, leaf);
+
+-- Batches whose rows lie in a table together with others', beside or instead of a table of their own.
+create table varve.compacted (
+    dataset text not null,
+    partition text not null,
+    batch_id bigint not null,
+    table_name text not null,
+    compacted_at timestamptz not null default clock_timestamp(),
+    primary key (dataset, partition, batch_id)
+);
+create index compacted_table on varve.compacted (dataset, table_name);

@@ -19,7 +19,7 @@ from resources.warehouse.naming import periods_schema
 from resources.warehouse.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
@@ -49,7 +49,7 @@ def create_schemas(dataset: Dataset) -> list[sql.Composed]:
 def create_period_table(dataset: Dataset, table: str, description: Mapping[str, object]) -> list[sql.Composed]:
     """An empty period table, with a comment that describes its batch."""
     columns = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(column.name), _type(column)) for column in dataset.schema.columns
+        sql.SQL("{} {}").format(sql.Identifier(column.name), type_of(column)) for column in dataset.schema.columns
     )
     name = table_name(dataset, table)
     return [
@@ -66,13 +66,10 @@ def create_index(dataset: Dataset, table: str, index: Index) -> sql.Composed:
     return sql.SQL("{} on {} ({})").format(kind, table_name(dataset, table), columns)
 
 
-def create_leaf(
-    dataset: Dataset, leaf: str, shape: Shape, batches: Iterable[Batch], columns: Mapping[str, Sequence[str]]
-) -> sql.Composed:
-    """A leaf view over the period tables of these batches, whose `columns` are given by table."""
-    arms = [_table_arm(dataset, shape, batch, columns[batch.location]) for batch in batches] or [_no_rows(shape)]
+def create_leaf(dataset: Dataset, leaf: str, shape: Shape, arms: Sequence[sql.Composed]) -> sql.Composed:
+    """A leaf view of these arms; of none it has its columns and no rows."""
     return sql.SQL("create or replace view {} as {}").format(
-        table_name(dataset, leaf), sql.SQL(" union all ").join(arms)
+        table_name(dataset, leaf), sql.SQL(" union all ").join(arms or [_no_rows(shape)])
     )
 
 
@@ -111,12 +108,13 @@ def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     """The partition columns of one partition as typed literals, by name."""
     key = dataset.partitioning.from_path(partition)
     return {
-        column.name: sql.SQL("{}::{}").format(sql.Literal(str(key[column.name])), _type(column))
+        column.name: sql.SQL("{}::{}").format(sql.Literal(str(key[column.name])), type_of(column))
         for column in dataset.partition_columns
     }
 
 
-def _table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[str]) -> sql.Composed:
+def table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[str]) -> sql.Composed:
+    """The rows of one period table, which has these columns."""
     keys = literals(dataset, batch.partition)
     items = [
         sql.SQL("{} as {}").format(
@@ -126,6 +124,41 @@ def _table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[s
         for column in shape.columns
     ]
     return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, batch.location))
+
+
+def shared_arm(
+    dataset: Dataset, shape: Shape, table: str, columns: Sequence[str], partitions: Sequence[str] | None
+) -> sql.Composed:
+    """The rows of these partitions (None: of all) in a table that holds their keys in columns of its own."""
+    items = [
+        sql.SQL("{} as {}").format(_value(column.source_in(columns), column.type), sql.Identifier(column.name))
+        for column in shape.columns
+    ]
+    arm = sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, table))
+    return arm if partitions is None else sql.SQL("{} where {}").format(arm, of_partitions(dataset, partitions))
+
+
+def of_partitions(dataset: Dataset, partitions: Sequence[str]) -> sql.Composed:
+    """The condition that a row of a shared table is of one of these partitions."""
+    names = sql.SQL(", ").join(map(sql.Identifier, dataset.partitioning.names))
+    keys = [
+        sql.SQL("({})").format(sql.SQL(", ").join(literals(dataset, partition).values())) for partition in partitions
+    ]
+    return sql.SQL("({}) in ({})").format(names, sql.SQL(", ").join(keys))
+
+
+def create_shared_table(
+    dataset: Dataset, shape: Shape, table: str, description: Mapping[str, object]
+) -> list[sql.Composed]:
+    """An empty table for the rows of many partitions, their keys among its columns."""
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(column.type)) for column in shape.columns
+    )
+    name = table_name(dataset, table)
+    return [
+        sql.SQL("create table {} ({})").format(name, columns),
+        sql.SQL("comment on table {} is {}").format(name, sql.Literal(json.dumps(description))),
+    ]
 
 
 def _value(source: str | None, kind: str) -> sql.Composed:
@@ -140,5 +173,6 @@ def _no_rows(shape: Shape) -> sql.Composed:
     return sql.SQL("select {} where false").format(sql.SQL(", ").join(nulls))
 
 
-def _type(column: Column) -> sql.SQL:
+def type_of(column: Column) -> sql.SQL:
+    """The PostgreSQL type of a declared column."""
     return type_sql(postgres_type(column.type))

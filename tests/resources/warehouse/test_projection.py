@@ -137,7 +137,7 @@ def test_a_new_column_goes_to_the_end_and_older_periods_show_null(shop: Shop) ->
     shop.publish(wider, {key(6): [(1.5, "ink", 2)]})
     assert shop.columns(sales) == ["day", "store", "product", "sold", "price"]
     assert [row[2:] for row in shop.rows(sales)] == [("pen", 1, None), ("ink", 2, 1.5)]
-    assert comments_of(shop, sales)["price"] == "euros"
+    assert comments_of(shop.connection, sales)["price"] == "euros"
 
 
 def test_a_dropped_column_stays_for_those_who_name_it_and_is_null_from_now_on(shop: Shop) -> None:
@@ -188,15 +188,20 @@ def test_grants_comments_and_dependents_survive_every_rebuild(shop: Shop, monkey
     shop.publish(wider, {key(1): [("pen", 10, 0.5)]})
     granted = shop.connection.execute("select has_table_privilege(%s, %s, 'select')", (role, name)).fetchone()
     assert granted == (True,)
-    assert comments_of(shop, sales) == {None: "One row.", "day": "my own", "product": "what", "sold": "pieces"}
+    assert comments_of(shop.connection, sales) == {
+        None: "One row.",
+        "day": "my own",
+        "product": "what",
+        "sold": "pieces",
+    }
     total = shop.connection.execute(f"select sold from {sales.db}.totals".encode()).fetchall()
     assert total == [(150,)]
     shop.connection.execute(f"revoke all on {name} from {role}; drop role {role}".encode())
 
 
-def comments_of(shop: Shop, sales: Dataset) -> dict[str | None, str]:
+def comments_of(connection: psycopg.Connection, sales: Dataset) -> dict[str | None, str]:
     return dict(
-        shop.connection.execute(
+        connection.execute(
             "select a.attname, d.description from pg_description d left join pg_attribute a "
             "on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 where d.objoid = %s::regclass",
             (str(sales),),

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -271,6 +271,35 @@ def test_readers_are_not_stalled_behind_a_publish_that_waits_for_a_slow_one(
         with pytest.raises(PublishTimeout):
             publishing.result()
     assert slowest < 1.5
+
+
+def test_readers_without_a_gap_keep_a_publish_out_until_it_may_make_them_wait_for_as_long(
+    settings: Settings, desk: Desk
+) -> None:
+    desk.publish(KEYS)
+    done = threading.Event()
+    # Three readers of 0.6 s each, so that the view is never free.
+    slow = f'select count(*), pg_sleep(0.6) from "{desk.dataset.db}"."sales"'.encode()
+
+    def read(start: float) -> None:
+        done.wait(start)
+        with psycopg.connect(warehouse_url(settings), autocommit=True) as opened:
+            while not done.is_set():
+                opened.execute(slow)
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read, start) for start in (0.0, 0.2, 0.4)]
+        try:
+            build = desk.stage([PARIS])
+            with pytest.raises(PublishTimeout, match="raise stall_milliseconds of the dataset"):
+                publish.publish(desk.catalog, build, seconds=2.5)
+            patient = replace(desk.dataset, warehouse=replace(desk.dataset.warehouse, stall_milliseconds=5_000))
+            publish.publish(desk.catalog, replace(build, dataset=patient), seconds=60)
+        finally:
+            done.set()
+        for reader in readers:
+            reader.result(60)
+    assert desk.current()[PARIS.path] == build.batch_id.millis
 
 
 def test_a_nul_character_is_refused_by_the_name_of_its_partition(desk: Desk) -> None:

@@ -1,0 +1,209 @@
+"""Publishing and planning by the number of periods: `python -m benchmarks.view`.
+
+The union view at 52, 500 and 2,000 period tables beside PostgreSQL's own list partitioning with as many partitions: the
+time to put a new table of one period in force (for the partitioned table: detach the old, attach the new), and the time
+to plan and to run a query of one period and of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pendulum
+import psycopg
+from psycopg import sql
+from rich.console import Console
+from rich.table import Table
+
+from pipeline_defs.model.batch import StagedBatch
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import Partitioning, TimeDimension
+from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from resources.catalog import Catalog
+from resources.postgres import connect
+from resources.services.postgres_server import PostgresServer
+from resources.settings import Settings
+from resources.warehouse import notes, publish, view
+from resources.warehouse.naming import period_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FIRST = dt.date(2000, 1, 1)
+ROWS = 20
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Milliseconds, medians."""
+
+    name: str
+    periods: int
+    publish: float
+    plan_one: float
+    one: float
+    all: float
+
+
+class Union_:  # noqa: N801 - typing has taken the name
+    """Our view."""
+
+    name = "union view"
+
+    def __init__(self, connection: psycopg.Connection, periods: int) -> None:
+        self.connection, self.periods, self.catalog = connection, periods, Catalog(connection)
+        day = TimeDimension("day", Grain.DAY, pendulum.instance(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)))
+        schema = Schema((Column("batch", ColumnType.BIGINT), Column("value", ColumnType.BIGINT)))
+        name = f"u{uuid.uuid4().hex[:6]}.days"
+        self.dataset = Dataset(name, Partitioning((day,)), schema, StoreKind.WAREHOUSE, "A benchmark.")
+        self.relation = name
+        self.catalog.ensure_schema()
+        notes.ensure_tables(connection)
+        for statement in view.create_schemas(self.dataset):
+            connection.execute(statement)
+        for start in range(0, periods, _AT_ONCE):
+            self.put(range(start, min(start + _AT_ONCE, periods)))
+
+    def put(self, numbers: Sequence[int]) -> float:
+        """Publish periods; the milliseconds of the publish alone."""
+        keys = [PartitionKey.of(day=FIRST + dt.timedelta(days=number)) for number in numbers]
+        build = self.catalog.begin(self.dataset, keys, run_id="benchmark", code_version="")
+        staged = []
+        with self.connection.transaction():
+            for key in keys:
+                table = period_table(self.dataset, key, build.batch_id)
+                for statement in view.create_period_table(self.dataset, table, {}):
+                    self.connection.execute(statement)
+                self.connection.execute(
+                    sql.SQL("insert into {} select 1, 1 from generate_series(1, {})").format(
+                        view.table_name(self.dataset, table), sql.Literal(ROWS)
+                    )
+                )
+                staged.append(StagedBatch(key, table, ROWS, 1, 1))
+        self.catalog.staged(build, staged)
+        started = time.monotonic()
+        publish.publish(self.catalog, build, seconds=60)
+        took = time.monotonic() - started
+        self.catalog.release(build)
+        return took * 1000
+
+
+class Native:
+    """A table partitioned by list."""
+
+    name = "list partitioning"
+
+    def __init__(self, connection: psycopg.Connection, periods: int) -> None:
+        self.connection, self.periods = connection, periods
+        self.schema = f"n{uuid.uuid4().hex[:6]}"
+        self.relation = f"{self.schema}.days"
+        self._names: dict[int, str] = {}
+        connection.execute(f"create schema {self.schema}".encode())
+        connection.execute(
+            f"create table {self.relation} (day date, batch bigint, value bigint) partition by list (day)".encode()
+        )
+        for start in range(0, periods, _AT_ONCE):
+            with connection.transaction():
+                for number in range(start, min(start + _AT_ONCE, periods)):
+                    self._attach(number, self._fill(number))
+
+    def put(self, numbers: Sequence[int]) -> float:
+        """Replace periods; the milliseconds of detaching and attaching alone."""
+        (number,) = numbers
+        new = self._fill(number)
+        started = time.monotonic()
+        with self.connection.transaction():
+            self.connection.execute(f"alter table {self.relation} detach partition {self._names[number]}".encode())
+            self._attach(number, new)
+        return (time.monotonic() - started) * 1000
+
+    def _fill(self, number: int) -> str:
+        name = f"{self.schema}.p{number}_{uuid.uuid4().hex[:8]}"
+        day = FIRST + dt.timedelta(days=number)
+        # With the constraint that spares the scan when it is attached.
+        self.connection.execute(
+            f"create table {name} (day date not null check (day = '{day}'), batch bigint, value bigint)".encode()
+        )
+        self.connection.execute(f"insert into {name} select '{day}', 1, 1 from generate_series(1, {ROWS})".encode())
+        return name
+
+    def _attach(self, number: int, name: str) -> None:
+        day = FIRST + dt.timedelta(days=number)
+        self.connection.execute(f"alter table {self.relation} attach partition {name} for values in ('{day}')".encode())
+        self._names[number] = name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--periods", default="52,500,2000", help="how many, separated by commas (default 52,500,2000)")
+    parser.add_argument("--rounds", type=int, default=15, help="of each figure the median of so many (default 15)")
+    given = parser.parse_args(arguments)
+    console = Console(width=120)
+    home = Path(tempfile.mkdtemp(prefix="varve-bench-"))
+    home.chmod(0o755)
+    os.environ["VARVE_HOME"] = str(home)
+    settings = Settings()
+    measured = []
+    try:
+        with connect(settings) as connection, console.status("") as status:
+            for periods in map(int, given.periods.split(",")):
+                for kind in (Union_, Native):
+                    status.update(f"{kind.name}, {periods} periods")
+                    measured.append(_measure(kind(connection, periods), given.rounds))
+    finally:
+        PostgresServer(settings.home_dir).stop()
+        shutil.rmtree(home, ignore_errors=True)
+    table = Table("", "periods", "publish ms", "plan one ms", "query one ms", "query all ms", title="view")
+    for one in measured:
+        figures = [f"{figure:,.1f}" for figure in (one.publish, one.plan_one, one.one, one.all)]
+        table.add_row(one.name, f"{one.periods:,}", *figures)
+    console.print(table)
+    return 0
+
+
+def _measure(way: Union_ | Native, rounds: int) -> Timed:
+    published = [way.put([number * 7 % way.periods]) for number in range(rounds)]
+    day = FIRST + dt.timedelta(days=way.periods // 2)
+    one = f"select count(*), sum(value) from {way.relation} where day = '{day}'"
+    every = f"select count(*), sum(value) from {way.relation}"
+    way.connection.execute(f"analyze {way.relation}".encode()) if isinstance(way, Native) else None
+
+    def planned() -> float:
+        rows = way.connection.execute(f"explain (summary on) {one}".encode()).fetchall()
+        (line,) = [text for (text,) in rows if text.startswith("Planning Time")]
+        return float(line.split()[2])
+
+    def ran(query: str, count: int) -> Callable[[], float]:
+        def run() -> float:
+            started = time.monotonic()
+            assert way.connection.execute(query.encode()).fetchone() == (count, count)
+            return (time.monotonic() - started) * 1000
+
+        return run
+
+    def median(figure: Callable[[], float]) -> float:
+        return statistics.median(figure() for _ in range(rounds))
+
+    return Timed(
+        way.name, way.periods, statistics.median(published), median(planned), median(ran(one, ROWS)),
+        median(ran(every, ROWS * way.periods)),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Everything the warehouse can tell without a catalog: each whole table, and the views: what they show is in force.
+
+Not here: making a catalog of it (resources/recovery.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from pipeline_defs.model.batch import BatchId, Bounds, Input
+from pipeline_defs.model.partition import parse_path
+from resources.store import Described, Finding, Publication, Remains
+from resources.warehouse import notes
+from resources.warehouse.examine import tables_under
+from resources.warehouse.naming import periods_schema_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    import psycopg
+
+_TABLES = """
+    select n.nspname, c.relname, obj_description(c.oid, 'pg_class'), pg_total_relation_size(c.oid)
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where c.relkind = 'r' and n.nspname like '%\\_periods' and obj_description(c.oid, 'pg_class') is not null
+    order by n.nspname, c.relname
+"""
+_LEFT_OUT = "Left out; restore it from a dump and repair again, or run the partition."
+
+
+@dataclass
+class _Looked:
+    """What of one dataset lies in tables of its own, what in shared ones, and what is not whole."""
+
+    own: list[Described] = field(default_factory=list)
+    shared: list[Described] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def remains(connection: psycopg.Connection) -> list[Remains]:
+    """One for each dataset of which any table describes itself; which batches share a table is noted again."""
+    notes.ensure_tables(connection)
+    datasets: dict[str, _Looked] = {}
+    for schema, table, comment, size in connection.execute(_TABLES).fetchall():
+        said = _said(comment)
+        if said is None or periods_schema_of(said["dataset"]) != schema:
+            continue
+        looked = datasets.setdefault(said["dataset"], _Looked())
+        counted = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(schema, table)))
+        rows = int((counted.fetchone() or (0,))[0])
+        members = said.get("compacted")
+        if members is None and rows != said["rows"]:
+            looked.findings.append(_not_whole(said, table, rows))
+        elif members is None:
+            looked.own.append(_described(said, table, int(size)))
+        elif rows == sum(one["rows"] for one in members):
+            keys = [(one["partition"], one["batch_id"]) for one in members]
+            notes.set_compacted(connection, said["dataset"], table, keys)
+            looked.shared += [_described(one, table, int(size) // len(members)) for one in members]
+    return [
+        # A batch in a table of its own and in a shared one lies where the catalog had it: in its own.
+        Remains(
+            dataset,
+            list({(one.partition, one.batch_id): one for one in (*looked.shared, *looked.own)}.values()),
+            _in_force(connection, dataset, looked),
+            looked.findings,
+        )
+        for dataset, looked in sorted(datasets.items())
+    ]
+
+
+def _not_whole(said: dict[str, Any], table: str, rows: int) -> Finding:
+    text = f"the table {table} has {rows} rows, and says {said['rows']}: its load died before it was whole"
+    return Finding(said["dataset"], said["partition"], BatchId(int(said["batch_id"])), text, _LEFT_OUT)
+
+
+def _described(said: dict[str, Any], table: str, size: int) -> Described:
+    return Described(
+        said["dataset"], said["partition"], BatchId(int(said["batch_id"])), table, said["run_id"],
+        said.get("code_version", ""), said["rows"], size, 1, said.get("content"),
+        tuple(Bounds(*bounds) for bounds in said.get("bounds", ())),
+        tuple(Input(*found) for found in said["inputs"]), said.get("declaration", {}),
+    )  # fmt: skip
+
+
+def _in_force(connection: psycopg.Connection, dataset: str, looked: _Looked) -> list[Publication]:
+    schema, _, table = dataset.partition(".")
+    view = sql.Identifier(schema, table)
+    shown = tables_under(connection, view.as_string(connection))
+    in_force = {one.partition: one for one in looked.own if one.location in shown}
+    for one in looked.shared:
+        # Of a shared table some partitions may have tables of their own again, or may have been taken back.
+        is_shown = one.location in shown and one.partition not in in_force
+        if is_shown and (one.rows == 0 or _has_rows(connection, view, one)):
+            in_force[one.partition] = one
+    now = connection.execute("select clock_timestamp()").fetchone()
+    assert now is not None
+    at: dt.datetime = now[0]
+    return [
+        Publication(one.batch_id, "publish", one.run_id, "", at, {one.partition: one.batch_id.millis})
+        for one in sorted(in_force.values(), key=lambda one: one.batch_id)
+    ]
+
+
+def _has_rows(connection: psycopg.Connection, view: sql.Identifier, one: Described) -> bool:
+    conditions = [
+        sql.SQL("{}::text = {}").format(sql.Identifier(name), sql.Literal(value))
+        for name, value in parse_path(one.partition)
+    ]
+    query = sql.SQL("select from {} where {} limit 1").format(view, sql.SQL(" and ").join(conditions))
+    return connection.execute(query).fetchone() is not None
+
+
+def _said(comment: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(comment)
+    except ValueError:
+        return None
+    wanted = {"dataset", "partition", "batch_id", "run_id", "rows", "inputs"}
+    if not isinstance(found, dict):
+        return None
+    whole = all(wanted <= one.keys() for one in found.get("compacted", [found]))
+    return found if whole and "dataset" in found else None

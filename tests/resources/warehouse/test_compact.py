@@ -1,0 +1,211 @@
+"""Two grains: fine partitions in tables of their own while their period is open, in one table when it is over."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.errors import PublishTimeout
+from pipeline_defs.model.schema import Column, Schema
+from pipeline_defs.model.warehouse_options import Index, OldSnapshots, Period, WarehouseOptions
+from resources.postgres import connect
+from resources.warehouse import clean, compact, examine, notes, publish, reading
+from tests.conftest import sales_dataset
+from tests.resources.warehouse.test_projection import INT, STRING, Shop, dataset, key
+from tests.resources.warehouse.test_view import tables
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.dataset import Dataset
+    from resources.catalog import Catalog
+    from resources.settings import Settings
+    from tests.conftest import Workbench
+
+WEEKLY = WarehouseOptions(indexes=(Index(("product",), unique=True),), compact=Period.WEEK)
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> Shop:
+    return Shop(catalog)
+
+
+@pytest.fixture
+def sales() -> Dataset:
+    return replace(dataset(), warehouse=WEEKLY)
+
+
+def days(first: int, last: int) -> dict[object, list[tuple[object, ...]]]:
+    """January 7th, 2013 is a Monday."""
+    return {key(day): [("pen", day)] for day in range(first, last + 1)}
+
+
+def shown(shop: Shop, sales: Dataset) -> set[str]:
+    return examine.tables_under(shop.connection, str(sales))
+
+
+def together(shop: Shop, sales: Dataset) -> int:
+    return compact.compact_closed(shop.catalog, sales, seconds=10)
+
+
+def sold(shop: Shop, sales: Dataset) -> list[int]:
+    return [row[3] for row in shop.rows(sales)]
+
+
+@pytest.mark.parametrize(
+    ("period", "first"),
+    [
+        (Period.DAY, (2013, 3, 14)),
+        (Period.WEEK, (2013, 3, 11)),
+        (Period.MONTH, (2013, 3, 1)),
+        (Period.YEAR, (2013, 1, 1)),
+    ],
+)
+def test_a_day_lies_in_a_period(period: Period, first: tuple[int, int, int]) -> None:
+    assert period.of(dt.date(2013, 3, 14)) == dt.date(*first)
+
+
+def test_a_period_stays_apart_while_it_is_open_and_comes_into_one_table_when_it_is_over(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "LEAF_TABLES", 3)
+    shop.publish(sales, days(7, 13))  # type: ignore[arg-type]
+    assert together(shop, sales) == 0
+    assert len(shown(shop, sales)) == 7
+    shop.publish(sales, days(14, 14))  # type: ignore[arg-type]
+    before, batches = shop.rows(sales), shop.catalog.current(sales.name)
+
+    assert together(shop, sales) == 1
+
+    assert len(shown(shop, sales)) == 2
+    assert shop.rows(sales) == before
+    # The batches are what they were: nothing that is made from them is out of date.
+    assert shop.catalog.current(sales.name) == batches
+    assert together(shop, sales) == 0
+    assert list(examine.shown(shop.connection, sales, batches)) == []
+    assert list(examine.tables(shop.connection, sales, list(batches.values()))) == []
+    (plan,) = shop.connection.execute(
+        f"explain (format json) select * from {sales} where day = '2013-01-14'".encode()
+    ).fetchone() or ([],)
+    assert tables(plan) == [batches[key(14).path].location]
+
+
+def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    batches = shop.catalog.current(sales.name)
+    together(shop, sales)
+    left = [one.location for one in clean.leftovers(shop.connection) if one.dataset == sales.name]
+    own = {f"{sales.db}_periods.{one.location}" for path, one in batches.items() if path != key(14).path}
+    assert set(left) == own
+    before = shop.rows(sales)
+    clean.drop(shop.connection, sales.name, left)
+    assert shop.rows(sales) == before
+    assert [one for one in clean.leftovers(shop.connection) if one.dataset == sales.name] == []
+    assert list(examine.tables(shop.connection, sales, list(batches.values()))) == []
+    (shared,) = shown(shop, sales) - {batches[key(14).path].location}
+    with pytest.raises(Exception, match="belong to batches that are kept"):
+        clean.drop(shop.connection, sales.name, [shared])
+
+
+def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_and_goes_back(
+    shop: Shop, sales: Dataset
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    first = shop.catalog.current(sales.name)[key(9).path]
+    shop.publish(sales, {key(9): [("pen", 900), ("ink", 1)]})
+    assert sorted(sold(shop, sales)) == [1, 7, 8, 10, 11, 12, 13, 14, 900]
+    # Back to the batch that lies in the shared table, whose own is gone.
+    clean.drop(shop.connection, sales.name, [first.location])
+    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    publish.republish(shop.catalog, build, [first], reason="", seconds=10)
+    shop.catalog.release(build)
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+    # And put together anew with what was loaded again.
+    shop.publish(sales, {key(9): [("pen", 901)]})
+    assert together(shop, sales) == 1
+    assert sold(shop, sales) == [7, 8, 901, 10, 11, 12, 13, 14]
+    assert len(shown(shop, sales)) == 2
+
+
+def test_a_partition_published_while_its_period_is_put_together_keeps_its_new_rows(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    swap = compact._swap
+
+    def late(*given: object) -> None:
+        monkeypatch.setattr(compact, "_swap", swap)
+        shop.publish(sales, {key(9): [("pen", 900)]})
+        swap(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compact, "_swap", late)
+    assert together(shop, sales) == 1
+    assert sold(shop, sales) == [7, 8, 900, 10, 11, 12, 13, 14]
+
+
+def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    publish.republish(shop.catalog, build, [], reason="", seconds=10)
+    shop.catalog.release(build)
+    assert sold(shop, sales) == [7, 8, 10, 11, 12, 13, 14]
+    shop.publish(sales, {key(9): [("pen", 90)]})
+    assert sold(shop, sales) == [7, 8, 90, 10, 11, 12, 13, 14]
+
+
+def test_columns_change_over_shared_tables_as_over_others(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    renamed = replace(sales, schema=Schema((Column("product", STRING), Column("pieces", INT, was=("sold",)))))
+    other = replace(
+        renamed,
+        schema=Schema(
+            (renamed.schema.columns[0], replace(renamed.schema.columns[1], type=sales.schema.columns[1].type))
+        ),
+    )
+    shop.publish(other, {key(15): [("pen", 15)]})
+    assert shop.columns(sales)[3] == "pieces"
+    assert sold(shop, sales) == list(range(7, 16))
+
+
+def test_readers_in_the_way_leave_the_tables_apart_and_are_told(
+    shop: Shop, sales: Dataset, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    lax = replace(sales, warehouse=replace(WEEKLY, old_snapshots=OldSnapshots.PUBLISH))
+    with connect(settings, application="the slow reader") as slow, slow.transaction():
+        slow.execute(f"select * from {sales}".encode())
+        with pytest.raises(PublishTimeout, match="the slow reader"):
+            compact.compact(shop.catalog, lax, compact.due(shop.catalog, lax)[0], seconds=0.3)
+        assert compact.compact_closed(shop.catalog, lax, seconds=0.3) == 0
+    assert "stays in tables of its own for now" in caplog.text
+    assert len(shown(shop, sales)) == 8
+    assert len([one for one in clean.leftovers(shop.connection) if one.dataset == sales.name]) == 2
+    assert together(shop, sales) == 1
+
+
+@pytest.mark.spark
+def test_a_run_puts_closed_periods_together_and_what_reads_them_gets_the_same_rows(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sales = replace(sales_dataset(StoreKind.WAREHOUSE), warehouse=WarehouseOptions(compact=Period.WEEK))
+    keys = [key(day, store) for day in range(7, 15) for store in ("Detroit", "Paris")]
+    rows = [(one, "pen", place) for place, one in enumerate(keys)]
+    for start in (0, 8):
+        workbench.publish(sales, keys[start : start + 8], rows[start : start + 8])
+    catalog = workbench.catalog()
+    assert len(examine.tables_under(catalog.connection, str(sales))) == 3
+    own = [one.location for one in clean.leftovers(catalog.connection) if one.dataset == sales.name]
+    assert len(own) == 14
+    workbench.store(sales, catalog).sweep(sales.name, own)
+    expected = sorted((*one.values, "pen", place) for place, one in enumerate(keys))
+    assert workbench.read(sales) == expected
+    assert workbench.read(sales, keys[2:5]) == expected[2:5]
+    monkeypatch.setattr(reading, "_BYTES_FOR_SPARK", 0)
+    monkeypatch.setattr(reading, "_BYTES_A_TASK", reading._PAGE)
+    assert workbench.read(sales, [*keys[2:5], keys[15]]) == [*expected[2:5], expected[15]]
+    catalog.connection.close()

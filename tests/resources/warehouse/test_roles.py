@@ -1,0 +1,174 @@
+"""Who may do what: the owner publishes, the reader selects, and neither can do the other's."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from pipeline_defs.model.errors import ServiceUnavailable, VarveError
+from resources.catalog import Catalog
+from resources.postgres import connect, warehouse_url
+from resources.warehouse import publish, roles
+from tests.resources.warehouse.test_projection import Shop, dataset, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from resources.settings import Settings
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[str]:
+    """The URL of a database of its own, whose roles and catalog are there and belong to the owner."""
+    name = f"roles_{uuid.uuid4().hex[:8]}"
+    with connect(settings) as administrator:
+        administrator.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    parts = urlsplit(warehouse_url(settings))
+    url = parts._replace(path=f"/{name}").geturl()
+    with psycopg.connect(url, autocommit=True) as administrator:
+        for role in (roles.OWNER, roles.READER):
+            if roles.exists(administrator, role):
+                administrator.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
+    with psycopg.connect(url, autocommit=True) as administrator:
+        _drop_roles(settings)
+        roles.ensure_roles(administrator, connections=2, statement_seconds=0.4)
+    yield url
+    with connect(settings) as administrator:
+        administrator.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    _drop_roles(settings)
+
+
+def _drop_roles(settings: Settings) -> None:
+    with connect(settings) as administrator:
+        for role in (roles.OWNER, roles.READER):
+            if roles.exists(administrator, role):
+                administrator.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
+
+
+def as_role(url: str, role: str) -> str:
+    return url.replace("://postgres@", f"://{role}@")
+
+
+@pytest.fixture
+def owner(database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(as_role(database, roles.OWNER), autocommit=True) as opened:
+        Catalog(opened).ensure_schema()
+        yield opened
+
+
+def test_the_owner_publishes_and_the_reader_sees_the_view_and_nothing_else(
+    database: str, owner: psycopg.Connection
+) -> None:
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    shop.publish(sales, {key(1): [("pen", 2)], key(2): [("ink", 3)]})
+    (table,) = {batch.location for batch in shop.catalog.current(sales.name).values() if "01_01" in batch.location}
+    with psycopg.connect(as_role(database, roles.READER), autocommit=True) as reader:
+        assert reader.execute(f"select sum(sold) from {sales}".encode()).fetchone() == (5,)
+        for forbidden in (
+            "select * from varve.batch", "select * from varve.loaded", f"select * from {sales.db}_periods.{table}",
+            f"create table {sales.db}.mine (a int)", f"delete from {sales}", f"drop view {sales}",
+        ):  # fmt: skip
+            with pytest.raises(
+                (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction,
+                 psycopg.errors.ObjectNotInPrerequisiteState)
+            ):  # fmt: skip
+                reader.execute(forbidden.encode())
+        reader.execute("set default_transaction_read_only = off")
+        for forbidden in (f"create table {sales.db}.mine (a int)", f"drop view {sales}", f"truncate {sales}"):
+            with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
+                reader.execute(forbidden.encode())
+
+
+def test_the_readers_limits_hold(database: str, owner: psycopg.Connection) -> None:
+    assert owner.info.user == roles.OWNER
+    url = as_role(database, roles.READER)
+    with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True):
+        with pytest.raises(psycopg.OperationalError, match="too many connections for role"):
+            psycopg.connect(url)
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            one.execute("select pg_sleep(30)")
+
+
+def test_a_role_that_cannot_see_snapshots_publishes_nothing(database: str, owner: psycopg.Connection) -> None:
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute("revoke pg_read_all_stats from varve_owner")
+    with pytest.raises(VarveError, match="Run: grant pg_read_all_stats to varve_owner"):
+        shop.publish(sales, {key(1): [("pen", 2)]})
+    assert [row[3] for row in shop.rows(sales)] == [1]
+
+
+def test_the_owner_waits_for_a_readers_snapshot_as_the_superuser_does(database: str, owner: psycopg.Connection) -> None:
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    with psycopg.connect(as_role(database, roles.READER), application_name="the reader") as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select 1")
+        build = shop.stage(sales, {key(1): [("pen", 2)]})
+        with pytest.raises(VarveError, match="the reader"):
+            publish.publish(shop.catalog, build, seconds=0.1)
+
+
+def test_roles_are_made_once_and_what_was_changed_of_them_stays(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute("alter role varve_reader connection limit 7")
+        assert roles.ensure_roles(administrator, connections=2, statement_seconds=1) == []
+        limit = administrator.execute("select rolconnlimit from pg_roles where rolname = 'varve_reader'").fetchone()
+    assert limit == (7,)
+
+
+def test_a_writer_behind_a_pooler_is_refused_and_a_reader_is_not(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, connection: psycopg.Connection
+) -> None:
+    with pooler(warehouse_url(settings)) as port:
+        url = f"postgresql://postgres@127.0.0.1:{port}/{connection.info.dbname}?sslmode=disable"
+        with psycopg.connect(url) as reader:
+            assert reader.execute("select 1").fetchone() == (1,)
+        pooled = settings.model_copy(update={"postgres_url": url})
+        with pytest.raises(ServiceUnavailable, match="leads to a connection pooler"):
+            connect(pooled)
+
+
+@contextmanager
+def pooler(url: str) -> Iterator[int]:
+    """What of a pooler a client can notice: it tells a backend pid of its own."""
+    folder = parse_qs(urlsplit(url).query)["host"][0]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listening.accept()
+                except OSError:
+                    return
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(Path(folder) / ".s.PGSQL.5432"))
+                for source, sink, rewrite in ((client, server, False), (server, client, True)):
+                    threading.Thread(target=pump, args=(source, sink), kwargs={"rewrite": rewrite}, daemon=True).start()
+
+        def pump(source: socket.socket, sink: socket.socket, *, rewrite: bool) -> None:
+            with source, sink:
+                try:
+                    while data := source.recv(65_536):
+                        place = data.find(b"K\x00\x00\x00\x0c") if rewrite else -1
+                        if place >= 0:
+                            data = data[: place + 5] + struct.pack(">I", 4_242_424) + data[place + 9 :]
+                            rewrite = False
+                        sink.sendall(data)
+                except OSError:
+                    pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg import sql
 
 from pipeline_defs.model.batch import BatchId
@@ -29,8 +30,6 @@ from resources.warehouse.naming import compacted_table, periods_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import psycopg
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
@@ -97,12 +96,12 @@ def compact(catalog: Catalog, dataset: Dataset, together: Together, *, seconds: 
 def compact_closed(catalog: Catalog, dataset: Dataset, *, seconds: float) -> int:
     """Put together every period that is over; how many. What fails is left for the next time, and told."""
     done = 0
-    for together in due(catalog, dataset):
-        try:
+    try:
+        for together in due(catalog, dataset):
             compact(catalog, dataset, together, seconds=seconds)
             done += 1
-        except VarveError as error:
-            logger.warning("%s: %s stays in tables of its own for now: %s", dataset, together, error)
+    except (VarveError, psycopg.Error) as error:
+        logger.warning("%s: a period that is over stays in tables of its own for now: %s", dataset, error)
     return done
 
 

@@ -86,3 +86,41 @@ def test_compact_says_that_there_is_nothing_to_do(own: Settings) -> None:
 def test_roles_are_told_without_being_made(own: Settings) -> None:
     told = said("roles", "--dry-run")
     assert "create role varve_reader login" in told.replace('"', "") or told == "Both roles are there."
+
+
+def test_the_commands_over_batches_work_on_the_warehouse_as_on_the_lake(own: Settings) -> None:
+    def varve(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return " ".join(done.output.split())
+
+    name = "flights.weekly_delays"
+    with connect(own) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        shop = Shop(catalog)
+        first, second, third = [
+            shop.publish(WEEKLY_DELAYS, {WEEK: [("UA", 7, flights, 0, 12)]}).batch_id for flights in (1, 2, 3)
+        ]
+
+        def seen() -> list[tuple[int]]:
+            return connection.execute("select flights from flights.weekly_delays").fetchall()
+
+        kept = json.loads(varve("history", name, "--json"))
+        assert len(kept) == len({first, second, third})
+        varve("pin", name, "week=2013-01-07", "--batch", str(first), "--reason", "the audit")
+        varve("rollback", name, "week=2013-01-07", "origin=EWR", "--to", str(second))
+        assert seen() == [(2,)]
+        varve("sweep", name, "--older-than", "0d", "--keep-last", "0")
+        tables = connection.execute("select count(*) from pg_tables where schemaname = 'flights_periods'").fetchone()
+        # In force, and pinned; the third is gone.
+        assert tables == (2,)
+        assert seen() == [(2,)]
+        assert "All is well" in varve("doctor", name)
+        varve("rollback", name, "--to", str(first))
+        assert seen() == [(1,)]
+        connection.execute("drop view flights.weekly_delays")
+        varve("doctor", name, code=1)
+        varve("repair", name)
+        assert seen() == [(1,)]
+        assert "All is well" in varve("doctor", name)

@@ -108,31 +108,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sweep", type=int, default=10_000, metavar="BATCHES", help="how many batches to sweep")
     for peer in PEERS:
         parser.add_argument(f"--{peer}-jars", default="", help="comma-separated jars of the peer")
-    parser.add_argument("--peer", choices=("ours", *PEERS), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("files", "ours", *PEERS), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.peer:
-        print(json.dumps(_rerun_alone(given.peer, given.rounds)))
+    if given.part:
+        part = Figures()
+        rows = _files(part, given) if given.part == "files" else _rerun(part, given.part, given.rounds)
+        print(json.dumps({"rows": rows, "seconds": part.seconds}))
         return 0
     console, figures = Console(), Figures()
     with tempfile.TemporaryDirectory(prefix="varve-bench-") as home, _postgres(home) as settings:
-        with console.status("") as status:
-            session = _session(settings, {})
-            source = _flights(session, home, given.rows)
-            rows = source.count()
-            _writes_and_reads(figures, session, settings, source, given.rounds, say=status.update)
-            for count in given.publish:
-                status.update(f"publishing {count} partitions")
-                _publish(figures, settings, count, given.rounds)
-            status.update(f"sweeping {given.sweep} batches")
-            _sweep(figures, settings, given.sweep)
-            session.stop()
+        rows = _in_its_process(figures, "files", "", given)
+        for count in given.publish:
+            _say(f"publishing {count} partitions")
+            _publish(figures, settings, count, given.rounds)
+        _say(f"sweeping {given.sweep} batches")
+        _sweep(figures, settings, given.sweep)
         for peer in ("ours", *PEERS):
             jars = "" if peer == "ours" else getattr(given, f"{peer}_jars")
             if peer == "ours" or jars:
-                with console.status(f"one partition again: {peer}"):
-                    _in_its_process(figures, peer, jars, given.rounds)
+                _in_its_process(figures, peer, jars, given)
     _report(console, figures, rows, given)
     return 0
+
+
+def _say(what: str) -> None:
+    """Progress."""
+    print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {what}", file=sys.stderr, flush=True)
+
+
+def _files(figures: Figures, given: argparse.Namespace) -> int:
+    """Writes and reads; how many rows there are."""
+    settings = Settings()
+    session = _session(settings, {})
+    source = _flights(session, str(settings.home_dir), given.rows)
+    _writes_and_reads(figures, session, settings, source, given.rounds)
+    return source.count()
 
 
 class _postgres:  # noqa: N801 - used as a function
@@ -208,7 +218,7 @@ def _bench(session: SparkSession, settings: Settings, hashing: ContentHash) -> _
 
 
 def _writes_and_reads(
-    figures: Figures, session: SparkSession, settings: Settings, source: DataFrame, rounds: int, *, say: Any
+    figures: Figures, session: SparkSession, settings: Settings, source: DataFrame, rounds: int
 ) -> None:
     keys = [PartitionKey.of(day=day) for day in list(DAY.keys())]
     ours, hashed = (_bench(session, settings, kind) for kind in (ContentHash.SINGLE, ContentHash.ALWAYS))
@@ -223,9 +233,9 @@ def _writes_and_reads(
     }
     for number in range(rounds + 1):
         for what, work in writes.items():
-            say(f"round {number} of {rounds}: {what}")
+            _say(f"round {number} of {rounds}: {what}")
             figures.time(what, work, counted=number > 0)
-    say("publishing 365 partitions with their Hive table")
+    _say("publishing 365 partitions with their Hive table")
     ours.run(keys, source)
     batches = list(ours.catalog.current(FLIGHTS.name).values())
     reads: dict[str, Callable[[], object]] = {
@@ -238,7 +248,7 @@ def _writes_and_reads(
     }
     for number in range(rounds + 1):
         for what, work in reads.items():
-            say(f"round {number} of {rounds}: {what}")
+            _say(f"round {number} of {rounds}: {what}")
             figures.time(what, work, counted=number > 0)
 
 
@@ -298,22 +308,28 @@ def _sweep(figures: Figures, settings: Settings, count: int) -> None:
         figures.time("leftovers", store.leftovers)
 
 
-def _in_its_process(figures: Figures, peer: str, jars: str, rounds: int) -> None:
-    environment = {**os.environ, "VARVE_BENCH_JARS": jars}
+def _in_its_process(figures: Figures, part: str, jars: str, given: argparse.Namespace) -> int:
+    """One part in a process and a JVM of its own, for the embedded metastore takes one; its number of rows."""
+    _say(f"one partition again: {part}" if part != "files" else "writes and reads")
+    command = [sys.executable, "-m", "benchmarks.lake", "--part", part]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.lake", "--peer", peer, "--rounds", str(rounds)],
-        env=environment, capture_output=True, text=True, check=False,
+        [*command, "--rounds", str(given.rounds), "--rows", str(given.rows)],
+        env={**os.environ, "VARVE_BENCH_JARS": jars}, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        print(f"{peer} does not run on this Spark: {last}", file=sys.stderr)
-        return
-    figures.seconds[f"rerun: {peer}"] = json.loads(done.stdout.splitlines()[-1])
+        if part in PEERS:
+            _say(f"{part} does not run on this Spark; its row is left out")
+            return 0
+        raise SystemExit(done.returncode)
+    # The JVM may say something too.
+    found = json.loads(next(line for line in reversed(done.stdout.splitlines()) if line.startswith("{")))
+    figures.seconds |= found["seconds"]
+    return int(found["rows"])
 
 
-def _rerun_alone(peer: str, rounds: int) -> list[float]:
+def _rerun(figures: Figures, peer: str, rounds: int) -> int:
     """One day of the repeated flights written again, whole, in a session that knows only this peer."""
-    settings, figures = Settings(), Figures()
+    settings = Settings()
     extra = dict(OPTIONS[peer])
     if jars := os.environ.get("VARVE_BENCH_JARS"):
         extra["spark.jars"] = jars
@@ -343,9 +359,8 @@ def _rerun_alone(peer: str, rounds: int) -> list[float]:
             day.writeTo("ice.bench.flights").overwritePartitions()
 
     for number in range(rounds + 2):
-        figures.time("rerun", work, counted=number > 1)
-    session.stop()
-    return figures.seconds["rerun"]
+        figures.time(f"rerun: {peer}", work, counted=number > 1)
+    return day.count()
 
 
 def _report(console: Console, figures: Figures, rows: int, given: argparse.Namespace) -> None:

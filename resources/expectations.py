@@ -86,9 +86,9 @@ def _refuse_misspelt(build: Build, frame: DataFrame, expected: Sequence[Expectat
     from pyspark.sql import functions as F  # noqa: N812
 
     for one in expected:
-        condition = F.expr(one.condition)
         try:
-            # The schema is Spark's analysis, without a job.
+            # Classic Spark parses here, Connect when it is asked for the schema: its analysis, without a job.
+            condition = F.expr(one.condition)
             (field,) = (frame.select(condition) if one.of is Of.ROW else frame.agg(condition)).schema.fields
             if (kind := field.dataType.simpleString()) != "boolean":
                 raise BadInput(f"{build}: the expectation {one} is of type {kind}, and no condition. {NOTHING_LOST}")

@@ -46,12 +46,28 @@ def batch(dataset: Dataset, day: int, store: str, location: str) -> Batch:
 def test_a_leaf_has_one_arm_per_period_with_its_partition_as_typed_literals(connection: psycopg.Connection) -> None:
     batches = [batch(SALES, 5, "Paris", "one"), batch(SALES, 6, "it's", "two")]
     columns = {"one": ["product", "sold"], "two": ["pieces"]}
-    assert view.create_leaf(SALES, "leaf_1", declared_shape(SALES), batches, columns).as_string(connection) == (
+    shape = declared_shape(SALES)
+    arms = [view.table_arm(SALES, shape, one, columns[one.location]) for one in batches]
+    assert view.create_leaf(SALES, "leaf_1", shape, arms).as_string(connection) == (
         'create or replace view "shop_periods"."leaf_1" as '
         "select '2013-01-05'::date as \"day\", 'Paris'::text as \"store\", "
         '"product"::text as "product", "sold"::bigint as "sold" from "shop_periods"."one" union all '
         "select '2013-01-06'::date as \"day\", 'it''s'::text as \"store\", "
         'null::text as "product", "pieces"::bigint as "sold" from "shop_periods"."two"'
+    )
+
+
+def test_a_shared_table_is_shown_whole_or_for_some_of_its_partitions(connection: psycopg.Connection) -> None:
+    shape, columns = declared_shape(SALES), ["day", "store", "product", "sold"]
+    whole = (
+        'select "day"::date as "day", "store"::text as "store", "product"::text as "product", '
+        '"sold"::bigint as "sold" from "shop_periods"."all"'
+    )
+    assert view.shared_arm(SALES, shape, "all", columns, None).as_string(connection) == whole
+    some = [batch(SALES, 5, "it's", "").partition, batch(SALES, 6, "Paris", "").partition]
+    assert view.shared_arm(SALES, shape, "all", columns, some).as_string(connection) == (
+        whole + " where (\"day\", \"store\") in (('2013-01-05'::date, 'it''s'::text), "
+        "('2013-01-06'::date, 'Paris'::text))"
     )
 
 
@@ -70,7 +86,7 @@ def test_views_over_nothing_have_their_columns_and_no_rows(connection: psycopg.C
     )
     shape = declared_shape(SALES)
     assert view.create_view(SALES, shape, []).as_string(connection).endswith(f'"shop"."sales" {nothing}')
-    assert view.create_leaf(SALES, "leaf_1", shape, [], {}).as_string(connection).endswith(f'"leaf_1" {nothing}')
+    assert view.create_leaf(SALES, "leaf_1", shape, []).as_string(connection).endswith(f'"leaf_1" {nothing}')
 
 
 def test_a_period_table_has_the_data_columns_only_and_describes_its_batch(connection: psycopg.Connection) -> None:
@@ -118,7 +134,8 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
     columns = {found.location: dataset.schema.names for found in batches}
     leaves = [leaf_view(dataset, 1, number) for number in (1, 2)]
     for leaf, shown in zip(leaves, (batches[:25], batches[25:]), strict=True):
-        connection.execute(view.create_leaf(dataset, leaf, shape, shown, columns))
+        arms = [view.table_arm(dataset, shape, one, columns[one.location]) for one in shown]
+        connection.execute(view.create_leaf(dataset, leaf, shape, arms))
     connection.execute(view.create_view(dataset, shape, leaves))
     name = view.view_name(dataset).as_string(connection)
     one = f"select sold from {name} where day = '2013-01-13' and store = 'Paris'"

@@ -43,7 +43,7 @@ def refuse_breaks(folder: Path, against: str) -> int:
     problems: list[Problem] = []
     for found in breaks(old, new):
         sql = parsed[found.dataset]
-        problems.append(sql.problem(sql.span_at(found.node), found.message))  # type: ignore[arg-type]
+        problems.append(sql.problem(sql.span_at(found.node), found.message))
     if problems:
         raise SqlErrors(problems)
     return len(old)

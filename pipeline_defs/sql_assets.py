@@ -177,7 +177,10 @@ class Expectations:
         for name, count in broken.items():
             self.context.instance.report_runless_asset_event(
                 dg.AssetCheckEvaluation(
-                    asset_key=key, check_name=name, passed=False, metadata={"rows": count, "run": self.context.run_id}
+                    asset_key=key,
+                    check_name=name,
+                    passed=False,
+                    metadata={"rows": count, "run": self.opened.build.run_id},
                 )
             )
         if broken:

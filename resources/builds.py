@@ -126,8 +126,8 @@ def builds_resource(graph: Graph) -> dg.ResourceDefinition:
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
         opened = Builds(graph, context.resources.spark)
         context.resources.spark.open_ahead()
-        if context.instance is not None and context.run_id is not None:
-            tag_worker(context.instance, context.run_id)
+        if context.instance is not None and context.run is not None:
+            tag_worker(context.instance, context.run.run_id)
         try:
             yield opened
         finally:

@@ -90,12 +90,15 @@ def check(
         Path | None, typer.Argument(help="A folder of .sql files; default: the project's assets.")
     ] = None,
     *,
+    against: Annotated[
+        str | None, typer.Option(help="A git revision, or a folder: tell which uses of columns the change breaks.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check all SQL datasets: every problem of every file, with its place and what to write. Starts no service."""
     from pipeline_defs.cli import sql
 
-    sql.check(console, folder, as_json=as_json)
+    sql.check(console, folder, against=against, as_json=as_json)
 
 
 @app.command("fmt")

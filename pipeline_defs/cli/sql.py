@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipeline_defs.cli.against import refuse_breaks
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
 
 
-def check(console: Console, folder: Path | None, *, as_json: bool) -> None:
-    """Say that all files are right. Raises SqlErrors with everything that is wrong in any of them."""
+def check(console: Console, folder: Path | None, *, against: str | None = None, as_json: bool) -> None:
+    """Say that all files are right and break nothing. Raises SqlErrors with all that is wrong in any of them."""
     try:
+        if against is not None:
+            refuse_breaks(folder or FOLDER, against)
         found = load(folder or FOLDER)
     except SqlErrors as error:
         if as_json:

@@ -134,7 +134,10 @@ class _Push:
             joined += [
                 each
                 for each in conjuncts(node.args.get("having"))
-                if not is_aggregate(each) and not nested_queries(each) and within(each, found.keys)
+                if not is_aggregate(each)
+                and not nested_queries(each)
+                and within(each, found.keys)
+                and not _is_ambiguous(each, projections)
             ]
         sources = list(found.sources.values())
         self._join(found, sources, joined, frozenset())
@@ -206,6 +209,11 @@ class _Push:
 
         kept = [] if source.sealed else [replaced(each, seen) for each in conditions if not nested_queries(each)]
         self.into(source.relation, kept)
+
+
+def _is_ambiguous(condition: exp.Expr, projections: Mapping[str, exp.Expr]) -> bool:
+    """Whether HAVING names what is both a column and another expression of the result, which Spark takes first."""
+    return any(projections.get(column.name, column) != column for column in columns_of(condition))
 
 
 def _closed(conditions: list[exp.Expr]) -> list[exp.Expr]:

@@ -161,15 +161,16 @@ def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str
     """The tokens on one line, as far apart as they were, but never further than a blank."""
     found = ""
     for at, token in enumerate(part):
-        word = text[token.start : token.end + 1]
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
+        word = text[token.start : token.end + 1]
+        word = word if quoted else re.sub(r"\s+", " ", word)
         if (
             not quoted
             and (whole or at < words)
             and word.upper() in _WORDS
             and (at == 0 or text[token.start - 1] != ".")
         ):
-            word = re.sub(r"\s+", " ", word.upper()) if _is_word(part, at, text) else word
+            word = word.upper() if _is_word(part, at, text) else word
         if at:
             gap = text[part[at - 1].end + 1 : token.start]
             opened = part[at - 1].token_type is TokenType.L_PAREN or token.token_type is TokenType.R_PAREN

@@ -151,6 +151,11 @@ def _before(tree: exp.Expr, schemas: Mapping[str, Mapping[str, str]]) -> Iterato
         name = f"{table.db}.{table.name}".lower()
         if table.db and name not in schemas:
             yield Finding(f"unknown dataset {name}.{nearest(name, schemas)}", table)
+        alias = table.args.get("alias")
+        if table.db and isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+            yield Finding(
+                f"{name} cannot have its columns renamed by an alias; write (SELECT ... AS ...) instead.", table
+            )
     for join in tree.find_all(exp.Join):
         if join.method.upper() == "NATURAL":
             yield Finding("NATURAL JOIN follows the columns of two datasets as they change; write USING (...).", join)
@@ -322,7 +327,10 @@ class _Lookup:
         else:
             if not node.table and not node.find_ancestor(exp.Lambda, exp.Order, exp.Pivot, exp.Struct, exp.PropertyEQ):
                 every = [each.name for columns in self.sources.values() for each in columns or ()]
-                if all(columns is not None for columns in self.sources.values()):
+                owners = [alias for alias, columns in self.sources.items() if _named(columns, node.name)]
+                if len(owners) > 1:
+                    self._found(f"column {node.name} is one of {' and '.join(owners)}; write which.", node)
+                elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
             cell = Cell(UNKNOWN, nullable=True)
         node.type = _data_type(cell.type)
@@ -337,7 +345,10 @@ class _Lookup:
         return Cell(found[0].cell.type, nullable=True, sources=found[0].cell.sources)
 
     def _unknown(self, node: exp.Column, known: Sequence[str]) -> None:
-        finding = Finding(f"unknown column {node.sql('spark')}.{nearest(node.name, known)}", node)
+        self._found(f"unknown column {node.sql('spark')}.{nearest(node.name, known)}", node)
+
+    def _found(self, message: str, node: exp.Column) -> None:
+        finding = Finding(message, node)
         if all(each.message != finding.message for each in self.walk.findings):
             self.walk.findings.append(finding)
 

@@ -284,7 +284,10 @@ class Builder:
         certain = {each.alias: each.relation for each in to.sources.values() if each.alias not in lost}
         sees = {**{name: each for name, each in to.outer.items() if name not in to.sources}, **certain}
         relation = self._source(node, ctes, sees if isinstance(node, exp.Lateral) else to.outer)
-        sealed = bool(node.args.get("pivots") or node.args.get("sample") or isinstance(node, exp.Lateral))
+        # A sample is of what lies there, whatever WHERE says; renamed columns are others than they seem.
+        sampled = node.args.get("sample") or to.node.args.get("sample")
+        renamed = isinstance(node, exp.Table) and _alias_columns(node)
+        sealed = bool(node.args.get("pivots") or sampled or renamed or isinstance(node, exp.Lateral))
         known = {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
         on = tuple(conjuncts(join.args.get("on")))
         if (

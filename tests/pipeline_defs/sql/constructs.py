@@ -186,6 +186,8 @@ SELECT COUNT(*) FILTER (WHERE s.day = pd) AS n FROM b.sales s WHERE s.store = st
 SELECT SUM(CASE WHEN s.day = pd THEN s.n ELSE 0 END) AS n FROM b.sales s WHERE s.day <= pd
 SELECT s.n FROM b.sales s WHERE s.day = pd AND s.id IN (SELECT x.id FROM b.sales x WHERE x.day = CAST(DATE_SUB(s.day, 1) AS STRING))
 SELECT a.k, b.k AS j FROM (SELECT DISTINCT store AS k, day AS d FROM b.sales) a JOIN (SELECT store AS k, day AS d FROM b.costs GROUP BY ALL) b ON a.k = b.k AND b.d = a.d WHERE a.d = pd
+SELECT SUBSTR(s.day, 1, 7) AS day, SUM(s.n) AS n FROM b.sales s GROUP BY s.day HAVING day = SUBSTR(pd, 1, 7)
+SELECT CAST(DATE_ADD(s.day, 1) AS STRING) AS day, s.n FROM b.sales s WHERE day = pd
 SELECT MAX(x.n) AS n FROM (SELECT SUM(s.n) AS n FROM b.sales s WHERE s.day = pd GROUP BY s.store) x
 """.strip().splitlines()
 

@@ -48,7 +48,8 @@ def test_the_shipped_queries_read_what_overlaps_them_also_where_clocks_move(edge
     assert turns
     for key in [*keys[:3], *turns, *keys[-3:]]:
         assert sorted(planned.upstream_of(key).keys) == sorted(declared.upstream_of(key).keys)
-    together = [key for _, boxes in planned.read_by(keys[:40]) for box in boxes for key in box.partitions()]
+    at_once = dict(planned.read_by(keys[:40]))  # type: ignore[attr-defined]
+    together = {key for boxes in at_once.values() for box in boxes for key in box.partitions()}
     assert together >= set(declared.upstream_of(keys[20]).keys)
     probe = list(upstream.partitioning.keys())[40]
     assert sorted(planned.readers_of(probe).keys) == sorted(declared.readers_of(probe).keys)
@@ -65,8 +66,8 @@ def test_the_seed_s_example_reads_what_the_seed_says() -> None:
 
 
 def test_a_trailing_window_is_read_off_the_query() -> None:
-    files = read(RECEIPTS, sales("AS SELECT * FROM shop.receipts WHERE day BETWEEN DATE_SUB(today, 3) AND today",
-                                 columns="product STRING, price DOUBLE").replace("SELECT *", "SELECT product, price"))  # fmt: skip
+    query = "AS SELECT product, price FROM shop.receipts WHERE day BETWEEN DATE_SUB(today, 3) AND today"
+    files = read(RECEIPTS, sales(query))
     (asset,) = [each for each in sql_assets(files) if each.reads]
     read_ = asset.reads[0].dependency.upstream_of(PartitionKey.of(day="2022-03-31")).keys  # type: ignore[attr-defined]
     assert [key["day"] for key in read_] == ["2022-03-28", "2022-03-29", "2022-03-30", "2022-03-31"]

@@ -164,6 +164,10 @@ def test_a_scan_without_a_condition_on_partitions_is_told() -> None:
         "SELECT n FROM b.sales WHERE day = pd": 0,
         "SELECT n FROM b.sales WHERE MY_UDF(day)": 1,
         "SELECT name FROM b.products": 0,
+        # Spark takes the alias, not the column: months, of which the day is none.
+        "SELECT SUBSTR(day, 1, 7) AS day, SUM(n) AS n FROM b.sales GROUP BY day HAVING day = pd": 1,
+        "SELECT s.n FROM b.sales s TABLESAMPLE (10 PERCENT) WHERE s.day = pd": 1,
+        "SELECT s.n FROM (b.sales s JOIN b.costs c ON c.day = s.day) WHERE s.day = pd": 2,
         "SELECT s.n FROM b.sales s LEFT JOIN b.costs c ON s.day = pd": 2,
     }.items():
         found, _, _ = planned(query)

@@ -1,0 +1,116 @@
+"""SQL files as Dagster assets, run whole: an external table, a query, a foreign function, and a broken expectation."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from pipeline_defs.definitions import build_defs
+from pipeline_defs.sql.errors import Source
+from pipeline_defs.sql.project import compiled
+from pipeline_defs.sql_assets import sql_assets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.datasets import DatasetAsset
+    from tests.conftest import Workbench
+
+pytestmark = pytest.mark.spark
+
+HEAD = """CREATE DATASET {db}.{name} ({columns})
+PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-05')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today)
+"""
+ROWS = [("x", 1, "2022-03-01"), ("y", 2, "2022-03-01"), ("x", 3, "2022-03-02"), ("x", -1, "2022-03-04")]
+
+
+def scored(spark: SparkSession, scope: dict[str, Any], trailing: DataFrame) -> DataFrame:
+    """The foreign function: how many receipts there are until the scope's day, and the day that it was given."""
+    return spark.sql("SELECT COUNT(*) AS n, {today} AS seen FROM {trailing}", trailing=trailing, today=scope["today"])
+
+
+def files(db: str, table: str) -> list[DatasetAsset]:
+    def text(name: str, columns: str, rest: str) -> Source:
+        return Source(f"{name}.sql", HEAD.format(db=db, name=name, columns=columns) + rest.format(db=db))
+
+    return sql_assets(
+        compiled(
+            [
+                text(
+                    "receipts", "product STRING, price INT", f"EXTERNAL OPTIONS (source = 'table', table = '{table}')"
+                ),
+                text(
+                    "sales", "product STRING, revenue BIGINT",
+                    "EXPECT revenue_positive: revenue >= 0\nAS SELECT product, SUM(price) AS revenue "
+                    "FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today GROUP BY product",
+                ),
+                text(
+                    "scores", "n BIGINT, seen STRING",
+                    f"PYTHON '{__name__}:scored' USING trailing AS "
+                    "(SELECT * FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today)",
+                ),
+            ],
+            {},
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
+    db = f"q{uuid.uuid4().hex[:8]}"
+    table = f"default.{db}_dumps"
+    frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
+    frame.write.partitionBy("day").saveAsTable(table)
+    return db, files(db, table)
+
+
+def materialise(found: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
+    defs = build_defs(found)
+    job = defs.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        asset_selection=[dg.AssetKey(name.split("."))],
+        tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+        raise_on_error=False,
+    )
+
+
+def rows(workbench: Workbench, found: list[DatasetAsset], name: str) -> list[tuple[object, ...]]:
+    (dataset,) = [each.dataset for each in found if each.dataset.name == name]
+    catalog = workbench.catalog()
+    batches = list(catalog.current(name).values())
+    frame = workbench.store(dataset, catalog).read(dataset, batches)
+    answer = sorted(tuple(row) for row in frame.collect())
+    catalog.connection.close()
+    return answer
+
+
+def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
+    workbench: Workbench, project: tuple[str, list[DatasetAsset]]
+) -> None:
+    db, found = project
+    assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-04").success
+    assert rows(workbench, found, f"{db}.receipts") == sorted(ROWS)
+    # Days without rows are partitions too.
+    done = materialise(found, f"{db}.sales", "2022-03-01", "2022-03-03")
+    assert done.success
+    assert [each.passed for each in done.get_asset_check_evaluations()] == [True]
+    expected = [
+        ("x", 1, "2022-03-01"), ("x", 3, "2022-03-03"), ("x", 4, "2022-03-02"),
+        ("y", 2, "2022-03-01"), ("y", 2, "2022-03-02"),
+    ]  # fmt: skip
+    assert rows(workbench, found, f"{db}.sales") == expected
+    failed = materialise(found, f"{db}.sales", "2022-03-03", "2022-03-04")
+    assert not failed.success
+    told = str(failed.failure_data_for_node(f"{db}__sales"))
+    assert "1 rows break revenue_positive (revenue >= 0)" in told
+    assert rows(workbench, found, f"{db}.sales") == expected
+    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-03").success
+    assert rows(workbench, found, f"{db}.scores") == [
+        (1, "2022-03-03", "2022-03-03"), (2, "2022-03-01", "2022-03-01"), (3, "2022-03-02", "2022-03-02"),
+    ]  # fmt: skip

@@ -6,6 +6,8 @@ the ordinary rules, which look at the catalog.
 Not here: capturing and applying (resources/cdc), and the tables (assets/).
 """
 
+from dataclasses import dataclass
+
 import dagster as dg
 
 from pipeline_defs.cdc.table import CapturedTable
@@ -30,10 +32,19 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
     return DatasetAsset(dataset, spec, (), "", captured)
 
 
-def capture_definitions(captured: CapturedTable) -> dg.Definitions:
+@dataclass(frozen=True)
+class Automation:
+    """What Dagster has of a captured table beside its asset."""
+
+    job: dg.JobDefinition
+    sensor: dg.SensorDefinition
+    check: dg.AssetChecksDefinition
+
+
+def automation(captured: CapturedTable) -> Automation:
     """The job, the sensor and the check of a captured table."""
     job = capture_job(captured)
-    return dg.Definitions(jobs=[job], sensors=[capture_sensor(captured, job)], asset_checks=[exactness_check(captured)])
+    return Automation(job, capture_sensor(captured, job), exactness_check(captured))
 
 
 def capture_job(captured: CapturedTable) -> dg.JobDefinition:
@@ -80,7 +91,7 @@ def capture_sensor(captured: CapturedTable, job: dg.JobDefinition) -> dg.SensorD
 
     @dg.sensor(
         name=f"capture_{dataset.db}_{dataset.table}_sensor",
-        job=job,
+        job_name=job.name,
         minimum_interval_seconds=30,
         description=f"Changes of {captured.source} become durable; a run applies them.",
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 import assets
-from pipeline_defs.captured import capture_definitions
+from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
@@ -44,9 +44,12 @@ def build_defs(
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
     listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
-    own = dg.Definitions(
+    captures = [automation(found.captured) for found in listed if found.captured is not None]
+    return dg.Definitions(
         assets=[found.asset for found in listed],
-        sensors=_sensors(graph),
+        jobs=[one.job for one in captures],
+        asset_checks=[one.check for one in captures],
+        sensors=[*_sensors(graph), *[one.sensor for one in captures]],
         schedules=list(schedules),
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
@@ -58,7 +61,6 @@ def build_defs(
             **(resource_overrides or {}),
         },
     )
-    return dg.Definitions.merge(own, *[capture_definitions(found.captured) for found in listed if found.captured])
 
 
 def _sensors(graph: Graph) -> list[dg.SensorDefinition]:

@@ -1,4 +1,4 @@
-"""What Dagster's runs mean to the planner: those not started are in flight, and such as ended without a word are retried."""
+"""What Dagster's runs mean to the planner: those not started are in flight, such as ended in silence are retried."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import psycopg
 
 from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
 from pipeline_defs.planning import arrivals
@@ -59,7 +60,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
                 catalog.ensure_schema()
                 cursors = _look(context, catalog, settings, sources)
                 plan = reconciler.tick(connection, context.instance, settings)
-        except VarveError as error:
+        except (VarveError, psycopg.OperationalError) as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
         return dg.SensorResult(run_requests=_requests(plan, sources, context.instance, reconciler), cursor=cursors)
 
@@ -83,7 +84,7 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
             with connect(settings, application="varve downstream") as connection:
                 Catalog(connection).ensure_schema()
                 plan = reconciler.tick(connection, context.instance, settings)
-        except VarveError as error:
+        except (VarveError, psycopg.OperationalError) as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
         requests = _requests(plan, readers, context.instance, reconciler)
         if not requests:

@@ -50,7 +50,12 @@ class CatalogFacts:
                 others[path]["run"] = run
         found = {}
         execute = self.connection.execute
-        for path, batch, published, trace, equal in execute(statements.CURRENT, parameters, binary=True):
+        rows = (
+            execute(statements.CURRENT, (dataset,), binary=True)
+            if given is None
+            else execute(statements.CURRENT_OF, (dataset, given), binary=True)
+        )
+        for path, batch, published, trace, equal in rows:
             if path in others:
                 others[path] |= {"batch": batch, "published": published, "trace": trace, "equal": equal or ()}
             else:

@@ -8,9 +8,10 @@ CURRENT = """
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
               and e.batch_id <> b.batch_id) end
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.dataset = %s and (%s::text[] is null or c.partition = any(%s))
+    from varve.current c join varve.batch b using (dataset, partition, batch_id) where c.dataset = %s
 """
+# A statement of its own: with "or" a prepared one would read all of the dataset for one partition.
+CURRENT_OF = CURRENT + " and c.partition = any(%s)"
 ARRIVALS = """
     select partition, fingerprint, extract(epoch from arrived_at)::float8 from varve.arrival
     where dataset = %s and (%s::text[] is null or partition = any(%s))

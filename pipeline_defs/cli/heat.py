@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline_defs.cli.looking import looking
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.judging import Judgement
 
-_CELLS = 48
+_CELLS = 32
 # From the one that a person should see first to the one that needs nobody.
 _COLOURS = {
     State.FAILED: "red",
@@ -52,12 +52,11 @@ def heat() -> dict[str, Any]:
 
 def show(console: Console, found: dict[str, Any]) -> None:
     """The same for people."""
-    table = Table("dataset", "from", "over time", "to", "partitions", title_justify="left")
+    table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")
     for one in found["datasets"]:
         cells = Text.assemble(*[("■", _COLOURS[State(cell["state"])]) for cell in one["cells"]])
-        ends = (one["cells"][0]["first"], one["cells"][-1]["last"]) if one["cells"] else ("", "")
         counts = ", ".join(f"{count:,} {state}" for state, count in one["states"].items()) or "nothing yet"
-        table.add_row(one["dataset"], ends[0], cells, ends[1], counts)
+        table.add_row(one["dataset"], cells, counts)
     console.print(table)
     console.print(
         Text.assemble(*[part for state, colour in _COLOURS.items() for part in (("■ ", colour), f"{state}  ")])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline_defs.cli import looking, retire
+from pipeline_defs.cli.services import dagster_home
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.partition import PartitionKey
@@ -38,6 +39,9 @@ def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
 def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
 ) -> None:
+    # The command sets them; here they must go again.
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
     before = sales_dataset(kind)
     keys = [key("Detroit"), key("Paris")]
     workbench.publish(before, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])

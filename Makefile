@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DAYS ?= 28
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test lint format bench down browser clean
+.PHONY: help install demo ui test torture lint format bench down browser clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,9 +27,13 @@ demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction
 ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
-test: $(INSTALLED) browser ## All tests, on Spark Connect, then the Spark ones again in classic mode
+test: $(INSTALLED) browser ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2
-	$(BIN)/pytest -m spark --spark-mode classic
+	$(BIN)/pytest -m spark --spark-mode classic tests/resources
+
+torture: $(INSTALLED) browser ## The tests that take minutes each: crashes, races, oracles over random histories and queries
+	$(BIN)/pytest --slow --numprocesses 2
+	$(BIN)/pytest --slow -m spark --spark-mode classic
 
 lint: $(INSTALLED) ## Style, types and who may import whom
 	$(BIN)/ruff check .

@@ -46,10 +46,19 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark-mode", choices=["connect", "classic"], default="connect", help="which Spark to test on")
+    parser.addoption("--slow", action="store_true", help="only the tortures, which take minutes each: `make torture`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With two workers, one runs the end-to-end tests on their home and the other all else on the suite's."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With two workers, one runs the end-to-end tests on their home and the other all else on the suite's.
+
+    Tortures are apart: a plain run leaves them out, and `--slow` runs nothing else.
+    """
+    wanted = config.getoption("--slow")
+    others = [item for item in items if bool(item.get_closest_marker("slow")) != wanted]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for item in items:
         item.add_marker(pytest.mark.xdist_group("e2e" if "e2e" in item.path.parts else "suite"))
 

@@ -7,6 +7,7 @@ import pickle
 import sys
 from contextlib import closing
 
+from resources.catalog import Catalog
 from resources.cdc.capture import Capture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
@@ -24,6 +25,8 @@ def main() -> None:
             os._exit(9)
 
     with closing(connect(settings, application="varve dying")) as connection:
+        Catalog(connection).ensure_schema()
+        Positions(connection).ensure_schema()
         log = EventLog(settings.lake, captured.dataset)
         capture = Capture(captured, Source(url), Positions(connection), log, step)
         if wanted in {"start", "publish", "slot", "snapshot", "begin"}:

@@ -11,7 +11,7 @@ from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Killed, Lab
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200), pytest.mark.slow]
 
 # Three kinds of tables, ten workloads each, of two sessions that wait for each other's locks.
 WORKLOADS, CHANGES = 10, 1_000

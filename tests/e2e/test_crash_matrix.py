@@ -21,6 +21,8 @@ from tests.e2e.project import Project, flights
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 NAME = "flights.departures"
 DAY = dt.date(2013, 1, 1)
 VERSIONS = count(300)

@@ -18,6 +18,8 @@ NAME = "flights.departures"
 FIRST, SECOND = dt.date(2013, 3, 4), dt.date(2013, 3, 5)
 FIRST_WORD = f"day={FIRST}"
 
+pytestmark = pytest.mark.slow
+
 
 def rows_by_name(reader: Reader, day: dt.date) -> int:
     ((rows,),) = reader.sql(f"SELECT count(*) FROM {NAME} WHERE day = DATE'{day}'")

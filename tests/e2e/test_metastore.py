@@ -24,6 +24,8 @@ from tests.e2e.project import HERE, Project, Reader, days, flights, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 NAME = "flights.departures"
 DAYS = days(dt.date(2013, 4, 1), 6)
 RANGE = f"{DAYS[0]}...{DAYS[-1]}"

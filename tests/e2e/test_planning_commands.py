@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FIRST = dt.date(2013, 1, 1)
 ORIGINS = ("EWR", "JFK", "LGA")
 
+pytestmark = pytest.mark.slow
+
 
 def publish(catalog: Catalog, dataset: Dataset, keys: list[str]) -> None:
     """What a run leaves in the catalog, without the data."""

@@ -293,6 +293,7 @@ class TestDaemon:
         with deployed.catalog() as catalog:
             assert set(catalog.arrivals("flights.departures")) == {f"day={FIRST}"}
 
+    @pytest.mark.slow
     def test_a_killed_daemon_forgets_nothing_and_builds_nothing_twice(self, project: Project, tmp_path: Path) -> None:
         deployed = project.with_databases("killed").with_dagster_home(tmp_path / "dagster").having(backoff_seconds=1)
         log, three = tmp_path / "daemon.log", days(FIRST, 3)

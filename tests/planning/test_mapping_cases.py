@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 import pytest
 
-from pipeline_defs.model.batch import Input
 from pipeline_defs.model.calendar import calendar_of
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
@@ -24,12 +23,14 @@ from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.reads import Overlap, Reads, Table, Unit, Wait, shifted, trailing
 from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import edge
+from pipeline_defs.planning.facts import Fact
+from pipeline_defs.planning.graph import Graph, edge
 from pipeline_defs.planning.mapping import Dependency, listed
+from pipeline_defs.planning.reconcile import reconcile
 from pipeline_defs.planning.region import Box, Spans, choice_of
 from pipeline_defs.planning.ticks import completed, previous_tick
-from pipeline_defs.planning.triggers import due
 from pipeline_defs.planning.waiting import verdict
+from tests.planning.known import Known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,8 +209,17 @@ def dynamic_in_a_product(case: Case) -> list[str]:
 
 
 def run_by_hand_before(case: Case) -> str:
-    key, read = PartitionKey.of(day=grained(Grain.DAY).parse("2024-06-10")), frozenset({Input("t.up", "day=1", "7")})
-    return "run" if due({key: read}, {key.path: read}) else "skipped"
+    schema = Schema((Column("sold", ColumnType.BIGINT),))
+    days = Partitioning((grained(Grain.DAY),))
+    up, down = (Dataset(f"t.{name}", days, schema, StoreKind.LAKE, "One row per sale.") for name in ("up", "down"))
+    graph = Graph({up.name: up, down.name: down}, {down.name: (Reads(up),)}, {})
+    path = "day=2024-06-10"
+    made = {
+        up.name: {path: Fact(batch=7, published=1.0)},
+        down.name: {path: Fact(batch=8, published=2.0, trace=((up.name, path, "7"),))},
+    }
+    plan = reconcile(graph, Known(made), now=pendulum.datetime(2024, 6, 12))
+    return "run" if any(run.dataset is down for run in plan.runs) else "skipped"
 
 
 def two_days_of_two_stores(case: Case) -> list[list[str]]:

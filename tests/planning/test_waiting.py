@@ -16,9 +16,11 @@ from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.reads import Reads, Wait
 from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import edge
-from pipeline_defs.planning.triggers import inputs_from_datasets
+from pipeline_defs.planning.facts import Fact
+from pipeline_defs.planning.graph import Graph
+from pipeline_defs.planning.reconcile import reconcile
 from pipeline_defs.planning.waiting import verdict
+from tests.planning.known import Known
 
 END = pendulum.datetime(2024, 6, 11)
 HOUR = dt.timedelta(hours=1)
@@ -100,7 +102,9 @@ DAYS = dataset("days", TimeDimension.of("day", "@daily", "2024-06-10", "2024-06-
 def test_a_day_is_made_of_the_hours_that_are_there_when_it_waits_no_more(
     wait: Wait, now: dt.datetime, made: int
 ) -> None:
-    there = {f"hour=2024-06-10T{hour:02}": str(hour) for hour in range(3)}
-    found = inputs_from_datasets([edge(DAYS, Reads(HOURS, wait=wait))], {HOURS.name: there}, now=now)
-    inputs = frozenset(Input(HOURS.name, path, version) for path, version in there.items())
-    assert found == ({PartitionKey.of(day=dt.date(2024, 6, 10)): inputs} if made else {})
+    graph = Graph({HOURS.name: HOURS, DAYS.name: DAYS}, {DAYS.name: (Reads(HOURS, wait=wait),)}, {})
+    there = {f"hour=2024-06-10T{hour:02}": Fact(batch=1 + hour, published=1.0) for hour in range(3)}
+    plan = reconcile(graph, Known({HOURS.name: there}), now=now)
+    inputs = frozenset(Input(HOURS.name, path, str(fact.batch)) for path, fact in there.items())
+    found = {run.partitions: run.inputs for run in plan.runs if run.dataset is DAYS}
+    assert found == ({(PartitionKey.of(day=dt.date(2024, 6, 10)),): inputs} if made else {})

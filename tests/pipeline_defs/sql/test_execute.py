@@ -15,7 +15,7 @@ from pipeline_defs.sql.scopes import Scopes, scopes_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 HEADER = """CREATE DATASET t.out PARTITIONED BY (d STRING, s STRING)
 FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-03'), shop IN ('Paris', 'Nowhere')

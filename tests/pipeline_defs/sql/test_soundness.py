@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.partition import PartitionKey
 
+pytestmark = pytest.mark.slow
+
 FIRST = pendulum.datetime(2022, 3, 25)
 DAY_TEXT = TimeDimension("day", Grain.DAY, FIRST, FIRST.add(days=10), key_format="%Y-%m-%d")
 DAY_DATE = TimeDimension("day", Grain.DAY, FIRST.add(days=1), FIRST.add(days=10))

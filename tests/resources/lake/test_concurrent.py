@@ -27,7 +27,7 @@ from tests.conftest import DAY, Workbench, sales_dataset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WRITERS, ROUNDS, ROWS = 8, 26, 60
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
+import pytest
 
 from resources.postgres import warehouse_url
 from resources.services.java import java_home
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from resources.settings import Settings
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("retried_load.py")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks.protocols import PERIODS, Ours, Seed
 from benchmarks.publish import measure
 from benchmarks.readers import KINDS, Target
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from resources.settings import Settings
+
+pytestmark = pytest.mark.slow
 
 ROWS = 200
 SECONDS = 10.0

@@ -1,0 +1,22 @@
+"""Facts for the planner, said by a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pipeline_defs.planning.facts import Fact
+
+
+@dataclass(frozen=True)
+class Known:
+    """Facts that lie in a dict."""
+
+    facts: dict[str, dict[str, Fact]]
+
+    def of(self, dataset: str, paths: Collection[str] | None) -> dict[str, Fact]:
+        found = self.facts.get(dataset, {})
+        return found if paths is None else {path: found[path] for path in paths if path in found}

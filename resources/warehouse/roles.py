@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OWNER, READER = "varve_owner", "varve_reader"
+_LOCK = "select pg_advisory_xact_lock(hashtextextended('varve roles', 0))"
 _EXISTS = "select from pg_catalog.pg_roles where rolname = %s"
 _VIEWS = """
     select distinct n.nspname, c.relname from varve.dataset d
@@ -63,8 +64,10 @@ def create_roles(connection: psycopg.Connection, *, connections: int, statement_
 
 def ensure_roles(connection: psycopg.Connection, *, connections: int, statement_seconds: float) -> list[str]:
     """Make the roles that are not there, in one transaction; what was executed. Needs the right to create roles."""
-    statements = create_roles(connection, connections=connections, statement_seconds=statement_seconds)
     with connection.transaction():
+        # Two `varve up` at once: the second looks when the first has made them.
+        connection.execute(_LOCK)
+        statements = create_roles(connection, connections=connections, statement_seconds=statement_seconds)
         for statement in statements:
             connection.execute(statement)
     return [statement.as_string(connection) for statement in statements]

@@ -159,7 +159,9 @@ def _frame(spark: SparkSession, dataset: Dataset, uris: Sequence[str]) -> DataFr
     (partition,) = dataset.partition_columns
     # Spark spells the name as in a URI, where a plus is a plus.
     name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
-    key = F.regexp_extract(name, r"(?s)^(.*)\.csv$", 1)
+    stem = F.regexp_extract(name, r"(?s)^(.*)\.csv$", 1)
+    # The file is named as Dagster spells the key, with some characters escaped; the column holds the key itself.
+    key = F.coalesce(F.try_url_decode(F.replace(stem, F.lit("+"), F.lit("%2B"))), stem)
     columns = [_typed(column, file) for column in dataset.schema.columns]
     # A row with too few or too many fields is told by its first column.
     broken = F.col("_broken").isNotNull()

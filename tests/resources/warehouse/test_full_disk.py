@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import tempfile
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,7 +23,6 @@ from tests.resources.warehouse.test_publish import KEYS, PARIS, Desk, periods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from resources.settings import Settings
 
@@ -29,11 +30,10 @@ ROWS_BEYOND_THE_DISK = 100_000
 
 
 @pytest.fixture
-def small(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, Path]]:
+def small(settings: Settings) -> Iterator[tuple[Settings, Path]]:
     """A database whose new tables lie on a disk of three megabytes, and that disk."""
-    disk, name = tmp_path_factory.mktemp("disk"), f"full_{uuid.uuid4().hex[:8]}"
-    for folder in (disk.parent, disk.parent.parent):
-        folder.chmod(0o755)
+    # Not under pytest's own folders, which other users may not pass.
+    disk, name = Path(tempfile.mkdtemp(prefix="varve-disk-")), f"full_{uuid.uuid4().hex[:8]}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", disk], check=True, timeout=30)
     try:
         if os.geteuid() == 0:
@@ -55,6 +55,7 @@ def small(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Itera
             administrator.execute(sql.SQL("drop tablespace {}").format(sql.Identifier(name)))
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True, timeout=30)
+        disk.rmdir()
 
 
 def test_a_load_that_does_not_fit_says_so_and_loses_nothing(small: tuple[Settings, Path], tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def second(kinds: Project, looked: list[dg.RunRequest]) -> Commands:
         },
     )
     killed = kinds.run(
-        HERE / "crash_run.py", "before", "resources.partition_sets:PartitionSets.follow",
+        HERE / "crash_run.py", "self", "before", "resources.partition_sets:PartitionSets.follow",
         *made("signups", [key("signups", SECOND)]),
     )  # fmt: skip
     assert killed.code == -signal.SIGKILL, killed.output

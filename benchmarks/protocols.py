@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -121,7 +122,7 @@ class Ours:
 
 
 @dataclass
-class Peer:
+class Peer(ABC):
     """A way that needs no more than its statements, `steps`: in `one_transaction`, or each in its own."""
 
     url: str
@@ -171,7 +172,7 @@ class Peer:
 
         return replace, connection.close
 
-    def tidy(self) -> None:
+    def tidy(self) -> None:  # noqa: B027 - autovacuum does it for most
         """See `Way`: autovacuum does it."""
 
     def making(self) -> list[str]:
@@ -192,9 +193,9 @@ class Peer:
         arms = [f"select '{period}'::text as period, batch, value from {self.table(period)}" for period in self._shown]
         return f"create or replace view {self.schema}.v as {' union all '.join(arms)}"
 
+    @abstractmethod
     def steps(self, period: int, batch: int) -> list[str]:
         """The statements that replace a period, in order."""
-        raise NotImplementedError
 
 
 class Seed(Peer):

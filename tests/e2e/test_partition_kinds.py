@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -159,12 +158,7 @@ def second(kinds: Project, looked: list[dg.RunRequest]) -> Commands:
 
 def evaluated(project: Project, evaluate: Any) -> Any:
     """Call with Dagster's instance, in this process with the project's environment."""
-    with pytest.MonkeyPatch.context() as patch, project.dagster() as instance:
-        for name in [name for name in os.environ if name.startswith("VARVE_")]:
-            patch.delenv(name)
-        for name, value in project.environment.items():
-            if name.startswith("VARVE_"):
-                patch.setenv(name, value)
+    with project.dagster() as instance:
         return evaluate(instance)
 
 

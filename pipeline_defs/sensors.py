@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
-# For limits of runs at once, by the store they write to: `tag_concurrency_limits` in dagster.yaml.
+# To find runs by the store they write to; limits of runs at once are by the asset's pool.
 STORE_TAG = "varve/store"
 PRIORITY_TAG = "dagster/priority"
 # How a tick begins that could not reach its servers; the next one looks again.
@@ -125,7 +125,7 @@ def _requests(
     plan: Plan, datasets: Sequence[Dataset], instance: dg.DagsterInstance, reconciler: Reconciler
 ) -> list[dg.RunRequest]:
     wanted = [run for run in plan.runs if run.dataset in datasets]
-    ended = ended_runs(wanted, instance)
+    ended = ended_runs([run.identity for run in wanted], instance)
     return [
         run_request(run, ended.get(run.identity))
         for run in wanted

@@ -38,6 +38,8 @@ RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
 PARTITION_TAG = "dagster/partition"
 IDENTITY_TAG = "varve/identity"
+# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
+AGAIN_TAG = "varve/again"
 _AT_ONCE = 500
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,

@@ -17,7 +17,15 @@ import psycopg
 
 from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
 from pipeline_defs.planning import arrivals
-from pipeline_defs.reconciling import IDENTITY_TAG, RANGE_END_TAG, RANGE_START_TAG, Ended, Reconciler, ended_runs
+from pipeline_defs.reconciling import (
+    AGAIN_TAG,
+    IDENTITY_TAG,
+    RANGE_END_TAG,
+    RANGE_START_TAG,
+    Ended,
+    Reconciler,
+    ended_runs,
+)
 from resources.catalog import Catalog
 from resources.landing import Landing, inspect
 from resources.postgres import connect
@@ -108,8 +116,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
         STORE_TAG: run.dataset.store.value,
         IDENTITY_TAG: run.identity,
     }
-    if run.backfill:
-        tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY}
+    tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
     single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: spelt(run.first), RANGE_END_TAG: spelt(run.last)}

@@ -141,8 +141,8 @@ class Catalog:
         with self.connection.transaction():
             self._refuse_stale(build)
             self._refuse_not_kept(build, wanted)
-            states = ["retired", "published"]
-            done = self._point(build, wanted, kind="rollback", reason=reason, states=states)
+            kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
+            done = self._point(build, wanted, kind=kind, reason=reason, states=states)
             assert done == len(wanted), "the targets are locked and were looked at"
             paths = [partition.path for partition in build.partitions]
             withdrawn = [path for path in paths if path not in wanted]

@@ -73,12 +73,20 @@ def show(
     partition: Annotated[list[str] | None, typer.Argument(help="One partition, as column=value words.")] = None,
     *,
     folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="A batch id: show what that was made from, and what was made from it.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
 
     Example: [bold]varve show flights.delays day=2013-03-10 origin=EWR[/]
     """
+    if batch is not None:
+        from pipeline_defs.cli import traced
+
+        traced.show(console, dataset, partition or [], batch, as_json=as_json)
+        return
     from pipeline_defs.cli import show as shown
 
     shown.show(console, dataset, partition or [], as_json=as_json, folder=folder)

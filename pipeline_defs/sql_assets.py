@@ -67,7 +67,8 @@ def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
     dependency = PlannedDependency(
         found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
     )
-    return PlannedReads(dataset=upstream, dependency=dependency)
+    columns = found.plan.columns_of(upstream.name)
+    return PlannedReads(dataset=upstream, dependency=dependency, columns=columns)
 
 
 def _argument(name: str) -> str:

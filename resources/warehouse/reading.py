@@ -55,7 +55,7 @@ class Reader:
         Raises MissingUpstream where a table is gone.
         """
         wanted = [column for column in dataset.schema.columns if columns is None or column.name in columns]
-        read = [*(_wire(column) for column in wanted), *dataset.partition_columns]
+        read = [_wire(column) for column in dataset.read_columns(columns)]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
         frame = self._lazily(read, queries) if large else self._at_once(read, queries)

@@ -105,7 +105,16 @@ class Dataset:
         )
 
     def read_columns(self, names: Collection[str] | None = None) -> tuple[Column, ...]:
-        """What a reader of these data columns (None: of all) gets: they, then the partition columns."""
+        """What a reader of these data columns (None: of all) gets: they, then the partition columns.
+
+        Raises VarveError for a name that is none of them.
+        """
+        known = [column.name for column in self.schema.columns]
+        if unknown := [name for name in names or () if name not in known]:
+            raise VarveError(
+                f"dataset {self} has no data column {', '.join(unknown)}; it has {', '.join(known)}, and its partition "
+                "columns are always read."
+            )
         wanted = [column for column in self.schema.columns if names is None or column.name in names]
         return (*wanted, *self.partition_columns)
 

@@ -165,12 +165,7 @@ class Reads:
     columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        known = [column.name for column in self.dataset.schema.columns]
-        if unknown := [name for name in self.columns or () if name not in known]:
-            raise VarveError(
-                f"{', '.join(unknown)} cannot be read of dataset {self.dataset}: its data columns are "
-                f"{', '.join(known)}."
-            )
+        self.dataset.read_columns(self.columns)
 
     def __iter__(self) -> Iterator[tuple[str, Rule]]:
         return iter(sorted(self.rules.items()))

@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DAYS ?= 28
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test torture lint format bench down browser clean
+.PHONY: help install demo ui test torture lint format bench down browser pooler clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,11 +27,11 @@ demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction
 ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
-test: $(INSTALLED) browser ## The tests, on Spark Connect, then those of the stores again in classic mode
+test: $(INSTALLED) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2
 	$(BIN)/pytest -m spark --spark-mode classic tests/resources
 
-torture: $(INSTALLED) browser ## The tests that take minutes each: crashes, races, oracles over random histories and queries
+torture: $(INSTALLED) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2
 	$(BIN)/pytest --slow -m spark --spark-mode classic
 
@@ -56,6 +56,12 @@ browser: # The UI tests drive Chromium; as root on Debian it is installed here, 
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
 	  { echo "The UI tests need Chromium on the PATH; install it (Debian: apt-get install chromium)."; exit 1; }
+
+pooler: # The tests of readers behind a pooler run a pgbouncer; installed in the same way
+	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq pgbouncer >/dev/null; } || \
+	  { echo "The tests need pgbouncer; install it (Debian: apt-get install pgbouncer)."; exit 1; }
 
 clean: down ## Stop the services and remove the environment and all data of the default home folder
 	rm -rf $(VENV) .varve

@@ -69,7 +69,8 @@ def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
     dependency = PlannedDependency(
         found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
     )
-    return PlannedReads(dataset=upstream, dependency=dependency)
+    columns = found.plan.columns_of(upstream.name)
+    return PlannedReads(dataset=upstream, dependency=dependency, columns=columns)
 
 
 def _argument(name: str) -> str:
@@ -104,7 +105,7 @@ def _again(found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuil
     from resources.traces import Traces
 
     asked = context.run.tags.get(AGAIN_TAG) == "yes"
-    if not asked or found.sql.query is None or found.dataset.policy.refresh_last:
+    if not asked or opened.together or found.sql.query is None or found.dataset.policy.refresh_last:
         return None
     return Traces(opened.catalog.connection).again(opened.build)
 

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import psycopg
 
+from resources import group
 from resources.catalog import Catalog
-from resources.dagster_internal import step_asset, step_identity, step_of, step_partition_keys, tag_worker
+from resources.dagster_internal import run_assets, step_asset, step_identity, step_of, step_partition_keys, tag_worker
 from resources.partition_sets import PartitionSets
 from resources.postgres import connect
 from resources.settings import Settings
 from resources.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from pipeline_defs.model.batch import StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.planning.graph import Edge, Graph
@@ -37,11 +39,15 @@ class OpenBuild:
 
     Attributes:
         last_looks: called right before the publish; each raises where what was read has changed meanwhile.
+        together: the datasets with which it is published, itself among them; none where it is published alone.
+        staged: what is ready to be published; empty until then.
     """
 
     build: Build
     catalog: Catalog
     last_looks: list[Callable[[], None]] = field(default_factory=list)
+    together: Sequence[str] = ()
+    staged: Sequence[StagedBatch] = ()
 
 
 class Builds:
@@ -60,6 +66,7 @@ class Builds:
         if identity not in self._open:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
+            together = group.members(step.dagster_run.tags, *run_assets(step))
             catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
             try:
                 catalog.ensure_schema()
@@ -72,7 +79,7 @@ class Builds:
             except BaseException:
                 catalog.connection.close()
                 raise
-            self._open[identity] = OpenBuild(build, catalog)
+            self._open[identity] = OpenBuild(build, catalog, together=together)
         return self._open[identity]
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
@@ -91,6 +98,10 @@ class Builds:
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         """The store in which the dataset's batches lie."""
         return open_store(dataset.store, self.settings, catalog, lambda: self._spark.spark_session)
+
+    def staged(self) -> list[OpenBuild]:
+        """The builds that are kept back to be published with others."""
+        return [opened for opened in self._open.values() if opened.staged]
 
     def close(self, opened: OpenBuild) -> None:
         """End a build: give its locks back, and close its connection.
@@ -113,10 +124,20 @@ class Builds:
                 self.store(opened.build.dataset, opened.catalog).discard(opened.build)
         self.close(opened)
 
-    def abandon_all(self) -> None:
-        """End what a run leaves open: a step that failed between its first read and its output."""
+    def abandon_all(self) -> list[str]:
+        """End what a run leaves open: steps that failed before their output, and what was kept back for them.
+
+        Returns the datasets that were kept back.
+        """
+        kept_back = [opened.build.dataset.name for opened in self.staged()]
         for opened in list(self._open.values()):
-            self.abandon(opened, "the step failed before it had an output")
+            self.abandon(
+                opened,
+                "another dataset that was to be published with it was not ready when the run ended"
+                if opened.staged
+                else "the step failed before it had an output",
+            )
+        return kept_back
 
 
 def builds_resource(graph: Graph) -> dg.ResourceDefinition:
@@ -131,6 +152,12 @@ def builds_resource(graph: Graph) -> dg.ResourceDefinition:
         try:
             yield opened
         finally:
-            opened.abandon_all()
+            if kept_back := opened.abandon_all():
+                _tell(context, f"Nothing of {', '.join(kept_back)} was published: the run was to publish all or none.")
 
     return builds
+
+
+def _tell(context: dg.InitResourceContext, text: str) -> None:
+    if context.log is not None:
+        context.log.error(text)

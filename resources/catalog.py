@@ -107,17 +107,19 @@ class Catalog:
             ),
         )
 
-    def publish(self, build: Build) -> None:
+    def publish(self, build: Build, *, at: dt.datetime | None = None) -> None:
         """Point every partition of the build at its batch: compare and swap, all or nothing.
 
-        Opens a transaction, or a savepoint inside the caller's: a warehouse swaps its view in the same one.
-        Raises StalePublish where another batch has become current since the build began.
+        Opens a transaction, or a savepoint inside the caller's: a warehouse swaps its view in the same one. `at` is the
+        instant of a publish that has other builds too. Raises StalePublish where another batch has become current since
+        the build began.
         """
         name, batch_id = build.dataset.name, build.batch_id.millis
         paths = [partition.path for partition in build.partitions]
         with self.connection.transaction():
             self._refuse_stale(build)
-            done = self._point(build, dict.fromkeys(paths, batch_id), kind="publish", reason="", states=["staged"])
+            targets = dict.fromkeys(paths, batch_id)
+            done = self._point(build, targets, at or self.instant(), kind="publish", reason="", states=["staged"])
             if done != len(paths):
                 raise StalePublish(
                     f"{build}: {len(paths) - done} of {len(paths)} batches are not staged any more; "
@@ -126,6 +128,20 @@ class Catalog:
             self.connection.execute(statements.LET_GO, (name, paths))
             if build.registered != (declared := declaration(build.dataset)):
                 self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
+
+    def publish_all(self, builds: Iterable[Build]) -> None:
+        """Publish several builds in one transaction, or in the caller's, and as of one instant."""
+        with self.connection.transaction():
+            at = self.instant()
+            for build in builds:
+                self.publish(build, at=at)
+
+    def instant(self) -> dt.datetime:
+        """Now, by the server's clock: the one by which publishes are told apart."""
+        row = self.connection.execute(statements.INSTANT).fetchone()
+        assert row is not None
+        found: dt.datetime = row[0]
+        return found
 
     def repoint(self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "") -> None:
         """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
@@ -141,14 +157,14 @@ class Catalog:
         with self.connection.transaction():
             self._refuse_stale(build)
             self._refuse_not_kept(build, wanted)
-            kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
-            done = self._point(build, wanted, kind=kind, reason=reason, states=states)
+            kind, states, at = "rollback" if build.holds else "publish", ["retired", "published"], self.instant()
+            done = self._point(build, wanted, at, kind=kind, reason=reason, states=states)
             assert done == len(wanted), "the targets are locked and were looked at"
             paths = [partition.path for partition in build.partitions]
             withdrawn = [path for path in paths if path not in wanted]
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
             if build.holds:
-                self.connection.execute(statements.HOLD, (name, self._instant(), paths))
+                self.connection.execute(statements.HOLD, (name, self.instant(), paths))
 
     def fail(self, build: Build, reason: str) -> int:
         """Mark what the build has not published as failed; how many partitions, none where it has published."""
@@ -302,12 +318,6 @@ class Catalog:
             code_version=code_version or "", registered=None if registered is None else registered[0],
         )  # fmt: skip
 
-    def _instant(self) -> dt.datetime:
-        row = self.connection.execute(statements.INSTANT).fetchone()
-        assert row is not None
-        found: dt.datetime = row[0]
-        return found
-
     def _refuse_stale(self, build: Build) -> None:
         """Lock what is current of the build's partitions, and compare it with what was when the build began."""
         paths = [partition.path for partition in build.partitions]
@@ -346,9 +356,18 @@ class Catalog:
                 f"`varve history {build.dataset}` lists what can be had."
             )
 
-    def _point(self, build: Build, targets: Mapping[str, int], *, kind: str, reason: str, states: Sequence[str]) -> int:
+    def _point(
+        self,
+        build: Build,
+        targets: Mapping[str, int],
+        at: dt.datetime,
+        *,
+        kind: str,
+        reason: str,
+        states: Sequence[str],
+    ) -> int:
         """Retire what is current, point at the targets, and record it; how many targets were in one of the states."""
-        name, at = build.dataset.name, self._instant()
+        name = build.dataset.name
         every = [partition.path for partition in build.partitions]
         paths, ids = list(targets), list(targets.values())
         self.connection.execute(statements.RETIRE, (at, name, every))

@@ -125,6 +125,19 @@ def step_asset(step: StepExecutionContext) -> AssetKey:
     return key
 
 
+def run_assets(step: StepExecutionContext) -> tuple[set[AssetKey], set[AssetKey]]:
+    """The assets that the step's run is to compute, and those of them that this process is to.
+
+    They differ where a run goes on from a failure, and where an executor gives each step a process of its own.
+    """
+    plan, layer = step.execution_plan, step.job_def.asset_layer
+    here: set[AssetKey] = set()
+    for name in plan.step_keys_to_execute:
+        entities = layer.get_selected_entity_keys_for_node(plan.get_step_by_key(name).node_handle)
+        here.update(entity for entity in entities if isinstance(entity, AssetKey))
+    return set(layer.selected_asset_keys), here
+
+
 def step_partition_keys(step: StepExecutionContext) -> list[str]:
     """All partitions of the step's asset that this run computes, as Dagster spells them, in no particular order.
 

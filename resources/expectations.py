@@ -5,10 +5,8 @@ Not here: what an expectation is (pipeline_defs/model/expectation.py).
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from pipeline_defs.model.batch import Batch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, ExpectationFailed, some
 from pipeline_defs.model.expectation import Of
 
@@ -34,7 +32,7 @@ def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
     expected = build.dataset.expectations
     if not expected:
         return
-    frame = store.read(build.dataset, [_as_batch(build, batch) for batch in staged])
+    frame = store.read(build.dataset, [build.as_batch(batch) for batch in staged])
     _refuse_misspelt(build, frame, expected)
     names = build.dataset.partitioning.names
     found = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}
@@ -98,10 +96,3 @@ def _refuse_misspelt(build: Build, frame: DataFrame, expected: Sequence[Expectat
                 f"{build}: Spark does not understand the expectation {one}: {told} "
                 f"{NOTHING_LOST} It is a condition in Spark SQL over the columns of the dataset."
             ) from error
-
-
-def _as_batch(build: Build, batch: StagedBatch) -> Batch:
-    return Batch(
-        batch.partition.path, build.batch_id, batch.location, batch.rows, batch.size, build.run_id,
-        dt.datetime.now(dt.UTC), frozenset(), batch.content,
-    )  # fmt: skip

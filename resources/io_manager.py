@@ -17,6 +17,7 @@ import psycopg
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from pipeline_defs.planning.waiting import verdict
+from resources import group
 from resources.dagster_internal import add_partition_metadata, step_of
 from resources.expectations import audit
 from resources.landing import explain_bad_row
@@ -50,38 +51,52 @@ class StoreIOManager(dg.IOManager):
             upstream = self._builds.dataset(context.asset_key)
             try:
                 edge = self._builds.graph.edge(opened.build.dataset, upstream)
-                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge))
-                return self._builds.store(upstream, opened.catalog).read(upstream, batches)
+                ahead = group.kept_back(self._builds, upstream)
+                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), ahead)
+                return self._builds.store(upstream, opened.catalog).read(upstream, batches, edge.columns)
             except VarveError as error:
                 self._builds.abandon(opened, str(error))
                 raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame | Again) -> None:
-        """Stage, verify and publish the frame; or put batches back in force that hold the same."""
+        """Stage and verify the frame, and publish it: alone, or with all of the run as its last (group.py).
+
+        Or put batches back in force that hold the same.
+        """
         with told():
             opened = self._builds.of(context)
-            build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
             if isinstance(obj, Again):
                 self._put_back(context, opened, obj)
                 return
+            step, build, ready = step_of(context), opened.build, [opened]
             try:
                 with explained(opened):
-                    staged = store.stage(build, obj)
-                    opened.catalog.staged(build, staged)
-                    store.verify(build, staged)
-                    audit(store, build, staged)
-                    for look in opened.last_looks:
-                        look()
-                    store.publish(build, staged)
+                    opened.staged = self._staged(opened, obj)
+                    ready = group.complete(self._builds, opened)
+                    if ready:
+                        group.publish(self._builds, ready)
+                    else:
+                        context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
             except BaseException as error:
                 # What breaks an expectation is left to be looked at.
-                self._builds.abandon(opened, str(error), discard=not isinstance(error, ExpectationFailed))
+                for each in ready:
+                    self._builds.abandon(each, str(error), discard=not isinstance(error, ExpectationFailed))
                 raise
-            step = step_of(context)
-            for batch in staged:
+            for batch in opened.staged:
                 key = build.dataset.partitioning.to_dagster(batch.partition)
                 add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
-            self._builds.close(opened)
+            for each in ready:
+                self._builds.close(each)
+
+    def _staged(self, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
+        build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
+        staged = store.stage(build, frame)
+        opened.catalog.staged(build, staged)
+        store.verify(build, staged)
+        audit(store, build, staged)
+        for look in opened.last_looks:
+            look()
+        return staged
 
     def _put_back(self, context: dg.OutputContext, opened: OpenBuild, again: Again) -> None:
         """Point at batches that hold what would have been computed."""
@@ -102,16 +117,19 @@ class StoreIOManager(dg.IOManager):
         self._builds.close(opened)
 
 
-def pin(opened: OpenBuild, edge: Edge, members: Members | None = None) -> list[Batch]:
+def pin(
+    opened: OpenBuild, edge: Edge, members: Members | None = None, ahead: Mapping[str, Batch] | None = None
+) -> list[Batch]:
     """The current batches of a dataset that the build reads, recorded in its trace; and what it goes without.
 
-    Raises MissingUpstream with the partitions that have none, where the build would wait for them. Partitions that lie
-    outside the upstream's dimensions are not missing: a first week has fewer days.
+    Those in `ahead`, which will be published with the build, come before what is current. Raises MissingUpstream with
+    the partitions that have none, where the build would wait for them. Partitions that lie outside the upstream's
+    dimensions are not missing: a first week has fewer days.
     """
     build, upstream = opened.build, edge.upstream
     needed = {partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions}
     wanted = sorted({key for keys in needed.values() for key in keys})
-    current = opened.catalog.current(upstream.name, wanted)
+    current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
     if missing := sorted({key for keys in _waited_for(build, edge, needed, current) for key in keys}):
         texts = [upstream.partitioning.to_dagster(key) for key in missing]
         raise MissingUpstream(

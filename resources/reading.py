@@ -54,6 +54,7 @@ class Reader:
         where: Mapping[str, object] | None = None,
         as_of: BatchId | dt.datetime | None = None,
         run: str | None = None,
+        columns: Sequence[str] | None = None,
         with_batch_id: bool = False,
     ) -> DataFrame:
         """The rows of the matching partitions: data columns, typed partition columns, and `_batch_id` on request.
@@ -63,13 +64,14 @@ class Reader:
             where: values of partition columns, as their keys are spelt; none mean every partition.
             as_of: a batch (of the partitions that have it), or an instant (one without a zone is UTC).
             run: as of the moment after this run had published; in the place of `as_of`.
+            columns: which data columns; None for all. Nothing else is fetched.
             with_batch_id: whether to say of each row which batch it is from.
 
         Raises NotKept where what was in force then was swept, UnknownPartition where nothing matches.
         """
         batches = self.batches(dataset, where=where, as_of=as_of, run=run)
         store = open_store(dataset.store, self.settings, self.catalog, self.spark)
-        frame = store.read(dataset, batches)
+        frame = store.read(dataset, batches, columns)
         return self._with_batch_id(dataset, frame, batches) if with_batch_id else frame
 
     def batches(

@@ -5,16 +5,18 @@ Not here: the order in which a build calls its store (io_manager.py).
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline_defs.model.batch import Batch
+
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipeline_defs.model.batch import Batch, BatchId, Bounds, Input, StagedBatch
+    from pipeline_defs.model.batch import BatchId, Bounds, Input, StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
@@ -130,6 +132,13 @@ class Build:
         """Record that `partition` is made without something it reads, as it was not there in time."""
         self.missing.setdefault(partition, set()).add(what)
 
+    def as_batch(self, staged: StagedBatch) -> Batch:
+        """What a staged batch of the build will be when it is published."""
+        return Batch(
+            staged.partition.path, self.batch_id, staged.location, staged.rows, staged.size, self.run_id,
+            dt.datetime.now(dt.UTC), frozenset(self.inputs.get(staged.partition, ())), staged.content,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         return f"{self.dataset} batch {self.batch_id}"
 
@@ -150,6 +159,10 @@ class Store(Protocol):
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
+        ...
+
+    def published(self, build: Build) -> None:
+        """Do what follows a publish that another has done; what fails of it is told, and made good later."""
         ...
 
     def discard(self, build: Build) -> None:
@@ -191,6 +204,6 @@ class Store(Protocol):
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 
-    def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
-        """Exactly these batches of the dataset: its data columns, then its typed partition columns."""
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...

@@ -18,6 +18,8 @@ from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pipeline_defs.model.dimension import Dimension
     from pipeline_defs.model.expectation import Expectation
     from pipeline_defs.model.partitioning import Partitioning
@@ -101,6 +103,20 @@ class Dataset:
             Column(dimension.name, partition_type(dimension), nullable=False)
             for dimension in self.partitioning.dimensions
         )
+
+    def read_columns(self, names: Collection[str] | None = None) -> tuple[Column, ...]:
+        """What a reader of these data columns (None: of all) gets: they, then the partition columns.
+
+        Raises VarveError for a name that is none of them.
+        """
+        known = [column.name for column in self.schema.columns]
+        if unknown := [name for name in names or () if name not in known]:
+            raise VarveError(
+                f"dataset {self} has no data column {', '.join(unknown)}; it has {', '.join(known)}, and its partition "
+                "columns are always read."
+            )
+        wanted = [column for column in self.schema.columns if names is None or column.name in names]
+        return (*wanted, *self.partition_columns)
 
     def __str__(self) -> str:
         return self.name

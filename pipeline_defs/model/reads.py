@@ -156,11 +156,16 @@ class Reads:
         rules: for dimensions of the dataset that is read, which keys; by default a time dimension is read where it
             overlaps, another one at the key of the same name, and whole where the reader has none of that name.
         wait: how many of them a partition waits for.
+        columns: which of its data columns; None where all. Nothing else is fetched. Partition columns always come.
     """
 
     dataset: Dataset
     rules: Mapping[str, Rule] = field(default_factory=dict)
     wait: Wait = field(default_factory=Wait)
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self.dataset.read_columns(self.columns)
 
     def __iter__(self) -> Iterator[tuple[str, Rule]]:
         return iter(sorted(self.rules.items()))

@@ -27,11 +27,12 @@ class PlannedReads(Reads):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One dataset that another reads: which of its partitions, and how long it waits for them."""
+    """One dataset that another reads: which of its partitions and columns, and how long it waits for them."""
 
     upstream: Dataset
     dependency: Dependency
     wait: Wait
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,4 @@ def edge(reader: Dataset, reads: Reads) -> Edge:
             f"dataset {reader} reads {reads.dataset}: a deadline counts from the end of a window, and {reader} has "
             "no time dimension; say at_least or missing instead."
         )
-    return Edge(reads.dataset, dependency, reads.wait)
+    return Edge(reads.dataset, dependency, reads.wait, reads.columns)

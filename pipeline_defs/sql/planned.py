@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from pipeline_defs.model.dimension import DynamicDimension, TimeDimension
 from pipeline_defs.model.reads import All, Only, Overlap, Rule, Same, Unit
 from pipeline_defs.planning.mapping import Dependency, Mapped, split_box
@@ -24,8 +26,6 @@ from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping, Sequence
-
-    from sqlglot import exp
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Dimension, Members
@@ -43,10 +43,12 @@ class Plan:
     """The queries of one dataset: what they give out, and the conditions that they put on what they read.
 
     Attributes:
+        queries: as they are written.
         inferred: what is known of each query; where something stands against one of them, there are no conditions.
     """
 
     scopes: Scopes
+    queries: tuple[exp.Query, ...]
     inferred: tuple[Inferred, ...]
     upstreams: Mapping[str, Dataset]
 
@@ -63,6 +65,20 @@ class Plan:
             for name, each in self.upstreams.items()
         }
         return tuple(dependencies(each.tree, partitions) for each in self.inferred)
+
+    def columns_of(self, name: str) -> tuple[str, ...] | None:
+        """The data columns of a dataset that the queries may need; None where that is not certain: all.
+
+        Every name in a qualified query counts, whosever column it is. A star, but in COUNT(*), may stand for any column
+        in the query as it is written, and a pivot groups by those that it does not name.
+        """
+        named: set[str] = set()
+        for query, found in zip(self.queries, self.inferred, strict=True):
+            stars = any(not _counts_rows(each) for each in query.find_all(exp.Star))
+            if found.findings or stars or query.find(exp.Pivot):
+                return None
+            named |= {column.name.lower() for column in found.tree.find_all(exp.Column)}
+        return tuple(each.name for each in self.upstreams[name].schema.columns if each.name.lower() in named)
 
     def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
@@ -88,7 +104,12 @@ def plan(queries: Iterable[exp.Query], scopes: Scopes, upstreams: Mapping[str, D
         for name, each in upstreams.items()
     }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
-    return Plan(scopes, tuple(qualified(query, schemas, types) for query in queries), upstreams)
+    listed = tuple(queries)
+    return Plan(scopes, listed, tuple(qualified(query, schemas, types) for query in listed), upstreams)
+
+
+def _counts_rows(star: exp.Star) -> bool:
+    return isinstance(star.parent, exp.Count) and star.parent.this is star and not star.parent.expressions
 
 
 @dataclass(frozen=True)

@@ -71,14 +71,32 @@ class LakeStore:
         """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
         del staged
         self.catalog.publish(build)
-        self._published(build)
+        self.published(build)
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`: the lake's own record and the Hive table.
+
+        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
+        """
+        name = build.dataset.name
+        try:
+            record.keep(self.layout, self.catalog, name)
+        except Exception as error:  # noqa: BLE001
+            logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
+        try:
+            self.follow(build.dataset)
+        except Exception as error:  # noqa: BLE001
+            logger.warning(
+                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
+                build, name, error,
+            )  # fmt: skip
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
         self._refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
         self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
-        self._published(build)
+        self.published(build)
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""
@@ -98,13 +116,12 @@ class LakeStore:
         """See `Store.discard`."""
         write.remove_batches(self.layout, build)
 
-    def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
         if not batches:
-            columns = (*dataset.schema.columns, *dataset.partition_columns)
-            return self.spark().createDataFrame([], spark_schema(columns))
+            return self.spark().createDataFrame([], spark_schema(dataset.read_columns(columns)))
         self._refuse_missing(dataset, batches)
-        return self._scan(dataset, [batch.location for batch in batches])
+        return self._scan(dataset, [batch.location for batch in batches], columns)
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
         """See `Store.examine`."""
@@ -131,24 +148,6 @@ class LakeStore:
         """See `Store.remains`."""
         return remains.remains(self.layout)
 
-    def _published(self, build: Build) -> None:
-        """What follows a publish, and is made good by the next one where it cannot be done now.
-
-        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
-        """
-        name = build.dataset.name
-        try:
-            record.keep(self.layout, self.catalog, name)
-        except Exception as error:  # noqa: BLE001
-            logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
-        try:
-            self.follow(build.dataset)
-        except Exception as error:  # noqa: BLE001
-            logger.warning(
-                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
-                build, name, error,
-            )  # fmt: skip
-
     def _rows_per_file(self, build: Build) -> int | None:
         """The limit of rows in a file that keeps it at the size asked for, by what a row has weighed so far."""
         asked = build.dataset.lake
@@ -167,10 +166,10 @@ class LakeStore:
             hashes = content.of_written(build, frame)
         return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
 
-    def _scan(self, dataset: Dataset, locations: Sequence[str]) -> DataFrame:
-        columns = (*dataset.schema.columns, *dataset.partition_columns)
-        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.layout.table(dataset))
-        return reader.parquet(*locations).select(*[column.name for column in columns])
+    def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
+        wanted = dataset.read_columns(columns)
+        reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", self.layout.table(dataset))
+        return reader.parquet(*locations).select(*[column.name for column in wanted])
 
     def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         files, _ = fsspec.core.url_to_fs(self.layout.root)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -69,33 +68,25 @@ class ViewBusy(Exception):
     """Somebody has held the view for longer than we may make others wait."""
 
 
-@dataclass(frozen=True)
-class Move:
-    """A build whose partitions shall change, and how the catalog is told."""
-
-    build: Build
-    point: Callable[[], None]
-
-
-def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
+def publish(catalog: Catalog, *builds: Build, along: Sequence[Build] = (), seconds: float) -> None:
     """Publish the staged batches of the builds: all periods of all of them at once, or none.
 
+    Builds that go `along` have no view here: the catalog points at their batches in the same transaction.
     Raises PublishTimeout after `seconds`, naming who is in the way, and StalePublish.
     """
-    _move(catalog, [Move(build, partial(catalog.publish, build)) for build in builds], seconds)
+    _move(catalog, builds, partial(catalog.publish_all, [*builds, *along]), seconds)
 
 
 def republish(catalog: Catalog, build: Build, batches: Sequence[Batch], *, reason: str, seconds: float) -> None:
     """Put earlier batches back in force, and withdraw the build's partitions that have none among them."""
     keys = {partition.path: partition for partition in build.partitions}
     targets = {keys[batch.partition]: batch.batch_id for batch in batches}
-    _move(catalog, [Move(build, partial(catalog.repoint, build, targets, reason=reason))], seconds)
+    _move(catalog, [build], partial(catalog.repoint, build, targets, reason=reason), seconds)
 
 
-def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
+def _move(catalog: Catalog, moved: Iterable[Build], point: Callable[[], None], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    listed = sorted(moves, key=lambda move: move.build.dataset.name)
-    builds = [move.build for move in listed]
+    builds = sorted(moved, key=lambda build: build.dataset.name)
     told = ", ".join(map(str, builds))
     notes.ensure_tables(catalog.connection)
     roles.refuse_blindness(catalog.connection)
@@ -103,7 +94,7 @@ def _move(catalog: Catalog, moves: Iterable[Move], seconds: float) -> None:
         budget.refuse_or_warn(catalog, build)
     _wait_for_snapshots(catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], told, deadline)
     names = ", ".join(build.dataset.name for build in builds)
-    patiently(partial(_swap, catalog, listed), names, told, seconds, deadline)
+    patiently(partial(_swap, catalog, builds, point), names, told, seconds, deadline)
 
 
 def patiently(change: Callable[[], T], view_names: str, told: str, seconds: float, deadline: float | None = None) -> T:
@@ -194,23 +185,21 @@ def _wait_for_snapshots(
         time.sleep(_POLL_SECONDS)
 
 
-def _swap(catalog: Catalog, moves: Sequence[Move]) -> None:
+def _swap(catalog: Catalog, builds: Sequence[Build], point: Callable[[], None]) -> None:
     connection = catalog.connection
     with connection.transaction():
         # Before anything is read under them.
-        milliseconds = lock_publishers(connection, *(move.build.dataset for move in moves))
+        milliseconds = lock_publishers(connection, *(build.dataset for build in builds))
         # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
-        for build in (move.build for move in moves):
+        for build in builds:
             paths = [partition.path for partition in build.partitions]
             refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
-        plans = []
-        for move in moves:
-            dataset = move.build.dataset
-            move.point()
-            plans.append(projection.plan(catalog, dataset, move.build.partitions))
+        point()
+        plans = [projection.plan(catalog, build.dataset, build.partitions) for build in builds]
+        for name in (build.dataset.name for build in builds):
             # The view is this dataset's projection, and follows in the same transaction.
-            catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
-            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
+            catalog.projected(name, catalog.lagging(name).values())
+            catalog.forget_withdrawn(name, catalog.withdrawn(name))
         replace_views(connection, plans)
 
 

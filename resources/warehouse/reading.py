@@ -52,10 +52,10 @@ class Reader:
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches: the data columns (None: all), then the typed partition columns.
 
-        Raises MissingUpstream where a table is gone.
+        Raises MissingUpstream where a table is gone, and VarveError for an unknown column.
         """
-        wanted = [column for column in dataset.schema.columns if columns is None or column.name in columns]
-        read = [*(_wire(column) for column in wanted), *dataset.partition_columns]
+        whole = dataset.read_columns(columns)
+        wanted, read = whole[: -len(dataset.partition_columns)], [_wire(column) for column in whole]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
         frame = self._lazily(read, queries) if large else self._at_once(read, queries)

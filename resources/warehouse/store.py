@@ -71,7 +71,10 @@ class WarehouseStore:
         """See `Store.publish`."""
         del staged
         publish.publish(self.catalog, build, seconds=self.publish_seconds)
-        # The build is published; whatever hinders this is told and tried again after the next one.
+        self.published(build)
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`: periods that are over come into one table."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
@@ -125,9 +128,9 @@ class WarehouseStore:
         """See `Store.remains`: tables describe their batches, and the view is the record of what is in force."""
         return remains.remains(self.catalog.connection)
 
-    def read(self, dataset: Dataset, batches: Sequence[Batch]) -> DataFrame:
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
-        return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches)
+        return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches, columns)
 
     def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
         found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)

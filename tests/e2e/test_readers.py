@@ -1,4 +1,4 @@
-"""What is published is read by programs that know nothing of Varve: psql, SQLAlchemy and plain PySpark."""
+"""What is published is read by programs that know nothing of Varve: psql, SQLAlchemy, ADBC and plain PySpark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline_defs.definitions import graph
 from tests.e2e.conftest import WEEK
 from tests.e2e.project import clean_environment, flights, url_of
 
@@ -29,6 +30,23 @@ with engine.connect() as connection:
 assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
 columns = {column.name: [str(column.type), column.comment] for column in view.columns}
 print(json.dumps({"columns": columns, "flights": {origin: int(count) for origin, count in rows}}))
+"""
+ADBC = """
+import json, sys
+import adbc_driver_postgresql.dbapi as adbc
+with adbc.connect(sys.argv[1]) as connection, connection.cursor() as cursor:
+    listed = connection.adbc_get_objects(depth="tables", db_schema_filter="flights").read_all().to_pylist()
+    schemas = [schema for one in listed for schema in one["catalog_db_schemas"]]
+    found = {
+        schema["db_schema_name"]: {table["table_name"]: table["table_type"] for table in schema["db_schema_tables"]}
+        for schema in schemas
+    }
+    columns = connection.adbc_get_table_schema("weekly_delays", db_schema_filter="flights")
+    cursor.execute("select origin, sum(flights)::bigint from flights.weekly_delays group by origin")
+    rows = cursor.fetch_arrow_table().to_pydict()
+assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
+flights = dict(zip(*rows.values(), strict=True))
+print(json.dumps({"tables": found["flights"], "columns": columns.names, "flights": flights}))
 """
 SPARK = """
 import json, sys
@@ -79,6 +97,9 @@ def test_psql_describes_the_view_with_its_comments(week: Project) -> None:
     text = said_by(psql(), url_of(week), "--no-psqlrc", "-At", "-c", "\\d+ flights.weekly_delays")
     assert "cancelled|bigint|" in text
     assert "departures that did not take place" in text
+    listed = said_by(psql(), url_of(week), "--no-psqlrc", "-At", "-c", "\\dv+ flights.*")
+    assert [line.split("|")[:3] for line in listed.splitlines()] == [["flights", "weekly_delays", "view"]]
+    assert listed.strip().endswith(graph.datasets["flights.weekly_delays"].comment)
 
 
 def test_sqlalchemy_reflects_the_view(week: Project) -> None:
@@ -94,6 +115,24 @@ def test_sqlalchemy_reflects_the_view(week: Project) -> None:
         "delay_minutes": ["BIGINT", "sum of departure delays"],
     }
     assert found["flights"] == flights_by_origin()
+
+
+def test_adbc_lists_the_view_alone_and_reads_it(week: Project) -> None:
+    found = json.loads(said_by(sys.executable, "-c", ADBC, url_of(week)))
+    assert found["tables"] == {"weekly_delays": "view"}
+    assert found["columns"] == ["week", "origin", "carrier", "days", "flights", "cancelled", "delay_minutes"]
+    assert found["flights"] == flights_by_origin()
+
+
+def test_the_role_that_varve_up_makes_reads_the_view_that_was_there_before_it_and_no_more(week: Project) -> None:
+    done = week.varve("up")
+    assert done.code == 0, done.output
+    url = url_of(week).replace("postgres@", "varve_reader@", 1)
+    text = said_by(psql(), url, "--no-psqlrc", "-At", "-c", "select sum(flights) from flights.weekly_delays")
+    assert int(text) == flights_by_origin().total()
+    for hidden in ("table varve.current", "create table flights.mine (a int)"):
+        with pytest.raises(AssertionError, match=r"permission denied|read-only transaction"):
+            said_by(psql(), url, "--no-psqlrc", "-c", hidden)
 
 
 def test_plain_pyspark_reads_the_hive_table_by_name(week: Project) -> None:

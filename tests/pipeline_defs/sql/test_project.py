@@ -142,3 +142,29 @@ def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
     one = read(RECEIPTS, sales(query))["shop.sales"].code_version
     assert read(RECEIPTS, sales(query.replace(" FROM", "\n-- why\nfrom")))["shop.sales"].code_version == one
     assert read(RECEIPTS, sales(query.replace("today", "'2022-03-01'")))["shop.sales"].code_version != one
+
+
+JOINED = (
+    "SELECT a.product, 1D AS price FROM shop.receipts AS a JOIN shop.receipts AS b USING (product) "
+    "WHERE a.day = today AND b.day = today"
+)
+RENAMED = (
+    "WITH dear AS (SELECT product AS p FROM shop.receipts WHERE day = today AND PRICE > 3) "
+    "SELECT p AS product, 1D AS price FROM dear"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT product, 1D AS price FROM shop.receipts WHERE day = today", ("product",)),
+        ("SELECT 'a' AS product, COUNT(*) * 1D AS price FROM shop.receipts WHERE day = today", ()),
+        ("SELECT x.product, x.price FROM (SELECT * FROM shop.receipts WHERE day = today) AS x", None),
+        ("SELECT 'a' AS product, COUNT(DISTINCT *) * 1D AS price FROM shop.receipts WHERE day = today", None),
+        (JOINED, ("product",)),
+        (RENAMED, ("product", "price")),
+    ],
+)
+def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: tuple[str, ...] | None) -> None:
+    files = read(RECEIPTS, sales(f"AS {query}"))
+    assert files["shop.sales"].plan.columns_of("shop.receipts") == columns

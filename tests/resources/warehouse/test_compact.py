@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.model.errors import PublishTimeout
+from pipeline_defs.model.errors import PublishTimeout, VarveError
 from pipeline_defs.model.schema import Column, Schema
 from pipeline_defs.model.warehouse_options import Index, OldSnapshots, Period, WarehouseOptions
 from resources.postgres import connect
-from resources.warehouse import clean, compact, examine, notes, publish, reading
+from resources.warehouse import budget, clean, compact, examine, notes, publish, reading
 from tests.conftest import sales_dataset
 from tests.resources.warehouse.test_projection import INT, STRING, Shop, dataset, key
 from tests.resources.warehouse.test_view import tables
@@ -90,6 +90,20 @@ def test_a_period_stays_apart_while_it_is_open_and_comes_into_one_table_when_it_
         f"explain (format json) select * from {sales} where day = '2013-01-14'".encode()
     ).fetchone() or ([],)
     assert tables(plan) == [batches[key(14).path].location]
+
+
+def test_readers_are_counted_by_the_tables_that_they_lock_not_by_the_partitions(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    assert together(shop, sales) == 1
+    # The view and one leaf; the week's table with the index by partition and the one declared; two days with theirs.
+    assert budget.locks_of_a_reader(2, 1, 1) == 2 + 3 + 2 * 2
+    monkeypatch.setattr(budget, "_CAPACITY", "select 9")
+    shop.publish(sales, days(15, 15))  # type: ignore[arg-type]
+    monkeypatch.setattr(budget, "_CAPACITY", "select 10")
+    with pytest.raises(VarveError, match="4 tables, and a query of it takes 11 locks"):
+        shop.publish(sales, days(16, 16))  # type: ignore[arg-type]
 
 
 def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(shop: Shop, sales: Dataset) -> None:

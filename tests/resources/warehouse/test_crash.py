@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from resources.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 MOMENTS = {
     "before a table is filled": (copying, "_copy", "before"),
     "after a table is filled": (copying, "_copy", "after"),

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from resources.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def databases(settings: Settings) -> Iterator[tuple[Settings, Settings]]:

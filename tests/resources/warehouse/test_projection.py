@@ -15,7 +15,7 @@ from psycopg import sql
 
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension
+from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
@@ -100,8 +100,13 @@ def leaves(shop: Shop, sales: Dataset) -> list[int]:
     return sorted(set(notes.leaves(shop.connection, sales).values()))
 
 
-def test_a_key_of_any_characters_is_a_literal_and_nothing_else(shop: Shop) -> None:
-    sales = dataset()
+@pytest.mark.parametrize(
+    "place",
+    [StaticDimension("store", ("Paris", ALIEN)), DynamicDimension("store", "stores")],
+    ids=["listed", "dynamic"],
+)
+def test_a_key_of_any_characters_is_a_literal_and_nothing_else(shop: Shop, place: Dimension) -> None:
+    sales = replace(dataset(), partitioning=Partitioning((DAY, place)))
     shop.publish(sales, {key(5, ALIEN): [("pen", 1)], key(5): [("ink", 2)]})
     query = f"select product from {sales} where store = %s"
     assert shop.connection.execute(query.encode(), (ALIEN,)).fetchall() == [("pen",)]
@@ -320,8 +325,11 @@ def test_what_is_gone_or_shown_wrongly_is_found(shop: Shop) -> None:
 def test_too_few_locks_are_told_before_anything_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})
-    assert budget.locks_of_a_reader(1_000, 2) == 1 + 20 + 3_000
+    assert budget.locks_of_a_reader(1_000, 0, 2) == 1 + 20 + 3_000
     monkeypatch.setattr(budget, "_CAPACITY", "select 3")
-    with pytest.raises(VarveError, match=r"takes 4 locks; the server has room for 3.* Raise max_locks_per_transaction"):
+    with pytest.raises(
+        VarveError,
+        match=r"2 tables, and a query of it takes 4 locks; the server has room for 3.* Raise max_locks_per_transaction",
+    ):
         shop.publish(sales, {key(2): [("pen", 2)]})
     assert [row[3] for row in shop.rows(sales)] == [1]

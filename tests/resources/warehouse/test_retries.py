@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from resources.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = Path(__file__).with_name("retried_load.py")
 
 
@@ -60,6 +58,7 @@ def test_tasks_that_die_after_their_commit_and_are_tried_again(settings: Setting
     assert loaded("retried", "local[2,4]", tmp_path, settings) == {"0-0", "0-1", "1-0", "1-1"}
 
 
+@pytest.mark.slow
 def test_a_task_that_is_started_twice_and_overtaken(settings: Settings, tmp_path: Path) -> None:
     with cluster(settings, tmp_path) as master:
         assert loaded("speculative", master, tmp_path, settings) == {"0-0", "0-1", "1-0"}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
-import struct
+import subprocess
+import tempfile
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 from psycopg import sql
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.catalog import Catalog
@@ -129,46 +134,74 @@ def test_roles_are_made_once_and_what_was_changed_of_them_stays(database: str) -
     assert limit == (7,)
 
 
-def test_a_writer_behind_a_pooler_is_refused_and_a_reader_is_not(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, connection: psycopg.Connection
+def test_readers_come_through_a_pooler_in_transaction_mode_and_a_writer_is_refused_there(
+    settings: Settings, database: str, owner: psycopg.Connection
 ) -> None:
-    with pooler(warehouse_url(settings)) as port:
-        url = f"postgresql://postgres@127.0.0.1:{port}/{connection.info.dbname}?sslmode=disable"
-        with psycopg.connect(url) as reader:
-            assert reader.execute("select 1").fetchone() == (1,)
-        pooled = settings.model_copy(update={"postgres_url": url})
-        with pytest.raises(ServiceUnavailable, match="leads to a connection pooler"):
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(day): [("pen", 1)] for day in (1, 2)})
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute("alter role varve_reader set statement_timeout = '60s'")
+    done = threading.Event()
+
+    def read(url: str) -> int:
+        reads = 0
+        # Prepared statements are a session's, which a reader does not have there.
+        with psycopg.connect(url, autocommit=True, prepare_threshold=None) as reader:
+            while not done.is_set() or reads == 0:
+                rows = reader.execute(f"select day, sold from {sales} order by day".encode()).fetchall()
+                assert len(rows) == 2
+                assert rows[0][1] == rows[1][1]
+                reads += 1
+        return reads
+
+    with pooler(database) as url:
+        # Eight of them over the two connections that the role may have.
+        with ThreadPoolExecutor(8) as pool:
+            reading = [pool.submit(read, url) for _ in range(8)]
+            try:
+                for sold in range(2, 7):
+                    shop.publish(sales, {key(day): [("pen", sold)] for day in (1, 2)})
+            finally:
+                done.set()
+            assert all(found.result(60) > 0 for found in reading)
+        pooled = settings.model_copy(update={"postgres_url": url.replace("varve_reader@", "varve_owner@")})
+        with pytest.raises(ServiceUnavailable, match=r"leads to a connection pooler, .* name the server itself"):
             connect(pooled)
 
 
 @contextmanager
-def pooler(url: str) -> Iterator[int]:
-    """What of a pooler a client can notice: it tells a backend pid of its own."""
-    folder = parse_qs(urlsplit(url).query)["host"][0]
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+def pooler(url: str) -> Iterator[str]:
+    """The URL of a pgbouncer before a database, for its readers; at most two connections go on to the server."""
+    program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    assert program is not None, "pgbouncer is not installed; `make test` does it (Debian: apt-get install pgbouncer)"
+    parts = urlsplit(url)
+    name, sockets = parts.path[1:], parse_qs(parts.query)["host"][0]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="varve-") as folder:
+        Path(folder).chmod(0o755)
+        users, configuration = Path(folder, "users"), Path(folder, "pgbouncer.ini")
+        users.write_text('"varve_reader" ""\n"varve_owner" ""\n')
+        configuration.write_text(
+            f"[databases]\n{name} = host={sockets} dbname={name}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
+            f"auth_file = {users}\npool_mode = transaction\ndefault_pool_size = 2\n"
+        )
+        # It does not run as root, and the server's socket is its owner's.
+        user = ["--user=pgserver"] if os.geteuid() == 0 else []
+        running = subprocess.Popen([program, "--quiet", *user, configuration])
+        try:
+            found = f"postgresql://varve_reader@127.0.0.1:{port}/{name}?sslmode=disable"
+            wait_for_answer(found)
+            yield found
+        finally:
+            running.terminate()
+            running.wait(30)
 
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = listening.accept()
-                except OSError:
-                    return
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(str(Path(folder) / ".s.PGSQL.5432"))
-                for source, sink, rewrite in ((client, server, False), (server, client, True)):
-                    threading.Thread(target=pump, args=(source, sink), kwargs={"rewrite": rewrite}, daemon=True).start()
 
-        def pump(source: socket.socket, sink: socket.socket, *, rewrite: bool) -> None:
-            with source, sink:
-                try:
-                    while data := source.recv(65_536):
-                        place = data.find(b"K\x00\x00\x00\x0c") if rewrite else -1
-                        if place >= 0:
-                            data = data[: place + 5] + struct.pack(">I", 4_242_424) + data[place + 9 :]
-                            rewrite = False
-                        sink.sendall(data)
-                except OSError:
-                    pass
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listening.getsockname()[1]
+@retry(
+    retry=retry_if_exception_type(psycopg.OperationalError), stop=stop_after_delay(30), wait=wait_fixed(0.05),
+    reraise=True,
+)  # fmt: skip
+def wait_for_answer(url: str) -> None:
+    psycopg.connect(url).close()

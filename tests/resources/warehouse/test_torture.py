@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from benchmarks.protocols import PERIODS, Ours, Seed
 from benchmarks.publish import measure
 from benchmarks.readers import KINDS, Target
@@ -16,10 +14,8 @@ if TYPE_CHECKING:
 
     from resources.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 ROWS = 200
-SECONDS = 10.0
+SECONDS = 6.0
 
 
 def test_no_reader_of_any_kind_sees_anything_wrong_while_periods_are_republished(
@@ -45,5 +41,5 @@ def test_the_readers_notice_what_the_order_of_the_seed_does_to_them(settings: Se
     url = warehouse_url(settings)
     seed = Seed(url, ROWS, "the seed's order", one_transaction=False)
     seed.prepare()
-    found = measure(seed, Target(url, seed.relation, PERIODS, ROWS), seconds=3, long_seconds=0.5, publishers=1)
+    found = measure(seed, Target(url, seed.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1)
     assert found.wrong or found.errors

@@ -1,0 +1,96 @@
+"""Publishing all datasets of one run at once: runs that carry the tag `varve/publish: together`.
+
+Each step stages, verifies and audits its dataset, and keeps it back; steps after it read what was kept back. The last
+one publishes all of them in one transaction. Where a step fails, or the run is killed, nothing of it is in force.
+
+Dagster has told of the earlier steps' materialisations by then; what counts is the catalog.
+
+Not here: the order of a publish (lake/store.py, warehouse/publish.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.errors import NOTHING_LOST, VarveError
+from resources.warehouse import publish as views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dagster import AssetKey
+
+    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.dataset import Dataset
+    from resources.builds import Builds, OpenBuild
+
+TAG = "varve/publish"
+TOGETHER = "together"
+
+
+def members(tags: Mapping[str, str], assets: Iterable[AssetKey], here: Iterable[AssetKey]) -> list[str]:
+    """The datasets that a run with these tags publishes at once; empty where each step publishes its own.
+
+    `assets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
+    where there are others: they could not be kept back.
+    """
+    asked = tags.get(TAG)
+    if asked is None:
+        return []
+    if asked != TOGETHER:
+        raise VarveError(
+            f"the run's tag {TAG} is {asked!r}; it may be {TOGETHER!r}, or be left out. Nothing was computed."
+        )
+    wanted, ours = ({".".join(key.path) for key in keys} for keys in (assets, here))
+    if away := sorted(wanted - ours):
+        raise VarveError(
+            f"the run publishes {', '.join(sorted(wanted))} together, and this process is not to compute "
+            f"{', '.join(away)}. {NOTHING_LOST} Run all of them again, in one process (dg.in_process_executor), not "
+            f"from the step that failed; or without the tag {TAG}."
+        )
+    return sorted(wanted)
+
+
+def complete(builds: Builds, opened: OpenBuild) -> list[OpenBuild]:
+    """What is to be published now that `opened` is staged: it alone, nothing yet, or all of the run with it last."""
+    if not opened.together:
+        return [opened]
+    others = [other for other in builds.staged() if other is not opened]
+    there = {other.build.dataset.name for other in (*others, opened)}
+    return [*others, opened] if there.issuperset(opened.together) else []
+
+
+def kept_back(builds: Builds, dataset: Dataset) -> Mapping[str, Batch]:
+    """What an earlier step of the run has staged of a dataset, by partition, as if it were current."""
+    return {
+        batch.partition.path: opened.build.as_batch(batch)
+        for opened in builds.staged()
+        if opened.build.dataset.name == dataset.name
+        for batch in opened.staged
+    }
+
+
+def publish(builds: Builds, group: Sequence[OpenBuild]) -> None:
+    """Publish a build, or several in one transaction of the last one's connection.
+
+    Each build's own connection keeps its locks: one that has lost it, and whose partitions another run has taken
+    meanwhile, is not staged any more, and nothing is published. Raises what the stores' publish raises.
+    """
+    last = group[-1]
+    if len(group) == 1:
+        builds.store(last.build.dataset, last.catalog).publish(last.build, last.staged)
+        return
+    for opened in group[:-1]:
+        # Its own step has looked when it staged; the others may have taken hours since.
+        for look in opened.last_looks:
+            look()
+    found = sorted((opened.build for opened in group), key=lambda build: build.dataset.name)
+    shown = [build for build in found if build.dataset.store is StoreKind.WAREHOUSE]
+    pointed = [build for build in found if build.dataset.store is StoreKind.LAKE]
+    if shown:
+        views.publish(last.catalog, *shown, along=pointed, seconds=builds.settings.publish_seconds)
+    else:
+        last.catalog.publish_all(pointed)
+    for build in found:
+        builds.store(build.dataset, last.catalog).published(build)

@@ -48,8 +48,7 @@ def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
         "metadata": {
             "varve/file": found.sql.source.path,
             "varve/sql": dg.MetadataValue.md(f"```sql\n{found.sql.source.text}\n```"),
-            "varve/on_upstream_change": found.sql.on_upstream_change.value,
-            **({"varve/refresh_last": found.sql.refresh_last} if found.sql.refresh_last else {}),
+            **lineage_metadata(found),
         },
         "check_specs": [
             dg.AssetCheckSpec(
@@ -61,6 +60,16 @@ def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
         ],
     }
     return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
+
+
+def lineage_metadata(found: SqlAsset) -> dict[str, Any]:
+    """Of which columns each column is made, under Dagster's key for it; nothing where the body is no SELECT."""
+    made = {
+        name: [dg.TableColumnDep(dg.AssetKey(dataset.split(".")), column) for dataset, column in sources]
+        for name, sources in found.lineage.items()
+        if sources
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(made)} if made else {}
 
 
 def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
@@ -82,7 +91,7 @@ def _compute(found: SqlAsset) -> Callable[..., Any]:
         frames = {name: inputs[_argument(name)] for name in found.reads}
         frame = _rows(found, context, opened.build.partitions, frames)
         expectations = Expectations(found, context, opened)
-        yield dg.Output(expectations.watched(frame))
+        yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(found))
         yield from expectations.results()
 
     compute.__name__ = found.dataset.table

@@ -56,7 +56,7 @@ def span_of(node: exp.Expr) -> Span | None:
     return Span(min(start for start, _ in places), max(end for _, end in places) + 1) if places else None
 
 
-def tables_of(query: exp.Query) -> Iterator[exp.Table]:
+def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
     """The tables that a query reads, wherever it names them; names of its own CTEs are none."""
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):

@@ -20,6 +20,8 @@ from sqlglot import exp
 
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.policy import OnUpstreamChange as PolicyOnChange
+from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Kind, Schema
 from pipeline_defs.sql.binding import clashes, variable_of
 from pipeline_defs.sql.body import span_of, tables_of
@@ -27,12 +29,13 @@ from pipeline_defs.sql.errors import Problem, Source, Span, SqlErrors, nearest
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.planned import Plan, plan
 from pipeline_defs.sql.scopes import Scopes, scopes_of
-from pipeline_defs.sql.source import Allowed, Body, ColumnDefinition, SqlDataset
+from pipeline_defs.sql.source import Allowed, Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.typing import ColumnName
 
 _CLOCKS = {
     "CURRENT_DATE", "CURDATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "NOW", "LOCALTIMESTAMP", "CURRENT_TIMEZONE",
@@ -62,6 +65,13 @@ class SqlAsset:
     dataset: Dataset
     reads: tuple[str, ...]
     plan: Plan
+
+    @property
+    def lineage(self) -> dict[str, tuple[ColumnName, ...]]:
+        """For each column of a SELECT the columns of datasets that its values are made of."""
+        if self.sql.query is None:
+            return {}
+        return {each.name: tuple(sorted(each.sources)) for each in self.plan.inferred[0].outputs}
 
     @property
     def code_version(self) -> str:
@@ -302,9 +312,22 @@ def _dataset(sql: SqlDataset, scopes: Scopes, queries: Plan | None) -> Dataset:
             comment=sql.comment,
             landing=sql.body is Body.EXTERNAL and (sql.option("source") or "landing") == "landing",
             owners=sql.owners,
+            policy=_policy(sql),
         )
     except VarveError as error:
         raise SqlErrors([sql.problem(sql.name_span, str(error))]) from None
+
+
+def _policy(sql: SqlDataset) -> Policy:
+    retention = next((each.retention for each in sql.generators if isinstance(each, TimeSeries)), None)
+    held = sql.on_upstream_change is OnUpstreamChange.IGNORE
+    return Policy(
+        on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
+        refresh_last=sql.refresh_last,
+        retention=retention,
+        # A query of nothing but its scope can be computed as soon as its window is over.
+        by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql),
+    )
 
 
 def _declared(sql: SqlDataset) -> Iterator[Problem]:

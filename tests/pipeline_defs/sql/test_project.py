@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.policy import OnUpstreamChange
 from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
@@ -142,3 +144,21 @@ def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
     one = read(RECEIPTS, sales(query))["shop.sales"].code_version
     assert read(RECEIPTS, sales(query.replace(" FROM", "\n-- why\nfrom")))["shop.sales"].code_version == one
     assert read(RECEIPTS, sales(query.replace("today", "'2022-03-01'")))["shop.sales"].code_version != one
+
+
+def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
+    text = """CREATE DATASET b.daily (n BIGINT)
+    PARTITIONED BY (day STRING)
+    FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', RETENTION 30 DAYS)
+    LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+    {change}
+    REFRESH LAST 3
+    AS SELECT 1 AS n"""
+    kept = compiled([Source("daily.sql", text.format(change=""))], {})["b.daily"].dataset.policy
+    assert kept.retention == dt.timedelta(days=30)
+    assert kept.refresh_last == 3
+    assert kept.on_upstream_change is OnUpstreamChange.REBUILD
+    # It reads nothing: its windows run as they complete.
+    assert kept.by_itself
+    held = compiled([Source("daily.sql", text.format(change="ON UPSTREAM CHANGE IGNORE"))], {})["b.daily"]
+    assert held.dataset.policy.on_upstream_change is OnUpstreamChange.HOLD

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from pipeline_defs.model.calendar import Calendar
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey, Value
@@ -167,7 +168,7 @@ class PlannedDependency(Dependency):
         time = self.reader.time
         if isinstance(dimension, TimeDimension):
             found = [(key, box.choices[place]) for key, boxes in samples for box in boxes]
-            rule = _overlap(time, [(key, each) for key, each in found if isinstance(each, Spans)])
+            rule = _overlap(time, dimension, [(key, each) for key, each in found if isinstance(each, Spans)])
             return Way(dimension, rule, time if isinstance(rule, Overlap) else None)
         read = [(key, set(box.choices[place])) for key, boxes in samples for box in boxes]  # type: ignore[arg-type]
         for of in self.reader.dimensions:
@@ -193,25 +194,29 @@ def _spread(dimension: Dimension) -> list[Value]:
     return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= first]
 
 
-def _overlap(time: TimeDimension | None, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:
-    """The narrowest span of the reader's windows that covers what was read around each; all where there is none."""
+def _overlap(time: TimeDimension | None, upstream: TimeDimension, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:
+    """The narrowest rule, in either's windows, that covers what each window reads; all where there is none."""
     if time is None or not read:
         return All()
-    firsts, lasts = [], []
-    for key, spans in read:
-        if not spans:
-            continue
-        start = time.start_of(key[time.name])
-        low, high = time.calendar.floor(spans.spans[0][0]), time.calendar.floor(spans.spans[-1][1] - 1)
-        first, last = _windows(time, start, low), _windows(time, start, high)
-        if first is None or last is None:
-            return All()
-        firsts.append(first)
-        lasts.append(last)
-    return Overlap(min(firsts), max(lasts), Unit.READER) if firsts else All()
+    found = []
+    for unit, calendar in ((Unit.READER, time.calendar), (Unit.UPSTREAM, upstream.calendar)):
+        reach = [_reach(time, calendar, key, spans) for key, spans in read if spans]
+        if reach and None not in reach:
+            first, last = min(each[0] for each in reach if each), max(each[1] for each in reach if each)
+            found.append(Overlap(first, last, unit if first or last else Unit.READER))
+    return min(found, key=lambda rule: rule.last - rule.first, default=All())
 
 
-def _windows(time: TimeDimension, start: int, to: int, most: int = 500) -> int | None:
+def _reach(time: TimeDimension, calendar: Calendar, key: PartitionKey, spans: Spans) -> tuple[int, int] | None:
+    """How many windows of a calendar what is read begins after the reader's first one, and ends after its last."""
+    start = time.start_of(key[time.name])
+    end = time.calendar.following(start)
+    first = _windows(calendar, calendar.floor(start), calendar.floor(spans.spans[0][0]))
+    last = _windows(calendar, calendar.floor(end - 1), calendar.floor(spans.spans[-1][1] - 1))
+    return None if first is None or last is None else (first, last)
+
+
+def _windows(calendar: Calendar, start: int, to: int, most: int = 500) -> int | None:
     """How many windows lie between two starts; None where that are very many."""
     later = earlier = start
     for count in range(most):
@@ -219,5 +224,5 @@ def _windows(time: TimeDimension, start: int, to: int, most: int = 500) -> int |
             return count
         if earlier == to:
             return -count
-        later, earlier = time.calendar.following(later), time.calendar.floor(earlier - 1)
+        later, earlier = calendar.following(later), calendar.floor(earlier - 1)
     return None

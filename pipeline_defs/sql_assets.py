@@ -15,9 +15,9 @@ from pipeline_defs.datasets import DatasetAsset, dataset_asset
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
+from pipeline_defs.sql.asset import SqlAsset
 from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of
-from pipeline_defs.sql.planned import PlannedDependency
-from pipeline_defs.sql.project import SqlAsset, load
+from pipeline_defs.sql.project import load
 from pipeline_defs.sql.source import Body
 
 if TYPE_CHECKING:
@@ -42,21 +42,23 @@ def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) ->
 
 
 def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
-    reads = {_argument(name): _reads(found, datasets[name]) for name in found.reads}
+    reads = {
+        _argument(name): PlannedReads(dataset=datasets[name], dependency=found.dependency(name)) for name in found.reads
+    }
     about: dict[str, Any] = {
-        "tags": {f"varve/{name}": value for name, value in found.sql.tags},
+        "tags": {f"varve/{name}": value for name, value in found.kept.tags},
         "metadata": {
-            "varve/file": found.sql.source.path,
-            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.sql.source.text}\n```"),
+            "varve/file": found.source.path,
+            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.source.text}\n```"),
             **lineage_metadata(found),
         },
         "check_specs": [
             dg.AssetCheckSpec(
-                each.name,
+                name,
                 asset=dg.AssetKey(found.dataset.name.split(".")),
-                description=f"no row for which {sql_of(each.expression)} is false; else the run publishes nothing",
+                description=f"no row for which {condition} is false; else the run publishes nothing",
             )
-            for each in found.sql.expectations
+            for name, condition in found.kept.expectations
         ],
     }
     return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
@@ -70,13 +72,6 @@ def lineage_metadata(found: SqlAsset) -> dict[str, Any]:
         if sources
     }
     return {"dagster/column_lineage": dg.TableColumnLineage(made)} if made else {}
-
-
-def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
-    dependency = PlannedDependency(
-        found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
-    )
-    return PlannedReads(dataset=upstream, dependency=dependency)
 
 
 def _argument(name: str) -> str:
@@ -95,7 +90,7 @@ def _compute(found: SqlAsset) -> Callable[..., Any]:
         yield from expectations.results()
 
     compute.__name__ = found.dataset.table
-    compute.__doc__ = found.sql.comment
+    compute.__doc__ = found.dataset.comment
     return compute
 
 

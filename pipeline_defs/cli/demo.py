@@ -26,12 +26,12 @@ from pipeline_defs.definitions import graph
 from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
 from pipeline_defs.sensors import DATASET_TAG
 from resources import partner
 from resources.catalog import Catalog
-from resources.partition_sets import PartitionSets
 from resources.postgres import connect, warehouse_url
 from resources.settings import Settings
 
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
 
 DEPARTURES, WEATHER, FLEET = (graph.datasets[f"flights.{name}"] for name in ("departures", "weather", "fleet"))
-CARRIERS = graph.datasets["flights.carrier_model"].partitioning["carrier"]
-assert isinstance(CARRIERS, DynamicDimension)
 CORRECTED = dt.date(2013, 1, 3)
 _STATE_OF_VIEW = """
     select count(*), sum(flights)::bigint, sum(delay_minutes)::bigint, count(distinct (week, origin))
@@ -92,7 +90,13 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
 
 def assign(instance: dg.DagsterInstance, carriers: Sequence[str]) -> None:
     """Put the carriers into their set: each is a partition from now on."""
-    PartitionSets(instance, [dataset.partitioning for dataset in graph.datasets.values()]).add(CARRIERS, carriers)
+    sets_of(instance, graph).add(_carriers(), carriers)
+
+
+def _carriers() -> DynamicDimension:
+    found = graph.datasets["flights.carrier_model"].partitioning["carrier"]
+    assert isinstance(found, DynamicDimension)
+    return found
 
 
 @dataclass
@@ -188,7 +192,7 @@ def _size(request: dg.RunRequest) -> int:
     last = dataset.partitioning.from_dagster(request.tags[RANGE_END_TAG])
     size = 1
     for dimension in dataset.partitioning.dimensions:
-        keys = sorted(partner.carriers()) if dimension is CARRIERS else list(dimension.keys())
+        keys = list(dimension.keys({_carriers().set_name: sorted(partner.carriers())}))
         size *= keys.index(last[dimension.name]) - keys.index(first[dimension.name]) + 1
     return size
 
@@ -257,7 +261,7 @@ def _expected_change() -> dict[str, set[str]]:
     for dataset in graph.in_order():
         for edge in graph.edges[dataset.name]:
             for key in touched.get(edge.upstream.name, ()):
-                found = edge.dependency.readers_of(key, members={CARRIERS.set_name: partner.carriers()})
+                found = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
                 touched.setdefault(dataset.name, set()).update(found.keys)
     return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
 

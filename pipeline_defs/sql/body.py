@@ -18,6 +18,8 @@ from pipeline_defs.sql.tokens import unclosed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pipeline_defs.sql.source import SqlDataset
+
 
 def parse_query(source: Source, span: Span) -> exp.Query:
     """The SELECT (WITH, UNION, ...) between two places. Raises SqlError for anything else."""
@@ -63,6 +65,12 @@ def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
             continue
         if table.db or not _is_cte(table):
             yield table
+
+
+def reads_of(sql: SqlDataset) -> tuple[str, ...]:
+    """The datasets that a file reads, each once, in the order in which it names them."""
+    found = [f"{table.db}.{table.name}".lower() for query in sql.queries for table in tables_of(query)]
+    return tuple(dict.fromkeys(found))
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -23,9 +23,7 @@ from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sqlglot import exp
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline_defs.model.calendar import Calendar
     from pipeline_defs.model.dataset import Dataset
@@ -34,36 +32,56 @@ if TYPE_CHECKING:
     from pipeline_defs.sql.dependencies import Dependencies
     from pipeline_defs.sql.inference import Finding, Inferred
     from pipeline_defs.sql.scopes import Scopes
+    from pipeline_defs.sql.source import SqlDataset
 
 # Of so many partitions the rules for Dagster are read off.
 _SAMPLES = 12
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The queries of one dataset: what they give out, and the conditions that they put on what they read.
+class Inference:
+    """What is known of each query of a file, in order; where something stands against one, nothing is planned."""
 
-    Attributes:
-        inferred: what is known of each query; where something stands against one of them, there are no conditions.
-    """
-
-    scopes: Scopes
-    inferred: tuple[Inferred, ...]
-    upstreams: Mapping[str, Dataset]
+    queries: tuple[Inferred, ...]
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What stands against the queries."""
-        return tuple(finding for each in self.inferred for finding in each.findings)
+        return tuple(finding for each in self.queries for finding in each.findings)
+
+    def dependencies(self, upstreams: Mapping[str, Dataset]) -> tuple[Dependencies, ...]:
+        """The scans of each query with their conditions."""
+        partitions = {
+            name: {column.name: column.type.lower() for column in each.partition_columns}
+            for name, each in upstreams.items()
+        }
+        return tuple(dependencies(each.tree, partitions) for each in self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The conditions that a dataset's queries put on what they read, and the scopes that they are evaluated in.
+
+    Attributes:
+        made: both, when they are asked for: many datasets are loaded of which few are planned.
+    """
+
+    upstreams: Mapping[str, Dataset]
+    made: Callable[[], tuple[Scopes, tuple[Dependencies, ...]]] = field(repr=False)
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """The scopes of the dataset."""
+        return self._made[0]
 
     @cached_property
     def found(self) -> tuple[Dependencies, ...]:
         """The scans of each query with their conditions."""
-        partitions = {
-            name: {column.name: column.type.lower() for column in each.partition_columns}
-            for name, each in self.upstreams.items()
-        }
-        return tuple(dependencies(each.tree, partitions) for each in self.inferred)
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[Scopes, tuple[Dependencies, ...]]:
+        return self.made()
 
     def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
@@ -82,14 +100,14 @@ class Plan:
         }
 
 
-def plan(queries: Iterable[exp.Query], scopes: Scopes, upstreams: Mapping[str, Dataset]) -> Plan:
-    """The plan of a dataset's queries over the datasets that they read."""
+def inference(sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset]) -> Inference:
+    """What is known of a file's queries over the datasets that they read."""
     schemas = {
         name: {column.name: column.type.lower() for column in (*each.schema.columns, *each.partition_columns)}
         for name, each in upstreams.items()
     }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
-    return Plan(scopes, tuple(qualified(query, schemas, types) for query in queries), upstreams)
+    return Inference(tuple(qualified(query, schemas, types) for query in sql.queries))
 
 
 @dataclass(frozen=True)
@@ -98,6 +116,8 @@ class PlannedDependency(Dependency):
 
     plan: Plan = field(kw_only=True)
     name: str = field(kw_only=True)
+    # Of an earlier load, where nothing has changed since.
+    known_ways: tuple[Way, ...] = field(default=(), kw_only=True)
 
     def check(self) -> None:
         """A query says what it reads: there is nothing to refuse."""
@@ -146,6 +166,8 @@ class PlannedDependency(Dependency):
     @cached_property
     def ways(self) -> tuple[Way, ...]:
         """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
+        if self.known_ways:
+            return self.known_ways
         samples = [(key, boxes) for key, boxes in self._sampled() if boxes]
         return tuple(self._covering(place, samples) for place in range(len(self.upstream.dimensions)))
 
@@ -161,7 +183,8 @@ class PlannedDependency(Dependency):
                 return []
             values.append(_spread(dimension))
         keys = [self.reader.key([each[place % len(each)] for each in values]) for place in range(_SAMPLES)]
-        return self.read_by(list(dict.fromkeys(keys)))
+        # One by one: together they would list all windows between the first and the last.
+        return [found for key in dict.fromkeys(keys) for found in self.read_by([key])]
 
     def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[Box]]]) -> Way:
         dimension = self.upstream.dimensions[place]

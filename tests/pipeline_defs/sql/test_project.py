@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +14,11 @@ from pipeline_defs.model.policy import OnUpstreamChange
 from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
-from pipeline_defs.sql.project import SqlAsset, compiled, load
+from pipeline_defs.sql.project import compiled, load
 from pipeline_defs.sql_assets import sql_assets
+
+if TYPE_CHECKING:
+    from pipeline_defs.sql.asset import SqlAsset
 
 ROOT = Path(__file__).parents[3]
 HEAD = """CREATE DATASET shop.{name} ({columns})

@@ -127,11 +127,13 @@ def format_sql(
 def graph(
     *,
     form: Annotated[GraphForm, typer.Option("--format", help="How to print it.")] = GraphForm.TEXT,
+    columns: Annotated[bool, typer.Option("--columns", help="Of SQL datasets: which column is made of which.")] = False,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
 ) -> None:
-    """Show who reads whom, and by which partitions."""
+    """Show who reads whom, and by which partitions; or which column is made of which."""
     from pipeline_defs.cli import sql
 
-    sql.graph(console, form=form.value)
+    sql.graph(console, form=form.value, columns=columns, folder=folder)
 
 
 keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)

@@ -50,6 +50,8 @@ class SourceTable:
         identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
         deferrable: whether its key is checked at the end of transactions only, so that two rows may share it meanwhile.
         filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
+        changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
+        version: how often its columns have changed since it was captured first, and one.
     """
 
     oid: int
@@ -58,11 +60,18 @@ class SourceTable:
     identity: str
     deferrable: bool = False
     filenode: int = 0
+    changed_by: int = 0
+    version: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """What a description in the stream says of the columns too."""
+        return tuple((column.name, column.typmod) for column in self.columns)
 
     @property
     def keyed(self) -> bool:
@@ -100,6 +109,13 @@ class CapturedTable:
     def column(self, source: str) -> str:
         """The dataset's column that a source column becomes."""
         return self.renames.get(source, source)
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The source's names of the columns that the dataset declares."""
+        declared = set(self.dataset.schema.names)
+        renamed = {name for name, column in self.renames.items() if column in declared}
+        return tuple(sorted(renamed | (declared - set(self.renames.values()))))
 
 
 class SourceRefused(VarveError):

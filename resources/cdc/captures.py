@@ -14,6 +14,7 @@ import psycopg
 from pipeline_defs.model.errors import VarveError
 from resources.catalog import Catalog
 from resources.cdc.apply import Applied, Apply
+from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
@@ -53,8 +54,9 @@ class OpenCapture:
         return self.capturing.positions.of(self.captured.dataset.name)
 
     def bootstrap(self, *, again: bool = False) -> EventBatch:
-        """See `Capture.bootstrap`."""
-        return self.capturing.bootstrap(again=again)
+        """See `Bootstrap.bootstrap`."""
+        one = self.capturing
+        return Bootstrap(one.captured, one.source, one.positions, one.log).bootstrap(again=again)
 
     def capture(self) -> int:
         """Capture until there is nothing more; how many events."""

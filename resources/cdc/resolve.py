@@ -43,12 +43,14 @@ class Shape:
         columns: the data columns, by their name in the dataset.
         sources: the name of each column in events, where it is another.
         key: by which rows are told apart; empty: by nothing, rows are counted.
+        ignore_null_updates: whether an update that sends NULL leaves the value as it is.
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     sources: tuple[tuple[str, str], ...] = ()
+    ignore_null_updates: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

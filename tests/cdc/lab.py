@@ -18,6 +18,7 @@ from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.catalog import Catalog
 from resources.cdc.apply import Applied, Apply
+from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
@@ -105,17 +106,15 @@ class Lab:
             Positions(connection).ensure_schema()
             yield catalog
 
-    def _capture(self, catalog: Catalog, step: Callable[[str], None], most: int) -> Capture:
-        log = EventLog(self.settings.lake, self.captured.dataset)
-        return Capture(self.captured, Source(self.url), Positions(catalog.connection), log, step, most)
-
     def bootstrap(self, *, again: bool = False, step: Callable[[str], None] = lambda _: None) -> EventBatch:
         with self.catalog() as catalog:
-            return self._capture(catalog, step, 500_000).bootstrap(again=again)
+            positions = Positions(catalog.connection)
+            return Bootstrap(self.captured, Source(self.url), positions, self.log(), step).bootstrap(again=again)
 
     def capture(self, step: Callable[[str], None] = lambda _: None, most: int = 500_000) -> EventBatch | None:
         with self.catalog() as catalog:
-            return self._capture(catalog, step, most).capture()
+            positions = Positions(catalog.connection)
+            return Capture(self.captured, Source(self.url), positions, self.log(), step, most).capture()
 
     def apply(self, die_at: str | None = None) -> Applied | None:
         with self.catalog() as catalog:

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from pipeline_defs.cdc.event import Counts
 from pipeline_defs.model.schema import Column, ColumnType
-from resources.cdc.resolve import Shape, resolve
+from resources.cdc.resolve import resolve
+from resources.cdc.shape import Shape
 from resources.settings import Settings
 from resources.spark import open_session
 

@@ -104,10 +104,11 @@ class Bootstrap:
                 return None
             writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
             try:
-                writer.add(event(ChangeType.TRUNCATE, relation=self.captured.source))
+                source, at = self.captured.source, sources.moment(connection)
+                writer.add(event(ChangeType.TRUNCATE, relation=source, timestamp=at))
                 for place, row in enumerate(self._rows(connection, table), 1):
                     new = dict(zip(table.names, row, strict=True))
-                    writer.add(event(ChangeType.INSERT, new=new, relation=self.captured.source, seq=place))
+                    writer.add(event(ChangeType.INSERT, new=new, relation=source, timestamp=at, seq=place))
                 writer.commit(lsn)
                 self.step("snapshot")
                 return table, writer.finish(lsn, filenode=table.filenode)
@@ -117,8 +118,9 @@ class Bootstrap:
 
     def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
         schema, _, name = self.captured.source.partition(".")
-        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.names)
-        query = sql.SQL("copy (select {} from only {}) to stdout").format(texts, sql.Identifier(schema, name))
+        # No casts: the stream has what a type's output function writes, which `::text` is not for boolean and char(n).
+        columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
+        query = sql.SQL("copy (select {} from only {}) to stdout").format(columns, sql.Identifier(schema, name))
         with connection.cursor().copy(query) as copy:
             yield from copy.rows()
 

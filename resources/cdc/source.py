@@ -8,6 +8,7 @@ Not here: what is done with what it says (capture.py).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,14 @@ class Source:
             yield parse_lsn(at.decode()), name.decode()
         finally:
             connection.finish()
+
+
+def moment(connection: psycopg.Connection) -> str:
+    """When the transaction began, in the form of the timestamps of events."""
+    row = connection.execute("select transaction_timestamp()").fetchone()
+    assert row is not None
+    found: dt.datetime = row[0]
+    return found.astimezone(dt.UTC).isoformat(timespec="microseconds")
 
 
 def server(connection: psycopg.Connection) -> Server:

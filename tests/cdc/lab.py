@@ -6,12 +6,12 @@ import random
 import threading
 import uuid
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 
-from pipeline_defs.cdc.table import CapturedTable
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.partitioning import Partitioning
@@ -30,7 +30,7 @@ from resources.postgres import connect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from resources.cdc.event_log import EventBatch
     from resources.settings import Settings
@@ -53,6 +53,8 @@ COLUMNS = (
 )
 # By whose tables the same events can be told apart: the key alone, the whole row, and rows without a key.
 DEFAULT, FULL, UNKEYED = "default", "full", "unkeyed"
+# As the first, and every version is kept.
+HISTORY = "history"
 
 
 class Killed(BaseException):
@@ -60,29 +62,13 @@ class Killed(BaseException):
 
 
 @dataclass
-class Lab:
+class Follower:
+    """A captured table, and what is done with it step by step."""
+
     settings: Settings
     spark: Callable[[], SparkSession]
     url: str
-    kind: str = DEFAULT
-    captured: CapturedTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        table = f"t{uuid.uuid4().hex[:8]}"
-        key = "" if self.kind == UNKEYED else ", primary key (w, id)"
-        with self.source() as source:
-            source.execute(f"create table public.{table} ({COLUMNS}{key})")
-            source.execute(f"alter table public.{table} alter column big set storage external")
-            if self.kind != DEFAULT:
-                source.execute(f"alter table public.{table} replica identity full")
-        dataset = Dataset(
-            name=f"{table}.copy",
-            comment="What the source holds.",
-            partitioning=Partitioning((StaticDimension("part", tuple(str(part) for part in range(PARTS))),)),
-            schema=SCHEMA,
-            store=StoreKind.LAKE,
-        )
-        self.captured = CapturedTable(dataset, f"public.{table}", {"part": f"cast(pmod(id, {PARTS}) as string)"})
+    captured: CapturedTable
 
     @property
     def table(self) -> str:
@@ -132,6 +118,39 @@ class Lab:
     def log(self) -> EventLog:
         return EventLog(self.settings.lake, self.captured.dataset)
 
+    @contextmanager
+    def lake(self) -> Iterator[DataFrame]:
+        """What is current in the lake."""
+        with self.catalog() as catalog:
+            store = LakeStore(Layout(self.settings.lake), catalog, self.spark)
+            dataset = self.captured.dataset
+            yield store.read(dataset, list(catalog.current(dataset.name).values()))
+
+
+class Lab(Follower):
+    """A source table of its own, and its capture."""
+
+    def __init__(self, settings: Settings, spark: Callable[[], SparkSession], url: str, kind: str = DEFAULT) -> None:
+        table = f"t{uuid.uuid4().hex[:8]}"
+        dataset = Dataset(
+            name=f"{table}.copy",
+            comment="What the source holds.",
+            partitioning=Partitioning((StaticDimension("part", tuple(str(part) for part in range(PARTS))),)),
+            schema=Schema((*SCHEMA.columns, *VALIDITY)) if kind == HISTORY else SCHEMA,
+            store=StoreKind.LAKE,
+        )
+        captured = CapturedTable(
+            dataset, f"public.{table}", {"part": f"cast(pmod(id, {PARTS}) as string)"}, history=kind == HISTORY
+        )
+        super().__init__(settings, spark, url, captured)
+        self.kind = kind
+        key = "" if kind == UNKEYED else ", primary key (w, id)"
+        with self.source() as source:
+            source.execute(f"create table public.{table} ({COLUMNS}{key})")
+            source.execute(f"alter table public.{table} alter column big set storage external")
+            if kind in (FULL, UNKEYED):
+                source.execute(f"alter table public.{table} replica identity full")
+
     def in_source(self) -> list[str]:
         """Each row as text: NaN is not equal to itself."""
         with self.source() as source:
@@ -141,14 +160,13 @@ class Lab:
             ).fetchall()
         return sorted(map(repr, rows))
 
-    def in_lake(self) -> list[str]:
+    def in_lake(self, where: str = "true") -> list[str]:
         from pyspark.sql import functions as F  # noqa: N812
 
-        with self.catalog() as catalog:
-            store = LakeStore(Layout(self.settings.lake), catalog, self.spark)
-            dataset = self.captured.dataset
-            frame = store.read(dataset, list(catalog.current(dataset.name).values()))
-            shown = frame.select("w", "id", "note", "amount", F.unix_micros("at"), "flag", "x", F.md5("big"), "part")
+        with self.lake() as frame:
+            shown = frame.where(where).select(
+                "w", "id", "note", "amount", F.unix_micros("at"), "flag", "x", F.md5("big"), "part"
+            )
             return sorted(repr(tuple(row)) for row in shown.collect())
 
 

@@ -6,6 +6,7 @@ Not here: asking the source (resources/cdc/source.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
@@ -88,6 +89,25 @@ class SourceTable:
         return bool(self.key) and not self.deferrable
 
 
+class ChangeFormat(StrEnum):
+    """How files of changes are written."""
+
+    WAL2JSON = "wal2json"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFiles:
+    """Where changes come as files that others have captured, a JSON object per line, in the order of their names.
+
+    Attributes:
+        key: the columns that tell rows apart; empty: rows are counted, and files must carry whole old rows.
+    """
+
+    format: ChangeFormat
+    key: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
     """A dataset that follows a table of a live PostgreSQL.
@@ -98,6 +118,7 @@ class CapturedTable:
         renames: source column -> dataset column, where they differ.
         history: keep every version of each row (slowly changing dimension, type 2); the dataset has VALIDITY's columns.
         ignore_null_updates: an update that sends NULL leaves the value as it is.
+        files: changes come as files; None: from the source's own log.
     """
 
     dataset: Dataset
@@ -106,6 +127,7 @@ class CapturedTable:
     renames: Mapping[str, str] = field(default_factory=dict)
     history: bool = False
     ignore_null_updates: bool = False
+    files: ChangeFiles | None = None
 
     def __post_init__(self) -> None:
         if set(self.partition_by) != set(self.dataset.partitioning.names):

@@ -98,8 +98,7 @@ class Apply:
         return Applied(events, lsn, quarantined, tuple(staged))
 
     def _resolve(self, position: Position, batches: Sequence[EventBatch], base: DataFrame) -> Resolution:
-        files = [f"{batch.location}/part-00000.parquet" for batch in batches]
-        events = self.spark.read.schema(EVENT_DDL).parquet(*files).where(f"commitLsn > {position.applied_lsn}")
+        events = self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
         counts = reduce(lambda one, other: one + other, [batch.counts for batch in batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))

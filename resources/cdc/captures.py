@@ -16,6 +16,7 @@ from resources.catalog import Catalog
 from resources.cdc.apply import Applied, Apply
 from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
+from resources.cdc.change_files import FileCapture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
 from resources.cdc.source import Source
@@ -46,7 +47,7 @@ class OpenCapture:
     captured: CapturedTable
     settings: Settings
     catalog: Catalog
-    capturing: Capture
+    capturing: Capture | FileCapture
 
     @property
     def position(self) -> Position:
@@ -56,6 +57,11 @@ class OpenCapture:
     def bootstrap(self, *, again: bool = False) -> EventBatch:
         """See `Bootstrap.bootstrap`."""
         one = self.capturing
+        if isinstance(one, FileCapture):
+            raise VarveError(
+                f"{self.captured.dataset} follows the files in {one.folder}, which have no snapshot. Nothing was "
+                "changed. Capture takes what is there."
+            )
         return Bootstrap(one.captured, one.source, one.positions, one.log).bootstrap(again=again)
 
     def capture(self) -> int:
@@ -88,7 +94,11 @@ def opened(captured: CapturedTable, settings: Settings) -> Iterator[OpenCapture]
         positions.lock(captured.dataset.name)
         try:
             log = EventLog(settings.lake, captured.dataset)
-            capturing = Capture(captured, Source(source_url(settings)), positions, log)
+            capturing = (
+                Capture(captured, Source(source_url(settings)), positions, log)
+                if captured.files is None
+                else FileCapture(captured, settings.landing, positions, log, settings.settle_seconds)
+            )
             yield OpenCapture(captured, settings, catalog, capturing)
         finally:
             with contextlib.suppress(psycopg.Error):

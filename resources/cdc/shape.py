@@ -93,10 +93,13 @@ def column_of(images: tuple[str, str], name: str) -> SparkColumn:
 
 def typed(text: SparkColumn, kind: str) -> SparkColumn:
     """PostgreSQL's text as a value; NULL where it has no such value (infinity as a date)."""
-    if kind == "binary":
-        from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F  # noqa: N812
 
+    if kind == "binary":
         return F.when(text.startswith("\\x"), F.unhex(F.substring(text, 3, 2**31 - 1)))
+    if kind in {"date", "timestamp", "timestamp_ntz"}:
+        # Spark takes a bare number for a year, which some connectors write for days, and passes over the BC of a date.
+        return F.when(text.like("____-__-__" if kind == "date" else "____-__-__%"), text.try_cast(kind))
     return text if kind == "string" else text.try_cast(kind)
 
 

@@ -26,7 +26,7 @@ def events(lab: Lab, generation: int = 1) -> list[dict[str, object]]:
     """Every durable event, in order."""
     rows = []
     for batch in lab.log().batches(generation):
-        rows += pq.read_table(f"{batch.location}/part-00000.parquet").to_pylist()
+        rows += pq.read_table(batch.data).to_pylist()
     return rows
 
 

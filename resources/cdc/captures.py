@@ -13,6 +13,7 @@ import psycopg
 
 from pipeline_defs.model.errors import VarveError
 from resources.catalog import Catalog
+from resources.cdc import retention
 from resources.cdc.apply import Applied, Apply
 from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
@@ -80,7 +81,9 @@ class OpenCapture:
         applied = Apply(
             self.captured, self.capturing.positions, self.capturing.log, store, spark(), lambda _: None, run_id
         )
-        return applied.apply()
+        done = applied.apply()
+        retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
+        return done
 
 
 @contextlib.contextmanager

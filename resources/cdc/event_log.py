@@ -7,7 +7,7 @@ The file is written first and the manifest last: a folder without one was never 
 source. The manifests are the truth of what was captured; the source's slot is only told. A generation begins with a
 snapshot of the whole table; LSNs compare within it.
 
-Not here: the sweep of old batches.
+Not here: how long they are kept (retention.py).
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ class EventBatch:
     def data(self) -> str:
         """Its file of events."""
         return f"{self.location}/{EVENTS}"
+
+    def age(self) -> float:
+        """Seconds since it was begun, as its folder says."""
+        return time.time() - int(self.location.rpartition("=")[2]) / 1_000
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,9 @@ def resolve_general(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[D
     pairs = [(name, key_column(name)) for name in shape.key]
     there = joined(base, F.broadcast(touched), pairs, "left_semi")
     spans = spans_of(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
-    lives = lives_of(spans).localCheckpoint()
-    state = _state(lives, touched, shape).localCheckpoint()
+    state = _state(lives_of(spans), spans.select(*keys).distinct(), shape).localCheckpoint()
     found = state.where(f"{REASON} is not null").select(*keys, REASON)
-    undecided = found.unionByName(clashes_of(spans, keys)).localCheckpoint()
+    undecided = found.unionByName(clashes_of(spans, keys))
     return state, None if undecided.isEmpty() else undecided
 
 
@@ -154,7 +153,7 @@ def lives_of(spans: DataFrame) -> DataFrame:
         longer = links.join(further, "root", "left").localCheckpoint()
         if longer.where("beyond is not null").isEmpty():
             break
-        links = longer.select("at", F.coalesce("beyond", "root").alias("root")).localCheckpoint()
+        links = longer.select("at", F.coalesce("beyond", "root").alias("root"))
     return spans.join(links.withColumnRenamed("at", "span"), "span", "left").withColumn(
         "life", F.coalesce("root", "span")
     )

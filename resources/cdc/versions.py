@@ -38,7 +38,7 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[
     spans = spans_of(operations.unionByName(_stored_operations(stored, shape)), keys).localCheckpoint()
     versions = _versions(lives_of(spans), shape).localCheckpoint()
     found = versions.where(f"{REASON} is not null").select(*keys, REASON)
-    undecided = found.unionByName(clashes_of(spans, keys)).localCheckpoint()
+    undecided = found.unionByName(clashes_of(spans, keys))
     known = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
     return known.localCheckpoint(), None if undecided.isEmpty() else undecided
 

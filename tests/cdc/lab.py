@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 import threading
 import uuid
 from contextlib import closing, contextmanager
@@ -101,6 +104,12 @@ class Follower:
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
             return Capture(self.captured, Source(self.url), positions, self.log(), step, most).capture()
+
+    def die_in_capture(self, step: str) -> None:
+        """A process that dies at a step of bootstrap or capture."""
+        dying = [sys.executable, "-m", "tests.cdc.dying", step]
+        done = subprocess.run(dying, input=pickle.dumps((self.captured, self.url)), check=False)
+        assert done.returncode == 9
 
     def apply(self, die_at: str | None = None) -> Applied | None:
         with self.catalog() as catalog:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -34,13 +31,6 @@ def places(lab: Lab) -> list[tuple[object, object]]:
     return [(row["commitLsn"], row["seq"]) for row in events(lab)]
 
 
-def die(lab: Lab, step: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cdc.dying", step], input=pickle.dumps((lab.captured, lab.url)), check=False
-    )
-    assert done.returncode == 9
-
-
 def put(lab: Lab, number: int, count: int = 1) -> None:
     lab.sql(f"insert into {{t}} (w, id) select 1, i from generate_series({number}, {number + count - 1}) i")
 
@@ -50,7 +40,7 @@ def test_every_change_is_captured_once_whichever_step_a_process_dies_at(lab: Lab
     lab.bootstrap()
     for number, step in enumerate(["peek", "write", "durable", "tell", "told"], 10):
         put(lab, number)
-        die(lab, step)
+        lab.die_in_capture(step)
     put(lab, 20)
     assert lab.capture() is not None
     assert lab.capture() is None
@@ -62,7 +52,7 @@ def test_every_change_is_captured_once_whichever_step_a_process_dies_at(lab: Lab
 @pytest.mark.parametrize("step", ["start", "publish", "slot", "snapshot", "begin"])
 def test_a_bootstrap_that_died_is_taken_again(lab: Lab, step: str) -> None:
     put(lab, 0, 3)
-    die(lab, step)
+    lab.die_in_capture(step)
     with pytest.raises(VarveError, match="not captured yet"):
         lab.capture()
     lab.bootstrap()

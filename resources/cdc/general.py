@@ -19,6 +19,7 @@ from resources.cdc.shape import (
     NO_KEY,
     REASON,
     Shape,
+    among,
     column_of,
     joined,
     key_column,
@@ -39,13 +40,11 @@ ENDS = ("D", "X")
 
 def resolve_general(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame | None]:
     """The state of each key that events touch (k_..., columns, gone, reason), and the keys that are undecided."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     keys = [key_column(name) for name in shape.key]
     operations = operations_of(events, shape)
     touched = operations.select(*keys).distinct()
     pairs = [(name, key_column(name)) for name in shape.key]
-    there = joined(base, F.broadcast(touched), pairs, "left_semi")
+    there = among(base, touched, pairs, "left_semi", shape)
     spans = spans_of(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
     state = _state(lives_of(spans), spans.select(*keys).distinct(), shape).localCheckpoint()
     found = state.where(f"{REASON} is not null").select(*keys, REASON)

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pipeline_defs.cdc.table import NeedsResnapshot
-from resources.cdc.shape import NEW, OLD, UNFIT, WEIGHT, Resolution, Shape, column_of, joined, sent, typed
+from resources.cdc.shape import NEW, OLD, UNFIT, WEIGHT, Resolution, Shape, among, column_of, sent, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: Shape) -> Resolu
 
     touched = net.select(*[F.col(name).alias(f"__n_{name}") for name in shape.names])
     pairs = [(name, f"__n_{name}") for name in shape.names]
-    before = joined(base, F.broadcast(touched), pairs, "left_semi").select(*shape.names).localCheckpoint()
+    before = among(base, touched, pairs, "left_semi", shape).select(*shape.names).localCheckpoint()
     total = counted(before).localCheckpoint()
     if missing := total.where(f"{WEIGHT} < 0").count():
         raise NeedsResnapshot(
@@ -63,5 +63,5 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: Shape) -> Resolu
     return Resolution(
         before=before,
         after=after,
-        replaced=lambda part: joined(part, F.broadcast(touched), pairs, "left_anti"),
+        replaced=lambda part: among(part, touched, pairs, "left_anti", shape),
     )

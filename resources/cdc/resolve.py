@@ -26,6 +26,7 @@ from resources.cdc.shape import (
     UNFIT,
     Resolution,
     Shape,
+    among,
     column_of,
     joined,
     key_column,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.cdc.event import Counts
 
+# Keys of so many events are sent to every task; those of more would not fit beside its other work.
+_FEW = 1_000_000
 CONNECTED = "connected by its key with an event that cannot be decided"
 
 
@@ -54,6 +57,7 @@ def resolve(base: DataFrame, events: DataFrame, shape: Shape, counts: Counts) ->
     """
     if shape.ignore_null_updates:
         events, counts = _without_nulls(events, shape), replace(counts, masked=counts.masked + counts.updates)
+    shape = replace(shape, few=counts.events <= _FEW)
     if counts.truncates and not shape.history:
         emptied, events = _after_truncate(events)
         if emptied:
@@ -87,11 +91,11 @@ def connected(events: DataFrame, shape: Shape, undecided: DataFrame) -> DataFram
         mine = joined(touches, found, pairs, "left_semi").select("commitLsn", "seq").distinct()
         more = touches.join(mine, ["commitLsn", "seq"], "left_semi").select(*keys)
         found = found.unionByName(more).distinct().localCheckpoint()
-    reasons = undecided.groupBy(*[F.col(key).alias(f"__u_{key}") for key in keys]).agg(F.max(REASON).alias("reason"))
+    reasons = undecided.groupBy(*[F.col(key).alias(f"__u_{key}") for key in keys]).agg(F.min(REASON).alias("reason"))
     of_event = (
         joined(touches, reasons, [(key, f"__u_{key}") for key in keys], "left")
         .groupBy("commitLsn", "seq")
-        .agg(F.max("reason").alias("reason"))
+        .agg(F.min("reason").alias("reason"))
     )
     mine = joined(touches, found, pairs, "left_semi").select("commitLsn", "seq").distinct()
     return (
@@ -180,14 +184,12 @@ def _undecided(state: DataFrame, shape: Shape) -> DataFrame | None:
 
 def _by_key(base: DataFrame, state: DataFrame, shape: Shape, held: DataFrame | None) -> Resolution:
     """`state`: for each key that events touched its row, or that it is gone."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     pairs = [(name, key_column(name)) for name in shape.key]
     keys = state.select(*[key_column(name) for name in shape.key])
     keys = keys.distinct() if shape.history else keys
     return Resolution(
-        before=joined(base, F.broadcast(keys), pairs, "left_semi").select(*shape.stored),
+        before=among(base, keys, pairs, "left_semi", shape).select(*shape.stored),
         after=state.where(f"not {GONE}").select(*shape.stored),
-        replaced=lambda part: joined(part, F.broadcast(keys), pairs, "left_anti"),
+        replaced=lambda part: among(part, keys, pairs, "left_anti", shape),
         quarantined=held,
     )

@@ -37,6 +37,7 @@ class Shape:
         key: by which rows are told apart; empty: by nothing, rows are counted.
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         history: whether every version of a row is kept, with the time in which it was true.
+        few: whether the keys of the events may be sent to every task, so that the table is not shuffled.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Shape:
     sources: tuple[tuple[str, str], ...] = ()
     ignore_null_updates: bool = False
     history: bool = False
+    few: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,6 +116,13 @@ def joined(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], 
         lambda one, other: one & other, [left[f"`{mine}`"].eqNullSafe(right[f"`{theirs}`"]) for mine, theirs in pairs]
     )
     return left.join(right, condition, how)
+
+
+def among(left: DataFrame, keys: DataFrame, pairs: Sequence[tuple[str, str]], how: str, shape: Shape) -> DataFrame:
+    """A join with the keys of the events, which are few beside a table, or not."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return joined(left, F.broadcast(keys) if shape.few else keys, pairs, how)
 
 
 def old_key(shape: Shape) -> SparkColumn:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from resources.cdc.general import ENDS, cell, clashes_of, lives_of, operations_of, spans_of
-from resources.cdc.shape import GONE, REASON, Shape, joined, key_column
+from resources.cdc.shape import GONE, REASON, Shape, among, key_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[
         touched = touched.unionByName(there).distinct().localCheckpoint()
         operations = operations.unionByName(_emptied(touched, truncates, operations))
     pairs = [(name, key_column(name)) for name in shape.key]
-    stored = joined(base, F.broadcast(touched), pairs, "left_semi")
+    stored = among(base, touched, pairs, "left_semi", shape)
     spans = spans_of(operations.unionByName(_stored_operations(stored, shape)), keys).localCheckpoint()
     versions = _versions(lives_of(spans), shape).localCheckpoint()
     found = versions.where(f"{REASON} is not null").select(*keys, REASON)

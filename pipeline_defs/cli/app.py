@@ -225,6 +225,14 @@ def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
     captures.quarantine(console, dataset, as_json=as_json)
 
 
+@cdc.command("demo")
+def cdc_demo(*, seconds: Annotated[float, typer.Option(help="How long the application works.")] = 20) -> None:
+    """Capture the fleet while an application changes it in every way, and compare lake and source in the end."""
+    from pipeline_defs.cli import cdc_demo as demonstration
+
+    demonstration.run(console, seconds)
+
+
 @app.command()
 def ui(
     *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None

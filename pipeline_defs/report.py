@@ -3,7 +3,11 @@
 It has no data of its own; the schedule `report` draws it anew.
 """
 
+import base64
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
 
 import dagster as dg
 import pendulum
@@ -19,17 +23,19 @@ from resources.settings import Settings
 
 KEY = dg.AssetKey(["varve", "report"])
 CHECK = "no_partition_left_failed"
-_SQUARES = {
-    State.FAILED: "🟥",
-    State.BACKING_OFF: "🟧",
-    State.HELD: "🟪",
-    State.UNWANTED: "⬛",
-    State.IN_FLIGHT: "🟦",
-    State.DUE: "🟨",
-    State.WAITING: "🟫",
-    State.MISSING: "⬜",
-    State.CURRENT: "🟩",
+COLOURS = {
+    State.FAILED: "#d64545",
+    State.BACKING_OFF: "#e8833a",
+    State.HELD: "#a35bbf",
+    State.UNWANTED: "#6b7280",
+    State.IN_FLIGHT: "#3aa7c9",
+    State.DUE: "#f0c330",
+    State.WAITING: "#5b7bd5",
+    State.MISSING: "#d9dce1",
+    State.CURRENT: "#3fa66b",
 }
+# Of the picture, in pixels: a row, a cell with its gap, and where cells begin.
+_ROW, _CELL, _LEFT = 20, 14, 200
 _LISTED = 20
 
 
@@ -78,14 +84,34 @@ def look(graph: Graph, instance: dg.DagsterInstance) -> Plan:
 
 
 def picture(graph: Graph, plan: Plan) -> str:
-    """The cells of each dataset in Markdown, with what the colours mean."""
-    lines = ["| dataset | over time | partitions |", "|---|---|---|"]
-    for one in heat(graph, plan)["datasets"]:
-        cells = "".join(_SQUARES[State(cell["state"])] for cell in one["cells"])
-        counts = ", ".join(f"{count:,} {state}" for state, count in one["states"].items())
-        lines.append(f"| {one['dataset']} | {cells} | {counts or 'nothing yet'} |")
-    legend = " ".join(f"{_SQUARES[state]} {state}" for state in WORST_FIRST)
-    return "\n".join([*lines, "", legend])
+    """The cells of each dataset as an image in Markdown, and how many partitions are in which state."""
+    found = heat(graph, plan)["datasets"]
+    image = base64.b64encode(drawn(found).encode()).decode()
+    counts = [
+        f"| {one['dataset']} | {', '.join(f'{count:,} {state}' for state, count in one['states'].items()) or 'none'} |"
+        for one in found
+    ]
+    head = f"![every dataset over time](data:image/svg+xml;base64,{image})"
+    return "\n".join([head, "", "| dataset | partitions |", "|---|---|", *counts])
+
+
+def drawn(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of a heat map as SVG: a square for each cell in the colour of its state, and the legend."""
+    width, height = _LEFT + 32 * _CELL + 10, (len(datasets) + 2) * _ROW
+    font = 'font-family="sans-serif" font-size="12" fill="#333"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {font}>']
+    for row, one in enumerate(datasets):
+        parts.append(f'<text x="0" y="{row * _ROW + 14}">{escape(one["dataset"])}</text>')
+        squares: dict[str, str] = {}
+        for place, cell in enumerate(one["cells"]):
+            at = f"M{_LEFT + place * _CELL} {row * _ROW + 3}h12v14h-12z"
+            squares[cell["state"]] = squares.get(cell["state"], "") + at
+        parts += [f'<path fill="{COLOURS[State(state)]}" d="{path}"/>' for state, path in squares.items()]
+    for place, (state, colour) in enumerate(COLOURS.items()):
+        x, y = place % 5 * 120, len(datasets) * _ROW + 8 + place // 5 * 16
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 11}">{state}</text>')
+    return "".join([*parts, "</svg>"])
 
 
 def checked(plan: Plan) -> dg.AssetCheckResult:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
 import pendulum
+import psycopg
 
-from pipeline_defs.model.errors import UnknownPartition
+from pipeline_defs.model.errors import UnknownPartition, VarveError
 from pipeline_defs.partition_sets import grow, sets_of
 from pipeline_defs.planning.judging import Patience
 from pipeline_defs.planning.reconcile import Limits, Planner
@@ -21,18 +22,17 @@ from pipeline_defs.planning.region import Box
 from resources.catalog import Catalog
 from resources.dagster_internal import worker_is_gone
 from resources.planning import CatalogFacts, Changes, living
+from resources.postgres import connect
+from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import psycopg
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.planning.reconcile import Plan
     from resources.planning import InFlight
-    from resources.settings import Settings
 
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
@@ -40,6 +40,9 @@ PARTITION_TAG = "dagster/partition"
 IDENTITY_TAG = "varve/identity"
 # "yes": what the same code made of the same inputs before may be put back in the place of a computation.
 AGAIN_TAG = "varve/again"
+# How a tick begins that could not reach its servers; the next one looks again.
+NOT_LOOKED = "Nothing was looked at"
+T = TypeVar("T")
 _AT_ONCE = 500
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -88,6 +91,20 @@ class Reconciler:
             # Half a look is none: the next tick begins anew.
             self._planner = None
             raise
+
+    def look(
+        self, instance: dg.DagsterInstance, name: str, also: Callable[[Catalog, Settings], T]
+    ) -> tuple[Plan, T] | dg.SkipReason:
+        """A tick over a connection of its own, after `also` has looked; why there was none where that cannot be."""
+        settings = Settings()
+        try:
+            with connect(settings, application=f"varve {name}") as connection:
+                catalog = Catalog(connection)
+                catalog.ensure_schema()
+                seen = also(catalog, settings)
+                return self.tick(connection, instance, settings), seen
+        except (VarveError, psycopg.OperationalError) as error:
+            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
 
     def tries_again(self, ended: Ended) -> bool:
         """Whether a run that ended without a word in the catalog is to be asked for again by now."""

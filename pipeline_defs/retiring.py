@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
-import psycopg
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import DynamicDimension
-from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey, parse_path
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
@@ -125,15 +123,10 @@ def retirement_sensor(graph: Graph, job: dg.JobDefinition) -> dg.SensorDefinitio
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        settings = Settings()
-        try:
-            with connect(settings, application="varve retirement") as connection:
-                catalog = Catalog(connection)
-                catalog.ensure_schema()
-                plan = reconciler.tick(connection, context.instance, settings)
-                counts = catalog.partitions_by_dataset() if plan.retire else {}
-        except (VarveError, psycopg.OperationalError) as error:
-            return dg.SkipReason(f"Nothing was looked at: {error}")
+        found = reconciler.look(context.instance, "retirement", lambda catalog, _: catalog.partitions_by_dataset())
+        if isinstance(found, dg.SkipReason):
+            return found
+        plan, counts = found
         wanted, refused = retirements(plan, counts)
         for each in refused:
             context.log.warning("%s", each)

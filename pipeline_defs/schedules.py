@@ -19,7 +19,8 @@ from pipeline_defs.planning import triggers
 from pipeline_defs.planning.region import Box, choice_of
 from pipeline_defs.planning.ticks import completed, previous_tick
 from pipeline_defs.planning.way import everything
-from pipeline_defs.sensors import NOT_LOOKED, asset_key, run_request
+from pipeline_defs.reconciling import NOT_LOOKED
+from pipeline_defs.sensors import asset_key, run_request
 from resources.catalog import Catalog
 from resources.partition_sets import PartitionSets
 from resources.postgres import connect

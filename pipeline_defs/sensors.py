@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
-import psycopg
 
-from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
+from pipeline_defs.model.errors import BadInput, UnknownPartition
 from pipeline_defs.planning import arrivals
 from pipeline_defs.reconciling import (
     AGAIN_TAG,
@@ -26,10 +26,7 @@ from pipeline_defs.reconciling import (
     Reconciler,
     ended_runs,
 )
-from resources.catalog import Catalog
 from resources.landing import Landing, inspect
-from resources.postgres import connect
-from resources.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +35,14 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.planning.reconcile import Plan
     from pipeline_defs.planning.triggers import Run
+    from resources.catalog import Catalog
+    from resources.settings import Settings
 
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
 # To find runs by the store they write to; limits of runs at once are by the asset's pool.
 STORE_TAG = "varve/store"
 PRIORITY_TAG = "dagster/priority"
-# How a tick begins that could not reach its servers; the next one looks again.
-NOT_LOOKED = "Nothing was looked at"
 _BACKFILL_PRIORITY = "-1"
 
 
@@ -61,15 +58,10 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
         description="Files that arrived, or arrived again with other content, run their partitions.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        settings = Settings()
-        try:
-            with connect(settings, application="varve arrivals") as connection:
-                catalog = Catalog(connection)
-                catalog.ensure_schema()
-                cursors = _look(context, catalog, settings, sources)
-                plan = reconciler.tick(connection, context.instance, settings)
-        except (VarveError, psycopg.OperationalError) as error:
-            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
+        found = reconciler.look(context.instance, "arrivals", partial(_look, context, sources))
+        if isinstance(found, dg.SkipReason):
+            return found
+        plan, cursors = found
         return dg.SensorResult(run_requests=_requests(plan, sources, context.instance, reconciler), cursor=cursors)
 
     return evaluate
@@ -87,14 +79,10 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        settings = Settings()
-        try:
-            with connect(settings, application="varve downstream") as connection:
-                Catalog(connection).ensure_schema()
-                plan = reconciler.tick(connection, context.instance, settings)
-        except (VarveError, psycopg.OperationalError) as error:
-            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
-        requests = _requests(plan, readers, context.instance, reconciler)
+        found = reconciler.look(context.instance, "downstream", lambda *_: None)
+        if isinstance(found, dg.SkipReason):
+            return found
+        requests = _requests(found[0], readers, context.instance, reconciler)
         if not requests:
             return dg.SkipReason("Every partition whose inputs exist is current, in flight or given up.")
         return dg.SensorResult(run_requests=requests)
@@ -140,7 +128,7 @@ def _requests(
     ]
 
 
-def _look(context: dg.SensorEvaluationContext, catalog: Catalog, settings: Settings, sources: Sequence[Dataset]) -> str:
+def _look(context: dg.SensorEvaluationContext, sources: Sequence[Dataset], catalog: Catalog, settings: Settings) -> str:
     """Record the files that arrived since the cursor, as far as the time budget reaches; the new cursor."""
     stop = time.monotonic() + settings.sensor_seconds
     landing = Landing(settings.landing)

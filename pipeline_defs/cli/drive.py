@@ -14,8 +14,8 @@ import dagster as dg
 from pipeline_defs.cli.services import dagster_home
 from pipeline_defs.definitions import defs
 from pipeline_defs.model.errors import VarveError
-from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
-from pipeline_defs.sensors import DATASET_TAG, NOT_LOOKED
+from pipeline_defs.reconciling import NOT_LOOKED, RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.sensors import DATASET_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

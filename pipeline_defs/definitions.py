@@ -47,12 +47,11 @@ def build_defs(
     listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
     captures = [automation(found.captured) for found in listed if found.captured is not None]
-    retire = retirement_job(graph)
     return dg.Definitions(
         assets=[*[found.asset for found in listed], report_asset(graph)],
-        jobs=[retire, *[one.job for one in captures]],
+        jobs=[retirement_job(graph), *[one.job for one in captures]],
         asset_checks=[one.check for one in captures],
-        sensors=[*_sensors(graph), retirement_sensor(graph, retire), *[one.sensor for one in captures]],
+        sensors=[*_sensors(graph), retirement_sensor(graph), *[one.sensor for one in captures]],
         schedules=[report_schedule(), *schedules],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,

@@ -112,13 +112,13 @@ def retirement_job(graph: Graph) -> dg.JobDefinition:
     return job
 
 
-def retirement_sensor(graph: Graph, job: dg.JobDefinition) -> dg.SensorDefinition:
+def retirement_sensor(graph: Graph) -> dg.SensorDefinition:
     """Asks for the job where partitions have left the graph: retention is over, or a key was taken away."""
     reconciler = Reconciler(graph)
 
     @dg.sensor(
         name="retirement",
-        job=job,
+        job_name=JOB,
         minimum_interval_seconds=300,
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )

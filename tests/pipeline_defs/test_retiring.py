@@ -33,7 +33,7 @@ def graph_of(dataset: Dataset) -> Graph:
 def look(graph: Graph, instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
     """One tick: the runs asked for, or why there are none."""
     with dg.build_sensor_context(instance) as context:
-        result = retirement_sensor(graph, retirement_job(graph))(context)
+        result = retirement_sensor(graph)(context)
     if isinstance(result, dg.SkipReason):
         return str(result.skip_message)
     assert isinstance(result, dg.SensorResult)

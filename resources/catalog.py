@@ -3,7 +3,8 @@
 Each method is one statement or one short transaction over any number of partitions. Locks of a build are session locks
 on the connection given: losing it loses the locks, and a build without its connection cannot publish.
 
-Not here: where batches lie (lake/, warehouse/) and when to build them (pipeline_defs/planning).
+Not here: how far those have come who follow it (catalog_shown.py), its SQL (catalog_statements.py), where batches lie
+(lake/, warehouse/) and when to build them (pipeline_defs/planning).
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from pipeline_defs.model.batch import Batch, BatchId, Input, StagedBatch
+from pipeline_defs.model.batch import BatchId, StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, VarveError, some
 from resources import catalog_statements as statements
-from resources.store import Build, Publication
+from resources.catalog_rows import batches_of, declaration
+from resources.catalog_shown import Followers
+from resources.store import Build
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping, Sequence
 
-    import psycopg
-
+    from pipeline_defs.model.batch import Batch, Input
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 3
+VERSION = 4
 # The script that makes each version of the schema out of the one before.
-_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql"}
+_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql"}
 # What a partition that was taken back counts in `failures`: more than any limit of attempts.
 HELD = 1_000_000_000
 
@@ -49,10 +51,8 @@ class DatasetCounts:
 
 
 @dataclass(frozen=True)
-class Catalog:
+class Catalog(Followers):
     """The catalog over one connection, which must be in autocommit mode and not shared between threads."""
-
-    connection: psycopg.Connection
 
     def ensure_schema(self) -> None:
         """Make the catalog's tables, or bring older ones up to date; safe to call from several processes at once.
@@ -180,64 +180,6 @@ class Catalog:
         """The current batch of each of these partitions (None: of all), by the partition's catalog spelling."""
         paths = None if partitions is None else [partition.path for partition in partitions]
         return batches_of(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
-
-    def lagging(self, dataset: str) -> dict[str, Batch]:
-        """The current batches that the dataset's projection does not show yet."""
-        return batches_of(self.connection.execute(statements.LAGGING, (dataset,)))
-
-    def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
-        """Those of the partitions that the projection knows, at whatever batch."""
-        return {path for (path,) in self.connection.execute(statements.EVER_PROJECTED, (dataset, list(partitions)))}
-
-    def projected(self, dataset: str, batches: Iterable[Batch]) -> None:
-        """Record that the projection shows these batches now."""
-        listed = list(batches)
-        paths, ids = [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed]
-        self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
-
-    def unrecorded(self, dataset: str) -> list[Publication]:
-        """What was put in force and is not in the store's own record yet, oldest first."""
-        rows = self.connection.execute(statements.UNRECORDED, (dataset,))
-        return [Publication(BatchId(build_id), *rest) for build_id, *rest in rows]
-
-    def recorded(self, dataset: str, publications: Iterable[Publication]) -> None:
-        """Note that these are in the store's own record."""
-        builds = [publication.build_id.millis for publication in publications]
-        self.connection.execute(statements.RECORDED, (dataset, builds))
-
-    def shown_columns(self, dataset: str) -> dict[str, Any] | None:
-        """The declaration whose columns the projection has; None where nobody has looked."""
-        row = self.connection.execute(statements.SHOWN_COLUMNS, (dataset,)).fetchone()
-        return None if row is None else row[0]
-
-    def set_shown_columns(self, dataset: Dataset) -> None:
-        """Record that the projection has the columns as declared."""
-        self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
-
-    def withdrawn(self, dataset: str) -> list[str]:
-        """The partitions without a batch that the projection may still show."""
-        return [path for (path,) in self.connection.execute(statements.WITHDRAWN, (dataset,))]
-
-    def forget_withdrawn(self, dataset: str, partitions: Iterable[str]) -> None:
-        """Record that the projection does not show these partitions any more."""
-        self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
-
-    def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
-        """Record that the projection shows some partitions at other batches, and others that have no batch."""
-        self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
-        self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
-
-    def forget_projection(self, dataset: str) -> None:
-        """Record that the projection shows nothing: its table was lost."""
-        self.connection.execute(statements.FORGET_PROJECTION, (dataset,))
-
-    def lock_projection(self, dataset: str) -> None:
-        """Wait for the lock under which the dataset's projection is changed."""
-        self.connection.execute(statements.LOCK_PROJECTION, (dataset,))
-
-    def unlock_projection(self, dataset: str) -> None:
-        """Give that lock back."""
-        self.connection.execute(statements.UNLOCK_PROJECTION, (dataset,))
 
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
@@ -388,37 +330,5 @@ class Catalog:
         )
 
 
-def declaration(dataset: Dataset) -> dict[str, Any]:
-    """What a dataset declares, as the catalog and manifests keep it."""
-    return {
-        "columns": [[column.name, column.type, column.nullable, column.comment] for column in dataset.schema.columns],
-        "partition_columns": [[column.name, column.type] for column in dataset.partition_columns],
-        "comment": dataset.comment,
-    }
-
-
 def _inputs_text(inputs: Iterable[Input]) -> str:
     return json.dumps(sorted([found.source, found.partition, found.version] for found in inputs))
-
-
-def batches_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
-    """Rows of a query for published batches as values, by partition."""
-    return {
-        partition: Batch(
-            partition,
-            BatchId(batch_id),
-            location,
-            count,
-            size,
-            run_id,
-            published_at,
-            frozenset(Input(*found) for found in inputs),
-            content,
-        )
-        for partition, batch_id, location, count, size, run_id, published_at, inputs, content in rows
-    }
-
-
-def versions(batches: Mapping[str, Batch]) -> dict[str, str]:
-    """The version of each partition as a trace names it: its batch id."""
-    return {path: str(batch.batch_id) for path, batch in batches.items()}

@@ -104,6 +104,8 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
         for name, value in partitions[0].fields:
             condition = condition & F.col(f"`{name}`").eqNullSafe(F.lit(plain(value)))
         return condition
+    if len(names) == 1:
+        return F.coalesce(F.col(f"`{names[0]}`").isin([plain(key[names[0]]) for key in partitions]), F.lit(False))  # noqa: FBT003
     # One IN over the joined spelling: a disjunction of thousands of conjunctions takes the analyzer minutes.
     spelt = F.concat_ws("\x1f", *[F.col(f"`{name}`").cast("string") for name in names])
     wanted = ["\x1f".join(map(text_of, partition.values)) for partition in partitions]

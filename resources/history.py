@@ -9,11 +9,11 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline_defs.model.batch import BatchId, BatchState, Bounds, Input
+from pipeline_defs.model.batch import BatchId, BatchState
 from pipeline_defs.model.errors import NotKept, VarveError, some
 from resources import history_statements as statements
-from resources.catalog import batches_of
-from resources.store import Described
+from resources.catalog_rows import batches_of
+from resources.history_rows import Change, Reversal, batch_id_of, described_of, past_batch_of, retired_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,88 +21,11 @@ if TYPE_CHECKING:
     import psycopg
 
     from pipeline_defs.model.batch import Batch
+    from resources.history_rows import PastBatch, Retired
+    from resources.store import Described
 
 _ALL = 1_000_000
 NOTHING_CHANGED = "Nothing was changed."
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """Why a batch must not be swept, who says so, and until when (None: until it is unpinned)."""
-
-    owner: str
-    reason: str
-    expires_at: dt.datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class PastBatch:
-    """Everything the catalog knows of one batch, whatever became of it."""
-
-    partition: str
-    batch_id: BatchId
-    state: BatchState
-    in_force: bool
-    run_id: str
-    rows: int | None
-    size: int | None
-    files: int | None
-    content: str | None
-    bounds: tuple[Bounds, ...]
-    location: str | None
-    started_at: dt.datetime
-    published_at: dt.datetime | None
-    retired_at: dt.datetime | None
-    swept_at: dt.datetime | None
-    failure: str | None
-    pins: tuple[Pin, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change of what is in force for a partition; `batch_id` None: since then it has no batch."""
-
-    partition: str
-    batch_id: BatchId | None
-    kind: str
-    run_id: str
-    reason: str
-    published_at: dt.datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Reversal:
-    """What a run did to one partition.
-
-    Attributes:
-        before: in force before the run; None where it was the first.
-        published: what the run put in force last.
-        current: what is in force now.
-    """
-
-    dataset: str
-    partition: str
-    before: BatchId | None
-    published: BatchId | None
-    current: BatchId | None
-
-
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """A batch that no reader is shown any more.
-
-    Attributes:
-        kept: why a sweep leaves it: `pinned`, `shown`, `recent`, `last`, `in use`; empty where it may go.
-    """
-
-    dataset: str
-    store: str
-    partition: str
-    batch_id: BatchId
-    location: str
-    size: int
-    retired_at: dt.datetime
-    kept: str
 
 
 @dataclass(frozen=True)
@@ -122,13 +45,13 @@ class History:
         """All batches of these partitions (None: of all), newest first in each partition."""
         paths = None if partitions is None else list(partitions)
         rows = self.connection.execute(statements.BATCHES, (dataset, paths, paths, run_id, run_id, limit))
-        return [_past_batch(row) for row in rows]
+        return [past_batch_of(row) for row in rows]
 
     def changes(self, dataset: str, partitions: Sequence[str] | None = None, *, limit: int = _ALL) -> list[Change]:
         """Every change of what is in force, the last one first."""
         paths = None if partitions is None else list(partitions)
         rows = self.connection.execute(statements.CHANGES, (dataset, paths, paths, limit))
-        return [Change(row[0], _batch_id(row[1]), *row[2:]) for row in rows]
+        return [Change(row[0], batch_id_of(row[1]), *row[2:]) for row in rows]
 
     def as_of(
         self, dataset: str, at: dt.datetime, partitions: Sequence[str] | None = None, *, swept_too: bool = False
@@ -158,7 +81,7 @@ class History:
         """What a run published, and what was in force before it."""
         rows = self.connection.execute(statements.BEFORE_RUN, (run_id, dataset, dataset))
         return [
-            Reversal(name, path, _batch_id(before), _batch_id(published), _batch_id(current))
+            Reversal(name, path, batch_id_of(before), batch_id_of(published), batch_id_of(current))
             for name, path, before, published, current in rows
         ]
 
@@ -208,7 +131,7 @@ class History:
         began: it may be one of its inputs.
         """
         rows = self.connection.execute(statements.RETIRED, (dataset, dataset, older_than, keep_last))
-        return [_retired(row) for row in rows]
+        return [retired_of(row) for row in rows]
 
     def mark_swept(self, retired: Iterable[Retired]) -> int:
         """Make these batches unreachable, but for those that were pinned or put back in force meanwhile; how many."""
@@ -223,7 +146,7 @@ class History:
 
     def undeleted(self, dataset: str | None) -> list[Retired]:
         """The swept batches whose data was not deleted yet, or not to the end."""
-        return [_retired(row) for row in self.connection.execute(statements.UNDELETED, (dataset, dataset))]
+        return [retired_of(row) for row in self.connection.execute(statements.UNDELETED, (dataset, dataset))]
 
     def deleted(self, batches: Iterable[Retired]) -> None:
         """Record that the data of these swept batches is gone."""
@@ -248,7 +171,7 @@ class History:
 
     def described(self, dataset: str) -> list[Described]:
         """The same as they should describe themselves where they lie."""
-        return [_described(dataset, row) for row in self.connection.execute(statements.DESCRIBED, (dataset,))]
+        return [described_of(dataset, row) for row in self.connection.execute(statements.DESCRIBED, (dataset,))]
 
     def runs_like(self, beginning: str) -> list[str]:
         """The runs that have published anything and whose ids begin so; ten at most."""
@@ -283,50 +206,3 @@ def _by_dataset(batches: Iterable[Retired]) -> list[tuple[str, list[Retired]]]:
     for batch in batches:
         groups.setdefault(batch.dataset, []).append(batch)
     return sorted(groups.items())
-
-
-def _batch_id(found: int | None) -> BatchId | None:
-    return None if found is None else BatchId(found)
-
-
-def _retired(row: Sequence[Any]) -> Retired:
-    dataset, store, partition, batch_id, *rest = row
-    return Retired(dataset, store, partition, BatchId(batch_id), *rest)
-
-
-def _described(dataset: str, row: Sequence[Any]) -> Described:
-    path, batch_id, location, run_id, code_version, rows, size, files, content, statistics, inputs, declared = row
-    bounds = tuple(Bounds(column, low, high) for column, (low, high) in statistics.items())
-    return Described(
-        dataset, path, BatchId(batch_id), location, run_id, code_version, rows, size, files, content, bounds,
-        tuple(Input(*found) for found in inputs), declared,
-    )  # fmt: skip
-
-
-def _past_batch(row: Sequence[Any]) -> PastBatch:
-    (
-        partition, batch_id, state, in_force, run_id, rows, size, files, content, statistics, location,
-        started, published, retired, swept, failure, pins,
-    ) = row  # fmt: skip
-    return PastBatch(
-        partition=partition,
-        batch_id=BatchId(batch_id),
-        state=BatchState(state),
-        in_force=in_force,
-        run_id=run_id,
-        rows=rows,
-        size=size,
-        files=files,
-        content=content,
-        bounds=tuple(Bounds(column, low, high) for column, (low, high) in statistics.items()),
-        location=location,
-        started_at=started,
-        published_at=published,
-        retired_at=retired,
-        swept_at=swept,
-        failure=failure,
-        pins=tuple(
-            Pin(owner, reason, dt.datetime.fromisoformat(expires) if expires else None)
-            for owner, reason, expires in pins
-        ),
-    )

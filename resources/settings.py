@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     spark_remote: str | None = Field(None, description="a deployed Spark Connect server, sc://host:port/;token=...")
     spark_master: str | None = Field(None, description="classic mode: a master URL, for example yarn or local[4]")
     spark_driver_memory: str = Field("2g", description="heap of the Spark that Varve itself starts")
+    spark_conf: dict[str, str] = Field({}, description="further settings of the Spark that Varve starts, as JSON")
     spark_port: int | None = Field(None, description="port of the embedded Spark Connect server; default: any free one")
     hive_metastore_uri: str | None = Field(None, description="thrift:// URI of a deployed Hive metastore")
     lake_root: str | None = Field(None, description="folder or URI under which the lake lies")

@@ -122,9 +122,8 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return conf
-    return {
-        name: value for name, value in conf.items() if not name.startswith(("spark.driver.", "spark.sql.warehouse"))
-    }
+    ours = ("spark.driver.", "spark.sql.warehouse")
+    return {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
 
 
 def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> SparkSession:

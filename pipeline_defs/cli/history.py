@@ -1,13 +1,15 @@
-"""`varve history | pin | unpin`: the batches there are, what was in force when, and which must stay."""
+"""`varve history | folders | pin | unpin`: the batches there are, what was in force when, and which must stay."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.table import Table
 
 from pipeline_defs.cli.selection import declared, matching, size_text, who
 from pipeline_defs.model.batch import BatchId
+from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import VarveError
 from resources.catalog import Catalog
 from resources.history import History
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from resources.history import Change, PastBatch
+    from resources.history_rows import Change, PastBatch
 
 
 def opened() -> AbstractContextManager[History]:
@@ -60,6 +62,25 @@ def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict
     with opened() as found:
         paths = _matching(found, dataset_name, words) if words else None
         return [_change(change) for change in found.changes(dataset.name, paths, limit=limit)]
+
+
+def folders(dataset_name: str, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Where the batches lie that are in force. Raises VarveError for a dataset that lies in the warehouse."""
+    dataset = declared(dataset_name)
+    if dataset.store is not StoreKind.LAKE:
+        raise VarveError(f"{dataset} lies in the warehouse, not in folders: read the view {dataset.name} there.")
+    with opened() as found:
+        current = Catalog(found.connection).current(dataset.name)
+    return [
+        {"partition": path, "batch_id": current[path].batch_id.millis, "location": current[path].location}
+        for path in matching(dataset, words, current)
+    ]
+
+
+def show_folders(found: Sequence[dict[str, Any]]) -> None:
+    """The folders, bare: lines for a program."""
+    for one in found:
+        typer.echo(one["location"])
 
 
 def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str, Any]]) -> None:

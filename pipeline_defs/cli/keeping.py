@@ -1,4 +1,4 @@
-"""The commands over the batches that there are: history, rollback, pin, unpin, sweep, doctor, repair.
+"""The commands over the batches that there are: history, folders, rollback, pin, unpin, sweep, doctor, repair.
 
 Each is a few lines over a room of its own, imported when it is used; app.py takes them in.
 """
@@ -48,6 +48,15 @@ def history(
     else:
         batches = room.history(dataset, words or [], run_id=run_id, limit=limit)
         _tell(batches, as_json=as_json, show=lambda: room.show_history(console, dataset, batches))
+
+
+@app.command()
+def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False) -> None:
+    """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
+    from pipeline_defs.cli import history as room
+
+    found = room.folders(dataset, words or [])
+    _tell(found, as_json=as_json, show=lambda: room.show_folders(found))
 
 
 @app.command()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from resources.history import History, Retired
+    from resources.history import History
+    from resources.history_rows import Retired
     from resources.store import Leftover, Store
 
 # A crash in between deletes at most so many folders a second time.

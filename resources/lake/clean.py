@@ -9,9 +9,8 @@ import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from pipeline_defs.model.errors import VarveError
+from resources.lake.files import open_files
 from resources.lake.layout import BATCH_COLUMN
 from resources.store import Leftover
 
@@ -28,7 +27,7 @@ _THREADS = 8
 
 def units(layout: Layout) -> list[Leftover]:
     """Every batch folder, and every staging folder of a Spark job outside of them, by one walk over the root."""
-    files, root = fsspec.core.url_to_fs(layout.root)
+    files, root = open_files(layout.root)
     sizes: dict[str, int] = {}
     changed: dict[str, dt.datetime] = {}
     owners: dict[str, str] = {}
@@ -60,7 +59,7 @@ def remove(layout: Layout, locations: Sequence[str]) -> None:
         inside = location.startswith(f"{layout.root}/") and ".." not in location.split("/")
         if not inside or not _is_unit(location.rsplit("/", 1)[-1]):
             raise VarveError(f"{location} is no batch folder of the lake {layout.root}. Nothing was deleted.")
-    files, _ = fsspec.core.url_to_fs(layout.root)
+    files, _ = open_files(layout.root)
 
     def remove_one(location: str) -> None:
         try:

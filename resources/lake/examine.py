@@ -8,10 +8,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from pipeline_defs.model.errors import VarveError
 from resources.lake import manifest
+from resources.lake.files import open_files
 from resources.lake.footers import data_files, footer_rows
 from resources.store import Described, Finding
 
@@ -29,7 +28,7 @@ _PROJECT = "`varve repair` points the table at it."
 
 def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
     """Every batch whose folder is gone, or holds other files, rows or another description than it should."""
-    files, _ = fsspec.core.url_to_fs(layout.root)
+    files, _ = open_files(layout.root)
     with ThreadPoolExecutor(_THREADS) as pool:
         found = pool.map(lambda batch: list(_folder(files, dataset, batch)), batches)
     return [finding for findings in found for finding in findings]
@@ -66,7 +65,7 @@ def misshown(dataset: Dataset, current: Mapping[str, Batch], shown: Mapping[str,
 
 def describe_again(layout: Layout, batches: Sequence[Described]) -> int:
     """Write the description of every batch that has none or a wrong one, and whose files are as published; how many."""
-    files, _ = fsspec.core.url_to_fs(layout.root)
+    files, _ = open_files(layout.root)
 
     def mend(batch: Described) -> bool:
         data = data_files(files, batch.location)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.batch import BatchId, Bounds, Input
 from pipeline_defs.model.errors import VarveError
-from resources.catalog import declaration
+from resources.catalog_rows import declaration
 from resources.lake.layout import MANIFEST
 from resources.store import Described
 

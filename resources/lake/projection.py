@@ -14,7 +14,7 @@ from sqlglot import exp
 from pipeline_defs.model.evolution import widens
 from pipeline_defs.model.partition import escape, parse_path
 from pipeline_defs.model.schema import ColumnType
-from resources.catalog import declaration
+from resources.catalog_rows import declaration
 from resources.frames import spark_schema
 from resources.lake import metastore
 

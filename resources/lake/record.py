@@ -11,10 +11,9 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING
 
-import fsspec
-
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError
+from resources.lake.files import open_files
 from resources.store import Publication
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
     pending = catalog.unrecorded(dataset)
     if not pending:
         return 0
-    files, folder = fsspec.core.url_to_fs(layout.record_of(dataset))
+    files, folder = open_files(layout.record_of(dataset))
     files.makedirs(folder, exist_ok=True)
     for publication in pending:
         text = json.dumps(
@@ -55,7 +54,7 @@ def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
 
 def read(layout: Layout, dataset: str) -> list[Publication]:
     """The whole record, oldest first. Raises VarveError for a file that cannot be understood."""
-    files, folder = fsspec.core.url_to_fs(layout.record_of(dataset))
+    files, folder = open_files(layout.record_of(dataset))
     if not files.exists(folder):
         return []
     found = []

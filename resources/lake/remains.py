@@ -8,11 +8,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError
 from resources.lake import clean, manifest, record
+from resources.lake.files import open_files
 from resources.lake.footers import data_files, footer_rows
 from resources.store import Finding, Remains
 
@@ -26,7 +25,7 @@ _LEFT_OUT = "Left out; put it back from a copy and repair again, or run the part
 
 def remains(layout: Layout) -> list[Remains]:
     """One for each dataset of which anything lies under the root."""
-    files, _ = fsspec.core.url_to_fs(layout.root)
+    files, _ = open_files(layout.root)
     units = [unit for unit in clean.units(layout) if clean.batch_of(unit.location) is not None]
     with ThreadPoolExecutor(_THREADS) as pool:
         looked = list(pool.map(lambda unit: _look(files, layout, unit), units))

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import fsspec
-
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from resources.frames import spark_schema
 from resources.history import History
 from resources.lake import clean, content, evolve, examine, projection, record, remains, write
+from resources.lake.files import open_files
 from resources.settings import Compression, ContentHash
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class LakeStore:
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every folder is there; a pointer to a missing one would read as no rows, silently."""
-        files, _ = fsspec.core.url_to_fs(self.layout.root)
+        files, _ = open_files(self.layout.root)
         if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
             raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
 
@@ -172,7 +171,7 @@ class LakeStore:
         return reader.parquet(*locations).select(*[column.name for column in wanted])
 
     def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
-        files, _ = fsspec.core.url_to_fs(self.layout.root)
+        files, _ = open_files(self.layout.root)
         locations = [batch.location for batch in batches]
         with ThreadPoolExecutor(_THREADS) as pool:
             there = list(pool.map(files.exists, locations))

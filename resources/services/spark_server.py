@@ -56,7 +56,7 @@ def static_conf(settings: Settings) -> dict[str, str]:
         conf["spark.hadoop.javax.jdo.option.ConnectionURL"] = f"jdbc:derby:;databaseName={derby};create=true"
         # Derby writes its log into the working directory otherwise.
         conf["spark.driver.extraJavaOptions"] = f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}"
-    return conf
+    return {**conf, **settings.spark_conf}
 
 
 @dataclass(frozen=True)

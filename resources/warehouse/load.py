@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
-from resources.catalog import declaration
+from resources.catalog_rows import declaration
 from resources.frames import arrow_schema
 from resources.warehouse import copying, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema

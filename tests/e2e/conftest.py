@@ -6,10 +6,7 @@ Its data is the first week of 2013, published once by the commands a user would 
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,12 +31,8 @@ class ColdStart:
 @pytest.fixture(scope="session")
 def project() -> Iterator[Project]:
     """A project with an empty home of its own."""
-    home = Path(tempfile.mkdtemp(prefix="varve-e2e-"))
-    home.chmod(0o755)
-    found = Project.at(home)
-    yield found
-    found.end_services()
-    shutil.rmtree(home, ignore_errors=True)
+    with Project.of_its_own("e2e") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

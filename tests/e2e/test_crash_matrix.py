@@ -6,8 +6,6 @@ The run itself is killed in test_kill.py.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-import tempfile
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -55,14 +53,10 @@ DEATHS = [
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[Project]:
     """A project whose servers nobody else uses, with one day published."""
-    home = Path(tempfile.mkdtemp(prefix="varve-crash-"))
-    home.chmod(0o755)
-    found = Project.at(home)
-    found.send_flights(DAY)
-    found.must_materialize("flights/departures", partition=str(DAY))
-    yield found
-    found.end_services()
-    shutil.rmtree(home, ignore_errors=True)
+    with Project.of_its_own("crash") as found:
+        found.send_flights(DAY)
+        found.must_materialize("flights/departures", partition=str(DAY))
+        yield found
 
 
 def version(project: Project) -> tuple[int, int]:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.project import flights
+from tests.e2e.project import Project, Reader, flights
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import ColdStart
-    from tests.e2e.project import Project, Reader
+    from collections.abc import Iterator
 
 NAME = "flights.departures"
 FIRST, SECOND = dt.date(2013, 3, 4), dt.date(2013, 3, 5)
@@ -32,14 +31,22 @@ def history(project: Project, *words: str) -> list[tuple[str, bool, str]]:
 
 
 @pytest.fixture(scope="module")
-def twice(project: Project, cold_start: ColdStart) -> Project:
-    """Two days, of which the partner has corrected the first: two runs, two batches of it."""
-    assert cold_start.outcome.code == 0, cold_start.outcome.output
-    project.send_flights(FIRST, SECOND)
-    project.must_materialize("flights/departures", partitions=f"{FIRST}...{SECOND}")
-    project.send_flights(FIRST, keep=100)
-    project.must_materialize("flights/departures", partition=str(FIRST))
-    return project
+def twice() -> Iterator[Project]:
+    """Two days, of which the partner has corrected the first: two runs, two batches of it, and nothing else."""
+    with Project.of_its_own("keep") as project:
+        project.send_flights(FIRST, SECOND)
+        project.must_materialize("flights/departures", partitions=f"{FIRST}...{SECOND}")
+        project.send_flights(FIRST, keep=100)
+        project.must_materialize("flights/departures", partition=str(FIRST))
+        yield project
+
+
+@pytest.fixture(scope="module")
+def reader(twice: Project) -> Iterator[Reader]:
+    """Somebody who reads by name all the while."""
+    found = Reader(twice)
+    yield found
+    found.close()
 
 
 def test_a_bad_run_is_rolled_back_and_readers_see_the_batch_before(twice: Project, reader: Reader) -> None:

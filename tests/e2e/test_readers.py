@@ -1,4 +1,4 @@
-"""What is published is read by programs that know nothing of Varve: psql, SQLAlchemy, ADBC and plain PySpark."""
+"""What is published is read by programs that know nothing of Varve: psql, SQLAlchemy, ADBC, DuckDB, plain PySpark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 import pytest
 
 from pipeline_defs.definitions import graph
@@ -144,6 +145,20 @@ def test_plain_pyspark_reads_the_hive_table_by_name(week: Project) -> None:
     assert found["columns"]["day"] == "date"
     assert found["columns"]["time_hour"] == "timestamp"
     assert found["columns"]["dep_delay"] == "int"
+
+
+def test_duckdb_reads_the_folders_that_varve_lists(week: Project) -> None:
+    folders = week.varve("folders", "flights.departures").output.splitlines()
+    listed = [f"{folder}/*.parquet" for folder in folders]
+    hive = "hive_partitioning = true, hive_types = {'day': DATE}"
+    with duckdb.connect() as connection:
+        query = f"select day, count(*) from read_parquet(?, {hive}) group by day"
+        found = connection.execute(query, [listed]).fetchall()
+    assert {day: rows for day, rows in found if day in WEEK} == {day: len(flights(day)) for day in WEEK}
+    assert week.varve("folders", "flights.departures", f"day={WEEK[0]}").output.count("\n") == 1
+    refused = week.varve("folders", "flights.weekly_delays")
+    assert refused.code == 1
+    assert "lies in the warehouse" in refused.told
 
 
 def test_the_token_of_the_shared_spark_is_for_its_owner_alone(week: Project) -> None:

@@ -18,7 +18,7 @@ from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.errors import AlreadyBuilding, StalePublish
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
-from resources.catalog import VERSION, Catalog, versions
+from resources.catalog import VERSION, Catalog
 from resources.postgres import connect
 from tests.conftest import COLUMNS, sales_dataset
 
@@ -184,7 +184,7 @@ def test_a_publish_points_its_partitions_at_the_build_and_retires_what_was_curre
     assert found.inputs == {Input("landing:sales", PARIS.path, "abc")}
     assert states(catalog, sales, PARIS) == ["retired", "published"]
     assert states(catalog, sales, ZURICH) == ["published"]
-    assert versions(current)[PARIS.path] == str(build.batch_id)
+    assert current[PARIS.path].batch_id == build.batch_id
 
 
 def test_an_older_build_does_not_win_over_a_newer_one(catalog: Catalog, second: Catalog, sales: Dataset) -> None:
@@ -332,6 +332,31 @@ def test_an_arrival_is_new_when_its_content_is(catalog: Catalog, sales: Dataset)
 
     assert [arrived("one"), arrived("one"), arrived("two"), arrived("one")] == [True, False, True, True]
     assert catalog.arrivals(sales.name) == {PARIS.path: "one"}
+
+
+def test_a_group_publish_notes_each_partition_once_and_the_table_that_follows_none(
+    catalog: Catalog, sales: Dataset
+) -> None:
+    def noted() -> list[str]:
+        found = catalog.connection.execute(
+            "with seen as (delete from varve.change where dataset = %s returning partition) select * from seen",
+            [sales.name],
+        )
+        return sorted(path for (path,) in found)
+
+    both = sorted([PARIS.path, ZURICH.path])
+    publish(catalog, sales, PARIS, ZURICH)
+    assert noted() == both
+    publish(catalog, sales, PARIS, ZURICH)
+    publish(catalog, sales, PARIS)
+    assert noted() == sorted([*both, PARIS.path])
+    catalog.projected(sales.name, catalog.lagging(sales.name).values())
+    catalog.forget_projection(sales.name)
+    assert noted() == []
+    build = catalog.take(sales, [PARIS, ZURICH], run_id="rollback")
+    catalog.repoint(build, {})
+    catalog.release(build)
+    assert set(noted()) == set(both)
 
 
 def test_the_projection_lags_until_it_is_recorded_as_followed(catalog: Catalog, sales: Dataset) -> None:

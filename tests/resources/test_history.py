@@ -16,13 +16,14 @@ from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.errors import NotKept, StalePublish, VarveError
 from pipeline_defs.model.partition import PartitionKey
 from resources.catalog import HELD, VERSION, Catalog
-from resources.history import History, Retired
+from resources.history import History
 from resources.postgres import connect
 from tests.conftest import sales_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from resources.history_rows import Retired
     from resources.settings import Settings
 
 DAY, NOW = dt.timedelta(days=1), dt.timedelta(0)

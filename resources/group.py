@@ -17,9 +17,7 @@ from pipeline_defs.model.errors import NOTHING_LOST, VarveError
 from resources.warehouse import publish as views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from dagster import AssetKey
+    from collections.abc import Mapping, Sequence
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
@@ -29,10 +27,10 @@ TAG = "varve/publish"
 TOGETHER = "together"
 
 
-def members(tags: Mapping[str, str], assets: Iterable[AssetKey], here: Iterable[AssetKey]) -> list[str]:
+def members(tags: Mapping[str, str], datasets: set[str], here: set[str]) -> list[str]:
     """The datasets that a run with these tags publishes at once; empty where each step publishes its own.
 
-    `assets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
+    `datasets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
     where there are others: they could not be kept back.
     """
     asked = tags.get(TAG)
@@ -42,14 +40,13 @@ def members(tags: Mapping[str, str], assets: Iterable[AssetKey], here: Iterable[
         raise VarveError(
             f"the run's tag {TAG} is {asked!r}; it may be {TOGETHER!r}, or be left out. Nothing was computed."
         )
-    wanted, ours = ({".".join(key.path) for key in keys} for keys in (assets, here))
-    if away := sorted(wanted - ours):
+    if away := sorted(datasets - here):
         raise VarveError(
-            f"the run publishes {', '.join(sorted(wanted))} together, and this process is not to compute "
+            f"the run publishes {', '.join(sorted(datasets))} together, and this process is not to compute "
             f"{', '.join(away)}. {NOTHING_LOST} Run all of them again, in one process (dg.in_process_executor), not "
             f"from the step that failed; or without the tag {TAG}."
         )
-    return sorted(wanted)
+    return sorted(datasets)
 
 
 def complete(builds: Builds, opened: OpenBuild) -> list[OpenBuild]:

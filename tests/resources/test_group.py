@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -15,8 +16,9 @@ import psycopg
 import pytest
 from dagster._core.definitions.reconstruct import build_reconstructable_job  # noqa: TID251 - runs again from a failure
 
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import MissingUpstream, VarveError
 from resources import group
+from resources.history import History
 from resources.postgres import warehouse_url
 from resources.settings import project_root
 from tests.resources import group_run
@@ -26,8 +28,10 @@ from tests.resources.warehouse.test_retries import without_spark
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.settings import Settings
+    from resources.store import Store
     from tests.conftest import Workbench
 
 
@@ -108,6 +112,40 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
         (f"{db}.%",),
     ).fetchall()
     assert traced == [(True,)]
+    go_back(workbench, db)
+    assert in_force(workbench, db) == {name: {1} for name in TABLES}
+
+
+def go_back(workbench: Workbench, db: str) -> None:
+    """None of the datasets to the batches before where one's is gone, then all of them at one instant."""
+    catalog = workbench.catalog()
+    try:
+        returns = {}
+        for dataset in group_run.datasets(db).values():
+            keys = [dataset.partitioning.from_path(path) for path in catalog.current(dataset.name)]
+            build = catalog.take(dataset, keys, run_id="going back")
+            batches = History(catalog.connection).batches(dataset.name)
+            first = min(one.batch_id for one in batches if one.state == "retired")
+            returns[dataset.name] = build, list(History(catalog.connection).batch(dataset.name, first).values())
+        last = group_run.datasets(db)["shown_last"].name
+        gone = {**returns, last: (returns[last][0], [replace(one, location="gone") for one in returns[last][1]])}
+
+        def store_of(dataset: Dataset) -> Store:
+            return workbench.store(dataset, catalog)
+
+        with pytest.raises(MissingUpstream, match="gone"):
+            group.republish(catalog, gone, store_of, reason="wrong", seconds=20)
+        assert in_force(workbench, db) == {name: {2} for name in TABLES}
+        group.republish(catalog, returns, store_of, reason="wrong", seconds=20)
+        instants = catalog.connection.execute(
+            "select count(distinct published_at), count(distinct dataset) from varve.publication "
+            "where dataset like %s and kind = 'rollback'",
+            (f"{db}.%",),
+        ).fetchone()
+        assert instants == (1, 3)
+    finally:
+        catalog.connection.execute("select pg_advisory_unlock_all()")
+        catalog.connection.close()
 
 
 @pytest.mark.spark

@@ -1,14 +1,24 @@
 """Resolving change events beside the algorithm of the post that they come from: `python -m benchmarks.cdc`.
 
-Both get the same table and the same events in one Spark, in turn; the median of the rounds counts. The events update
-whole rows whose keys stay, in distinct transactions, which is where the post's algorithm is right: the results of both
-are compared, row for row. Goal: at least eight times faster than the post's at 5,000,000 rows and 500,000 events.
+All get the same table and the same events, as parquet, in one Spark, in turn; the median of the rounds counts. The
+events update whole rows whose keys stay, in distinct transactions, which is where the post's algorithm is right: the
+results are compared, row for row. Goal: eight times faster than the post's at 5,000,000 rows and 500,000 events.
+
+MERGE of Delta Lake runs in a Spark that it has a release for, which is another than ours: `--merge-python` is a Python
+with that PySpark, `--merge-jars` the jars of Delta (delta-spark, delta-storage), comma-separated. It writes its table,
+and so do we for that comparison. Goal: faster than MERGE.
+
+How fast changes are captured: benchmarks/capture.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import tempfile
 import time
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -19,11 +29,14 @@ from rich.table import Table
 
 from pipeline_defs.cdc.event import Counts
 from pipeline_defs.model.schema import Column, ColumnType
-from resources.cdc.resolve import Shape, resolve
+from resources.cdc.resolve import resolve
+from resources.cdc.shape import Shape
 from resources.settings import Settings
 from resources.spark import open_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = ("id", "name", "seats")
@@ -99,31 +112,69 @@ def fingerprint(table: DataFrame) -> tuple[int, int]:
     return int(row["n"]), int(row["h"])
 
 
+def written(base: DataFrame, events: DataFrame, folder: str) -> None:
+    ours(base, events).write.mode("overwrite").parquet(folder)
+
+
+def merge(given: argparse.Namespace, home: str) -> tuple[list[float], tuple[int, int]]:
+    """The seconds of each MERGE in a Spark of its own, and the fingerprint of what it made."""
+    asked = [given.merge_python, "benchmarks/merge_peer.py", home, str(given.rounds), given.merge_jars,
+             given.memory]  # fmt: skip
+    done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
+    told = json.loads(done.stdout.splitlines()[-1])
+    return told["seconds"], tuple(told["fingerprint"])
+
+
+def report(title: str, seconds: dict[str, list[float]], *, least: str) -> None:
+    table = Table(title=title)
+    for heading in ("", "s (median)", "min - max", "ratio"):
+        table.add_column(heading)
+    one = statistics.median(seconds[least])
+    for name, found in seconds.items():
+        middle = statistics.median(found)
+        table.add_row(name, f"{middle:.2f}", f"{min(found):.2f} - {max(found):.2f}", f"{middle / one:.2f}")
+    Console().print(table)
+
+
+def timed(work: Callable[[], object], into: list[float]) -> None:
+    began = time.perf_counter()
+    work()
+    into.append(time.perf_counter() - began)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", default="4g", help="of each Spark")
+    parser.add_argument("--merge-python", help="a Python with a PySpark that Delta Lake has a release for")
+    parser.add_argument("--merge-jars", default="")
     given = parser.parse_args()
-    spark = open_session(Settings())
-    base, events = base_of(spark, given.rows), events_of(spark, given.rows, given.events)
-    base, events = base.localCheckpoint(), events.localCheckpoint()
-    ways = {"ours": ours, "the post's": of_the_post}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    results = set()
-    for _ in track(range(given.rounds), "rounds"):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            results.add(fingerprint(way(base, events)))
-            seconds[name].append(time.perf_counter() - began)
-    table = Table(title=f"{given.rows:,} rows, {given.events:,} events, {given.rounds} rounds")
-    for heading in ("resolver", "s (median)", "min - max", "ratio"):
-        table.add_column(heading)
-    least = statistics.median(seconds["ours"])
-    for name, found in seconds.items():
-        middle = statistics.median(found)
-        table.add_row(name, f"{middle:.2f}", f"{min(found):.2f} - {max(found):.2f}", f"{middle / least:.2f}")
-    Console().print(table)
+    with tempfile.TemporaryDirectory(prefix="varve-bench-") as home:
+        os.environ |= {"VARVE_HOME": home, "VARVE_SPARK_MASTER": "local[2]", "VARVE_SPARK_DRIVER_MEMORY": given.memory}
+        spark = open_session(Settings())
+        made = {"base": base_of(spark, given.rows), "events": events_of(spark, given.rows, given.events)}
+        for name, frame in made.items():
+            frame.write.parquet(f"{home}/{name}")
+        base, events = (spark.read.parquet(f"{home}/{name}") for name in made)
+        ways = {"ours": ours, "the post's": of_the_post}
+        resolved: dict[str, list[float]] = {name: [] for name in ways}
+        merged: dict[str, list[float]] = {"ours, written": []}
+        results = set()
+        for _ in track(range(given.rounds), "rounds"):
+            for name, way in ways.items():
+                timed(lambda way=way: results.add(fingerprint(way(base, events))), resolved[name])  # type: ignore[misc]
+                # The post's algorithm caches a frame for each key and keeps it.
+                spark.catalog.clearCache()
+            timed(lambda: written(base, events, f"{home}/written"), merged["ours, written"])
+        spark.stop()
+        if given.merge_python:
+            merged["MERGE of Delta Lake"], found = merge(given, home)
+            results.add(found)
+    size = f"{given.rows:,} rows, {given.events:,} events, {given.rounds} rounds"
+    report(f"Resolved: {size}", resolved, least="ours")
+    report(f"Written: {size}", merged, least="ours, written")
     assert len(results) == 1, f"the results differ: {results}"
 
 

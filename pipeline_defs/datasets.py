@@ -88,6 +88,8 @@ def _asset(
         # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
         backfill_policy=dg.BackfillPolicy.single_run(),
         io_manager_key=IO_MANAGER,
+        # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
+        pool=dataset.store.value,
         required_resource_keys={"builds", "landing", "spark"},
         description=dataset.comment,
         group_name=dataset.db,

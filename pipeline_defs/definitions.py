@@ -15,6 +15,8 @@ import assets
 from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
+from pipeline_defs.report import report_asset, report_schedule
+from pipeline_defs.retiring import retirement_job, retirement_sensor
 from pipeline_defs.sensors import arrival_sensor, downstream_sensor
 from pipeline_defs.sql_assets import project, sql_assets
 from resources.builds import builds_resource
@@ -45,12 +47,13 @@ def build_defs(
     listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
     captures = [automation(found.captured) for found in listed if found.captured is not None]
+    retire = retirement_job(graph)
     return dg.Definitions(
-        assets=[found.asset for found in listed],
-        jobs=[one.job for one in captures],
+        assets=[*[found.asset for found in listed], report_asset(graph)],
+        jobs=[retire, *[one.job for one in captures]],
         asset_checks=[one.check for one in captures],
-        sensors=[*_sensors(graph), *[one.sensor for one in captures]],
-        schedules=list(schedules),
+        sensors=[*_sensors(graph), retirement_sensor(graph, retire), *[one.sensor for one in captures]],
+        schedules=[report_schedule(), *schedules],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
         resources={

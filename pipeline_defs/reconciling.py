@@ -23,14 +23,14 @@ from resources.dagster_internal import worker_is_gone
 from resources.planning import CatalogFacts, Changes, living
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     import psycopg
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.dimension import Members
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.planning.reconcile import Plan
-    from pipeline_defs.planning.triggers import Run
     from resources.planning import InFlight
     from resources.settings import Settings
 
@@ -38,6 +38,8 @@ RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
 PARTITION_TAG = "dagster/partition"
 IDENTITY_TAG = "varve/identity"
+# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
+AGAIN_TAG = "varve/again"
 _AT_ONCE = 500
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -95,6 +97,17 @@ class Reconciler:
         return ended.in_vain < patience.attempts and time.time() >= ended.last + patience.after(ended.in_vain)
 
 
+def looked_up(
+    graph: Graph, connection: psycopg.Connection, instance: dg.DagsterInstance
+) -> tuple[CatalogFacts, Members]:
+    """The facts of all partitions and the members of all dynamic sets, for those who only look."""
+    Catalog(connection).ensure_schema()
+    in_flight = runs_in_flight(graph, instance)
+    for dataset, paths in living(connection).items():
+        in_flight[dataset] |= paths
+    return CatalogFacts(connection, in_flight), sets_of(instance, graph).members()
+
+
 def runs_in_flight(graph: Graph, instance: dg.DagsterInstance) -> InFlight:
     """What Dagster's unfinished runs, queued ones too, compute or will: the planner's, backfills and those by hand."""
     found: InFlight = defaultdict(dict)
@@ -136,13 +149,12 @@ class Ended:
     last: float = 0.0
 
 
-def ended_runs(runs: Iterable[Run], instance: dg.DagsterInstance) -> dict[str, Ended]:
-    """What Dagster has had of each of these runs, by identity, where it has had any.
+def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[str, Ended]:
+    """What Dagster has had of each of the runs of these identities, where it has had any.
 
     A run that was cancelled in the queue, or whose process never came up, leaves no failure in the catalog; and Dagster
     starts no second run for a key that it knows.
     """
-    identities = [run.identity for run in runs]
     found: dict[str, Ended] = {}
     for start in range(0, len(identities), _AT_ONCE):
         asked = dg.RunsFilter(tags={IDENTITY_TAG: identities[start : start + _AT_ONCE]})

@@ -17,7 +17,15 @@ import psycopg
 
 from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
 from pipeline_defs.planning import arrivals
-from pipeline_defs.reconciling import IDENTITY_TAG, RANGE_END_TAG, RANGE_START_TAG, Ended, Reconciler, ended_runs
+from pipeline_defs.reconciling import (
+    AGAIN_TAG,
+    IDENTITY_TAG,
+    RANGE_END_TAG,
+    RANGE_START_TAG,
+    Ended,
+    Reconciler,
+    ended_runs,
+)
 from resources.catalog import Catalog
 from resources.landing import Landing, inspect
 from resources.postgres import connect
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
-# For limits of runs at once, by the store they write to: `tag_concurrency_limits` in dagster.yaml.
+# To find runs by the store they write to; limits of runs at once are by the asset's pool.
 STORE_TAG = "varve/store"
 PRIORITY_TAG = "dagster/priority"
 # How a tick begins that could not reach its servers; the next one looks again.
@@ -108,8 +116,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
         STORE_TAG: run.dataset.store.value,
         IDENTITY_TAG: run.identity,
     }
-    if run.backfill:
-        tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY}
+    tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
     single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: spelt(run.first), RANGE_END_TAG: spelt(run.last)}
@@ -125,7 +132,7 @@ def _requests(
     plan: Plan, datasets: Sequence[Dataset], instance: dg.DagsterInstance, reconciler: Reconciler
 ) -> list[dg.RunRequest]:
     wanted = [run for run in plan.runs if run.dataset in datasets]
-    ended = ended_runs(wanted, instance)
+    ended = ended_runs([run.identity for run in wanted], instance)
     return [
         run_request(run, ended.get(run.identity))
         for run in wanted

@@ -15,9 +15,10 @@ from pipeline_defs.datasets import DatasetAsset, dataset_asset
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
+from pipeline_defs.reconciling import AGAIN_TAG
+from pipeline_defs.sql.asset import SqlAsset
 from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of
-from pipeline_defs.sql.planned import PlannedDependency
-from pipeline_defs.sql.project import SqlAsset, load
+from pipeline_defs.sql.project import load
 from pipeline_defs.sql.source import Body
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.partition import PartitionKey
     from resources.builds import OpenBuild
+    from resources.traces import Again
 
 FOLDER = Path(__file__).parent.parent / "assets"
 
@@ -42,33 +44,39 @@ def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) ->
 
 
 def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
-    reads = {_argument(name): _reads(found, datasets[name]) for name in found.reads}
+    reads = {
+        _argument(name): PlannedReads(
+            dataset=datasets[name], dependency=found.dependency(name), columns=found.kept.columns[name]
+        )
+        for name in found.reads
+    }
     about: dict[str, Any] = {
-        "tags": {f"varve/{name}": value for name, value in found.sql.tags},
+        "tags": {f"varve/{name}": value for name, value in found.kept.tags},
         "metadata": {
-            "varve/file": found.sql.source.path,
-            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.sql.source.text}\n```"),
-            "varve/on_upstream_change": found.sql.on_upstream_change.value,
-            **({"varve/refresh_last": found.sql.refresh_last} if found.sql.refresh_last else {}),
+            "varve/file": found.source.path,
+            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.source.text}\n```"),
+            **lineage_metadata(found),
         },
         "check_specs": [
             dg.AssetCheckSpec(
-                each.name,
+                name,
                 asset=dg.AssetKey(found.dataset.name.split(".")),
-                description=f"no row for which {sql_of(each.expression)} is false; else the run publishes nothing",
+                description=f"no row for which {condition} is false; else the run publishes nothing",
             )
-            for each in found.sql.expectations
+            for name, condition in found.kept.expectations
         ],
     }
     return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
 
 
-def _reads(found: SqlAsset, upstream: Dataset) -> PlannedReads:
-    dependency = PlannedDependency(
-        found.dataset.partitioning, upstream.partitioning, plan=found.plan, name=upstream.name
-    )
-    columns = found.plan.columns_of(upstream.name)
-    return PlannedReads(dataset=upstream, dependency=dependency, columns=columns)
+def lineage_metadata(found: SqlAsset) -> dict[str, Any]:
+    """Of which columns each column is made, under Dagster's key for it; nothing where the body is no SELECT."""
+    made = {
+        name: [dg.TableColumnDep(dg.AssetKey(dataset.split(".")), column) for dataset, column in sources]
+        for name, sources in found.lineage.items()
+        if sources
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(made)} if made else {}
 
 
 def _argument(name: str) -> str:
@@ -80,15 +88,32 @@ def _compute(found: SqlAsset) -> Callable[..., Any]:
 
     def compute(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[Any]:
         opened = context.resources.builds.of(context)
+        expectations = Expectations(found, context, opened)
+        if (again := _again(found, context, opened)) is not None:
+            yield dg.Output(again, metadata=lineage_metadata(found))
+            yield from expectations.results()
+            return
         frames = {name: inputs[_argument(name)] for name in found.reads}
         frame = _rows(found, context, opened.build.partitions, frames)
-        expectations = Expectations(found, context, opened)
-        yield dg.Output(expectations.watched(frame))
+        yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(found))
         yield from expectations.results()
 
     compute.__name__ = found.dataset.table
-    compute.__doc__ = found.sql.comment
+    compute.__doc__ = found.dataset.comment
     return compute
+
+
+def _again(found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> "Again | None":
+    """Batches that hold what a run of the planner would compute, as its query was asked of the same inputs before.
+
+    Not for runs by hand and backfills, which want it computed, nor where a foreign function may do something else.
+    """
+    from resources.traces import Traces
+
+    asked = context.run.tags.get(AGAIN_TAG) == "yes"
+    if not asked or opened.together or found.sql.query is None or found.dataset.policy.refresh_last:
+        return None
+    return Traces(opened.catalog.connection).again(opened.build)
 
 
 def _rows(

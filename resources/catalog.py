@@ -148,23 +148,25 @@ class Catalog:
     ) -> None:
         """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
 
-        A partition of the build without a target is withdrawn: it has no batch afterwards. The sensors leave all of
-        them alone until an input changes. Opens a transaction, or a savepoint inside the caller's. Raises StalePublish
-        where another batch has become current since the build began, and NotKept where a target was swept or never
-        published.
+        A partition of the build without a target is withdrawn: it has no batch afterwards. Where the build `holds`, the
+        sensors leave all of them alone until an input changes.
+
+        Opens a transaction, or a savepoint inside the caller's. Raises StalePublish where another batch has become
+        current since the build began, and NotKept where a target was swept or never published.
         """
         name = build.dataset.name
         wanted = {partition.path: target.millis for partition, target in targets.items()}
         with self.connection.transaction():
             self._refuse_stale(build)
             self._refuse_not_kept(build, wanted)
-            states = ["retired", "published"]
-            done = self._point(build, wanted, at or self.instant(), kind="rollback", reason=reason, states=states)
+            kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
+            done = self._point(build, wanted, at or self.instant(), kind=kind, reason=reason, states=states)
             assert done == len(wanted), "the targets are locked and were looked at"
             paths = [partition.path for partition in build.partitions]
             withdrawn = [path for path in paths if path not in wanted]
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
-            self.connection.execute(statements.HOLD, (name, self.instant(), paths))
+            if build.holds:
+                self.connection.execute(statements.HOLD, (name, self.instant(), paths))
 
     def fail(self, build: Build, reason: str) -> int:
         """Mark what the build has not published as failed; how many partitions, none where it has published."""
@@ -270,6 +272,14 @@ class Catalog:
     def arrivals(self, dataset: str) -> dict[str, str]:
         """The fingerprint of the landing file of each partition."""
         return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())
+
+    def declared(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """(dataset, store, declaration) of every dataset that has a batch in force, as it was published last."""
+        return list(self.connection.execute(statements.ALL_DECLARED).fetchall())
+
+    def partitions_by_dataset(self) -> dict[str, int]:
+        """How many partitions of each dataset have a batch."""
+        return dict(self.connection.execute(statements.PARTITIONS_BY_DATASET).fetchall())
 
     def counts(self) -> list[DatasetCounts]:
         """A summary by dataset."""

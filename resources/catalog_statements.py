@@ -177,3 +177,8 @@ COUNTS = """
     left join varve.current c using (dataset) left join varve.batch b using (dataset, partition, batch_id)
     group by d.dataset, d.store order by d.dataset
 """
+ALL_DECLARED = """
+    select dataset, store, declaration from varve.dataset d
+    where exists (select from varve.current c where c.dataset = d.dataset) order by dataset
+"""
+PARTITIONS_BY_DATASET = "select dataset, count(*) from varve.current group by dataset"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -21,6 +22,7 @@ from resources.dagster_internal import add_partition_metadata, step_of
 from resources.expectations import audit
 from resources.landing import explain_bad_row
 from resources.spark import lost
+from resources.traces import Again, Traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipeline_defs.model.batch import Batch, StagedBatch
+    from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Edge
@@ -55,10 +58,16 @@ class StoreIOManager(dg.IOManager):
                 self._builds.abandon(opened, str(error))
                 raise
 
-    def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
-        """Stage and verify the frame, and publish it: alone, or with all of the run as its last (group.py)."""
+    def handle_output(self, context: dg.OutputContext, obj: DataFrame | Again) -> None:
+        """Stage and verify the frame, and publish it: alone, or with all of the run as its last (group.py).
+
+        Or put batches back in force that hold the same.
+        """
         with told():
             opened = self._builds.of(context)
+            if isinstance(obj, Again):
+                self._put_back(context, opened, obj)
+                return
             step, build, ready = step_of(context), opened.build, [opened]
             try:
                 with explained(opened):
@@ -88,6 +97,24 @@ class StoreIOManager(dg.IOManager):
         for look in opened.last_looks:
             look()
         return staged
+
+    def _put_back(self, context: dg.OutputContext, opened: OpenBuild, again: Again) -> None:
+        """Point at batches that hold what would have been computed."""
+        build, step = opened.build, step_of(context)
+        try:
+            # What follows from inputs is not left alone when they change again.
+            told = "the same code and inputs as before"
+            store = self._builds.store(build.dataset, opened.catalog)
+            store.republish(replace(build, holds=False), again.batches, reason=told)
+            Traces(opened.catalog.connection).forget(build)
+        except BaseException as error:
+            self._builds.abandon(opened, str(error))
+            raise
+        keys = {partition.path: build.dataset.partitioning.to_dagster(partition) for partition in build.partitions}
+        for batch in again.batches:
+            about = metadata_of(build.dataset, batch) | {"varve/again": told}
+            add_partition_metadata(step, context.asset_key, keys[batch.partition], about)
+        self._builds.close(opened)
 
 
 def pin(
@@ -135,18 +162,33 @@ def _waited_for(
 
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
     """What Dagster shows of one published partition, under its standard keys where it has one."""
-    dataset, without = opened.build.dataset, opened.build.missing.get(batch.partition, set())
+    without = opened.build.missing.get(batch.partition, set())
+    return {
+        **_described(opened.build.dataset, batch),
+        "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
+        "varve/files": batch.files,
+        "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
+        **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
+    }
+
+
+def metadata_of(dataset: Dataset, batch: Batch) -> dict[str, Any]:
+    """The same of a batch that was there already."""
+    return {
+        **_described(dataset, batch),
+        "varve/batch_id": dg.MetadataValue.text(str(batch.batch_id)),
+        "varve/inputs": len(batch.inputs),
+    }
+
+
+def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
     place = batch.location if "/" in batch.location else f"{dataset.db}_periods.{batch.location}"
     return {
         "dagster/partition_row_count": batch.rows,
         "dagster/table_name": dataset.name,
         "dagster/uri": place,
-        "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
         "varve/bytes": batch.size,
-        "varve/files": batch.files,
         **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
-        "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
-        **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
     }
 
 

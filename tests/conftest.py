@@ -49,10 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="only the tortures, which take minutes each: `make torture`")
 
 
+# First, because the workers' own hook reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With two workers, one runs the end-to-end tests on their home and the other all else on the suite's.
+    """With two workers, one runs the end-to-end tests on their home and the other those on the suite's.
 
-    Tortures are apart: a plain run leaves them out, and `--slow` runs nothing else.
+    Whoever is done first takes what needs neither. Tortures are apart: a plain run leaves them out, and `--slow` runs
+    nothing else.
     """
     wanted = config.getoption("--slow")
     others = [item for item in items if bool(item.get_closest_marker("slow")) != wanted]
@@ -60,7 +63,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("e2e" if "e2e" in item.path.parts else "suite"))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    apart = {"test_demo", "test_services", "test_java"} | {"model", "planning"}
+    found = apart & {item.path.stem, item.path.parent.name}
+    if found:
+        return found.pop()
+    # What lists the assets must not run beside the end-to-end test that adds one.
+    return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"
 
 
 @pytest.fixture(scope="session")

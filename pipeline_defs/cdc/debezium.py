@@ -1,8 +1,10 @@
 """Debezium's envelopes of a PostgreSQL table (JSON, with or without schema) as events.
 
 The order is (last commit before the transaction, place within it) from `source.sequence`: record LSNs are not in the
-order of commits. A changed key comes as a delete and an insert; where the record headers `__debezium.newkey` and
-`__debezium.oldkey` are there, the two are one move again, and values that were not sent go with the row.
+order of commits. The place is `transaction.total_order` where the connector provides it, else that in the lines, which
+must then not be cut within a transaction. A changed key comes as a delete and an insert; where the record headers
+`__debezium.newkey` and `__debezium.oldkey` are there, the two are one move again, and values that were not sent go with
+the row.
 
 Not here: Kafka; a line is a record's value, or an object with `key`, `value` and `headers`.
 """
@@ -10,7 +12,7 @@ Not here: Kafka; a line is a record's value, or an object with `key`, `value` an
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, Text, event
@@ -34,6 +36,7 @@ class _Place:
     commit_lsn: int
     xid: int
     timestamp: str
+    total_order: int | None = field(default=None, compare=False)
 
 
 def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator[ChangeEvent]:
@@ -61,9 +64,11 @@ def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator
         source = value["source"]
         if f"{source.get('schema')}.{source.get('table')}" != relation:
             continue
-        place = _place(source, relation, number)
+        place = _place(source, value.get("transaction"), relation, number)
         seq = seq + 1 if place == transaction else 1
         transaction = place
+        if place.total_order is not None:
+            seq = place.total_order
         before, after = _row(value.get("before")), _row(value.get("after"))
         kind = _KINDS[found]
         if kind is ChangeType.DELETE and NEW_KEY in headers:
@@ -92,7 +97,7 @@ def _row(image: dict[str, Any] | None) -> dict[str, Text]:
     return {name: text(value) for name, value in (image or {}).items() if value != UNAVAILABLE}
 
 
-def _place(source: dict[str, Any], relation: str, number: int) -> _Place:
+def _place(source: dict[str, Any], transaction: dict[str, Any] | None, relation: str, number: int) -> _Place:
     import json
 
     sequence = source.get("sequence")
@@ -106,4 +111,6 @@ def _place(source: dict[str, Any], relation: str, number: int) -> _Place:
             f"{relation}: Debezium line {number} has no source.sequence or source.ts_ms ({source}), without which "
             "events have no order. Nothing was taken from it on. Use Debezium 1.5 or newer."
         ) from error
-    return _Place(commit_lsn, int(source.get("txId") or 0), moment.isoformat(timespec="microseconds"))
+    order = (transaction or {}).get("total_order")
+    total_order = None if order is None else int(order)
+    return _Place(commit_lsn, int(source.get("txId") or 0), moment.isoformat(timespec="microseconds"), total_order)

@@ -22,9 +22,10 @@ _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A transaction begins."""
+    """A transaction begins; `lsn` is where its commit record begins."""
 
     xid: int
+    lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +78,22 @@ class Stream:
             case pgoutput.StreamAbort():
                 self._abort(message)
             case pgoutput.StreamCommit():
-                yield from self._begin(message.xid, message.timestamp)
+                yield from self._begin(message.xid, message.lsn, message.timestamp)
                 for held in self._streamed.pop(message.xid, []):
                     yield from self._items(held)
                 yield End(message.xid, message.end_lsn, message.timestamp)
             case _ if self._block is not None:
                 self._streamed[self._block].append(message)
             case pgoutput.Begin():
-                yield from self._begin(message.xid, message.timestamp)
+                yield from self._begin(message.xid, message.final_lsn, message.timestamp)
             case pgoutput.Commit():
                 yield End(self._xid, message.end_lsn, message.timestamp)
             case _:
                 yield from self._items(message)
 
-    def _begin(self, xid: int, timestamp: str) -> Iterator[Item]:
+    def _begin(self, xid: int, lsn: int, timestamp: str) -> Iterator[Item]:
         self._xid, self._timestamp, self._seq = xid, timestamp, 0
-        yield Start(xid)
+        yield Start(xid, lsn)
 
     def _abort(self, message: pgoutput.StreamAbort) -> None:
         if message.xid == message.subxid:

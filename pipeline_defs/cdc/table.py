@@ -6,9 +6,11 @@ Not here: asking the source (resources/cdc/source.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +32,14 @@ _HOLDS = {
 # Changes of a type that keep every value as it is and rewrite nothing.
 _WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
 
+# What each row of a history has beside its columns: the time in which it was true, half open; current ones have no end.
+VALIDITY = (
+    Column("valid_from_lsn", ColumnType.BIGINT, "end LSN of the commit that made the row so"),
+    Column("valid_to_lsn", ColumnType.BIGINT, "end LSN of the commit that ended it; missing while it is so"),
+    Column("valid_from", ColumnType.TIMESTAMP, "when that transaction committed"),
+    Column("valid_to", ColumnType.TIMESTAMP, "when it was ended; missing while it is so"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
@@ -50,6 +60,8 @@ class SourceTable:
         identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
         deferrable: whether its key is checked at the end of transactions only, so that two rows may share it meanwhile.
         filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
+        changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
+        version: how often its columns have changed since it was captured first, and one.
     """
 
     oid: int
@@ -58,6 +70,8 @@ class SourceTable:
     identity: str
     deferrable: bool = False
     filenode: int = 0
+    changed_by: int = 0
+    version: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,9 +79,33 @@ class SourceTable:
         return tuple(column.name for column in self.columns)
 
     @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """What a description in the stream says of the columns too."""
+        return tuple((column.name, column.typmod) for column in self.columns)
+
+    @property
     def keyed(self) -> bool:
         """Whether rows are told apart by their key at every moment; else they are counted as a multiset."""
         return bool(self.key) and not self.deferrable
+
+
+class ChangeFormat(StrEnum):
+    """How files of changes are written."""
+
+    WAL2JSON = "wal2json"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFiles:
+    """Where changes come as files that others have captured, a JSON object per line, in the order of their names.
+
+    Attributes:
+        key: the columns that tell rows apart; empty: rows are counted, and files must carry whole old rows.
+    """
+
+    format: ChangeFormat
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +116,18 @@ class CapturedTable:
         source: `schema.table` in the source database.
         partition_by: for each partition column a Spark SQL expression over the dataset's columns; never NULL.
         renames: source column -> dataset column, where they differ.
+        history: keep every version of each row (slowly changing dimension, type 2); the dataset has VALIDITY's columns.
+        ignore_null_updates: an update that sends NULL leaves the value as it is.
+        files: changes come as files; None: from the source's own log.
     """
 
     dataset: Dataset
     source: str
     partition_by: Mapping[str, str]
     renames: Mapping[str, str] = field(default_factory=dict)
+    history: bool = False
+    ignore_null_updates: bool = False
+    files: ChangeFiles | None = None
 
     def __post_init__(self) -> None:
         if set(self.partition_by) != set(self.dataset.partitioning.names):
@@ -91,6 +135,23 @@ class CapturedTable:
                 f"dataset {self.dataset}: partition_by says how to find {', '.join(self.partition_by)}, but it is "
                 f"partitioned by {', '.join(self.dataset.partitioning.names)}."
             )
+
+        declared = {column.name: column.type for column in self.dataset.schema.columns}
+        lacking = [column for column in VALIDITY if declared.get(column.name) != column.type]
+        if self.history and lacking:
+            wanted = ", ".join(f"{column.name} {column.type}" for column in lacking)
+            raise VarveError(f"dataset {self.dataset}: its history needs the columns {wanted}; add VALIDITY to them.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The dataset's columns that the source has."""
+        ours = {column.name for column in VALIDITY} if self.history else set()
+        return tuple(column for column in self.dataset.schema.columns if column.name not in ours)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(column.name for column in self.columns)
 
     @property
     def slot(self) -> str:
@@ -100,6 +161,12 @@ class CapturedTable:
     def column(self, source: str) -> str:
         """The dataset's column that a source column becomes."""
         return self.renames.get(source, source)
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The source's names of the columns that the dataset declares."""
+        renamed = {name for name, column in self.renames.items() if column in self.names}
+        return tuple(sorted(renamed | (self.names - set(self.renames.values()))))
 
 
 class SourceRefused(VarveError):
@@ -122,13 +189,18 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
             f"published. Nothing was changed. Run this at the source first: ALTER TABLE {captured.source} REPLICA "
             "IDENTITY FULL, or give it a primary key that is not deferrable."
         )
+    if captured.history and not table.keyed:
+        raise SourceRefused(
+            f"{where}: a history follows rows by their key, and the table has none that is checked at once. Nothing "
+            "was changed. Give it a primary key that is not deferrable, or declare it without history."
+        )
     sources = {captured.column(column.name): column for column in table.columns}
-    if missing := [column.name for column in captured.dataset.schema.columns if column.name not in sources]:
+    if missing := [column.name for column in captured.columns if column.name not in sources]:
         raise SourceRefused(
             f"{where}: the source has no column {', '.join(missing)}; it has {', '.join(table.names)}. Nothing was "
             "changed. Declare what is there, or say in `renames` what they are called."
         )
-    for column in captured.dataset.schema.columns:
+    for column in captured.columns:
         kind = sources[column.name].type
         holds = _HOLDS.get(kind, set()) | {"STRING"}
         if str(column.type) not in holds:
@@ -137,7 +209,7 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
                 f"value of it. Nothing was changed. Declare it {' or '.join(sorted(holds))}."
             )
     keys = {captured.column(name) for name in table.key}
-    if table.keyed and (absent := keys - set(captured.dataset.schema.names)):
+    if table.keyed and (absent := keys - captured.names):
         raise SourceRefused(
             f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
         )
@@ -149,7 +221,7 @@ def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> l
     A new column of the source is not loaded until the dataset declares it; a dropped one keeps its values in old rows
     and is NULL in new ones.
     """
-    where, declared = f"{captured.dataset} from {captured.source}", set(captured.dataset.schema.names)
+    where, declared = f"{captured.dataset} from {captured.source}", captured.names
     if before.oid != now.oid:
         raise _stop(where, "the table was dropped and created again")
     if set(before.key) != set(now.key) or before.keyed != now.keyed:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE, "T": ChangeType.TRUNCATE}
 
 
-def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator[ChangeEvent]:
+def read(lines: Iterable[str], *, relation: str, key: Sequence[str], whole: bool = False) -> Iterator[ChangeEvent]:
     """The events of one table, transaction by transaction; one without its commit is not yielded.
 
-    Raises BadInput, naming the line, for what is no wal2json of version 2.
+    Raises BadInput, naming the line, for what is no wal2json of version 2; and, where the lines are `whole`, for a
+    transaction that is not.
     """
     held: list[ChangeEvent] = []
-    seq = 0
+    seq, inside = 0, False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -39,17 +40,22 @@ def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator
                 "taken. Is it format version 1? Ask for 'format-version' '2'."
             )
         if action == "B":
-            held, seq = [], 0
+            held, seq, inside = [], 0, True
         elif action == "C":
             end, at = _committed(found, relation, number)
             yield from (replace(event, commit_lsn=end, timestamp=at, xid=found.get("xid", 0)) for event in held)
-            held = []
+            held, inside = [], False
         elif action in _KINDS:
             seq += 1
             if f"{found.get('schema')}.{found.get('table')}" == relation:
                 held.append(_event(_KINDS[action], found, relation, key, seq))
         elif action != "M":
             raise BadInput(f"{relation}: wal2json line {number} has the unknown action {action!r}. Nothing was taken.")
+    if whole and (inside or held):
+        raise BadInput(
+            f"{relation}: the wal2json lines end within a transaction, of which {len(held)} changes are there. Nothing "
+            "of it was taken. Write whole transactions into a file."
+        )
 
 
 def parse(line: str, number: int, what: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.breaking import Declared, breaks
 from pipeline_defs.sql.errors import Problem, Source, SqlErrors
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.project import compiled
+from pipeline_defs.sql.project import compiled, sources_of
 from pipeline_defs.sql.scopes import scopes_of
 
 if TYPE_CHECKING:
@@ -47,12 +47,6 @@ def refuse_breaks(folder: Path, against: str) -> int:
     if problems:
         raise SqlErrors(problems)
     return len(old)
-
-
-def sources_of(folder: Path) -> list[Source]:
-    """The SQL files of a folder."""
-    found = sorted(folder.rglob("*.sql"))
-    return [Source(str(path.relative_to(folder.parent)), path.read_text(encoding="utf-8")) for path in found]
 
 
 def _sources(folder: Path, against: str) -> list[Source]:

@@ -73,12 +73,20 @@ def show(
     partition: Annotated[list[str] | None, typer.Argument(help="One partition, as column=value words.")] = None,
     *,
     folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="A batch id: show what that was made from, and what was made from it.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
 
     Example: [bold]varve show flights.delays day=2013-03-10 origin=EWR[/]
     """
+    if batch is not None:
+        from pipeline_defs.cli import traced
+
+        traced.show(console, dataset, partition or [], batch, as_json=as_json)
+        return
     from pipeline_defs.cli import show as shown
 
     shown.show(console, dataset, partition or [], as_json=as_json, folder=folder)
@@ -119,11 +127,13 @@ def format_sql(
 def graph(
     *,
     form: Annotated[GraphForm, typer.Option("--format", help="How to print it.")] = GraphForm.TEXT,
+    columns: Annotated[bool, typer.Option("--columns", help="Of SQL datasets: which column is made of which.")] = False,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
 ) -> None:
-    """Show who reads whom, and by which partitions."""
+    """Show who reads whom, and by which partitions; or which column is made of which."""
     from pipeline_defs.cli import sql
 
-    sql.graph(console, form=form.value)
+    sql.graph(console, form=form.value, columns=columns, folder=folder)
 
 
 keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
@@ -213,6 +223,14 @@ def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
     from pipeline_defs.cli import cdc as captures
 
     captures.quarantine(console, dataset, as_json=as_json)
+
+
+@cdc.command("demo")
+def cdc_demo(*, seconds: Annotated[float, typer.Option(help="How long the application works.")] = 20) -> None:
+    """Capture the fleet while an application changes it in every way, and compare lake and source in the end."""
+    from pipeline_defs.cli import cdc_demo as demonstration
+
+    demonstration.run(console, seconds)
 
 
 @app.command()

@@ -23,8 +23,10 @@ from rich.table import Table
 from pipeline_defs.cli import services
 from pipeline_defs.cli.drive import Driver, open_instance, spelt
 from pipeline_defs.definitions import graph
+from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
 from pipeline_defs.sensors import DATASET_TAG
@@ -34,13 +36,15 @@ from resources.postgres import connect, warehouse_url
 from resources.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import dagster as dg
     from rich.console import Console
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
 
-DEPARTURES, WEATHER = graph.datasets["flights.departures"], graph.datasets["flights.weather"]
+DEPARTURES, WEATHER, FLEET = (graph.datasets[f"flights.{name}"] for name in ("departures", "weather", "fleet"))
 CORRECTED = dt.date(2013, 1, 3)
 _STATE_OF_VIEW = """
     select count(*), sum(flights)::bigint, sum(delay_minutes)::bigint, count(distinct (week, origin))
@@ -53,7 +57,7 @@ def land(console: Console, days: int) -> None:
     folder = Path(Settings().landing)
     chosen, hours = _days_and_hours(days)
     with _progress(console) as progress:
-        task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours))
+        task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours) + 1)
         for _ in partner.send_days(folder, chosen, hours):
             progress.advance(task)
 
@@ -68,6 +72,7 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
     land(console, days)
     with open_instance(settings) as instance, connect(settings, application="varve demo") as connection:
         catalog = Catalog(connection)
+        assign(instance, partner.carriers())
         console.rule("[bold]2. Sensors run what became possible")
         _drive(console, instance, settings)
         before = _current(catalog)
@@ -81,6 +86,17 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
         _show_change(console, reader, before, after)
         _show_result(console, catalog, days)
     _show_next(console, settings)
+
+
+def assign(instance: dg.DagsterInstance, carriers: Sequence[str]) -> None:
+    """Put the carriers into their set: each is a partition from now on."""
+    sets_of(instance, graph).add(_carriers(), carriers)
+
+
+def _carriers() -> DynamicDimension:
+    found = graph.datasets["flights.carrier_model"].partitioning["carrier"]
+    assert isinstance(found, DynamicDimension)
+    return found
 
 
 @dataclass
@@ -176,7 +192,7 @@ def _size(request: dg.RunRequest) -> int:
     last = dataset.partitioning.from_dagster(request.tags[RANGE_END_TAG])
     size = 1
     for dimension in dataset.partitioning.dimensions:
-        keys = list(dimension.keys())
+        keys = list(dimension.keys({_carriers().set_name: sorted(partner.carriers())}))
         size *= keys.index(last[dimension.name]) - keys.index(first[dimension.name]) + 1
     return size
 
@@ -211,6 +227,7 @@ def _source_rows(days: int) -> dict[Dataset, dict[str, int]]:
     return {
         DEPARTURES: {PartitionKey.of(day=day).path: len(flights[day.isoformat()]) for day in chosen},
         WEATHER: {PartitionKey.of(hour=hour).path: len(weather[hour]) for hour in hours},
+        FLEET: {PartitionKey.of(of_year="2013").path: len(partner.planes())},
     }
 
 
@@ -225,7 +242,7 @@ def _show_change(
     for name, paths in changed.items():
         table.add_row(name, ", ".join(paths) or "-", f"{len(after[name]) - len(paths):,}")
     console.print(table)
-    expected = _expected_change()
+    expected = {name: paths & set(before[name]) for name, paths in _expected_change().items()}
     if {name: set(paths) for name, paths in changed.items()} != expected:
         raise VarveError(f"the correction should have touched {expected}.")
     if reader.errors or len(reader.states) != 2:
@@ -244,7 +261,8 @@ def _expected_change() -> dict[str, set[str]]:
     for dataset in graph.in_order():
         for edge in graph.edges[dataset.name]:
             for key in touched.get(edge.upstream.name, ()):
-                touched.setdefault(dataset.name, set()).update(edge.dependency.readers_of(key).keys)
+                found = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
+                touched.setdefault(dataset.name, set()).update(found.keys)
     return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
 
 

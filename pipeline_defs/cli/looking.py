@@ -13,11 +13,8 @@ import pendulum
 
 from pipeline_defs.cli.drive import open_instance
 from pipeline_defs.definitions import graph
-from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.reconciling import limits_of, runs_in_flight
-from resources.catalog import Catalog
-from resources.planning import CatalogFacts, living
+from pipeline_defs.reconciling import limits_of, looked_up
 from resources.postgres import connect
 from resources.settings import Settings
 
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.planning.reconcile import Plan
+    from resources.planning import CatalogFacts
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,4 @@ def looking() -> Iterator[Looking]:
     """Open the catalog and Dagster's records. Raises VarveError where they cannot be reached."""
     settings = Settings()
     with connect(settings, application="varve plan") as connection, open_instance(settings) as instance:
-        Catalog(connection).ensure_schema()
-        in_flight = runs_in_flight(graph, instance)
-        for dataset, paths in living(connection).items():
-            in_flight[dataset] |= paths
-        yield Looking(connection, CatalogFacts(connection, in_flight), sets_of(instance, graph).members())
+        yield Looking(connection, *looked_up(graph, connection, instance))

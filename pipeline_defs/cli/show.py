@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Edge, Graph
     from pipeline_defs.planning.mapping import Mapped
-    from pipeline_defs.sql.project import SqlAsset
+    from pipeline_defs.sql.asset import SqlAsset
 
 _LISTED = 200
 

@@ -6,22 +6,26 @@ Not here: what is wrong with a file (sql/project.py), and its layout (sql/fmt.py
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline_defs.cli.against import refuse_breaks
+from pipeline_defs.datasets import graph_of
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
 from pipeline_defs.sql.project import load
-from pipeline_defs.sql_assets import FOLDER
+from pipeline_defs.sql_assets import FOLDER, project, sql_assets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
     from pipeline_defs.planning.graph import Graph
+    from pipeline_defs.sql.typing import ColumnName
+
+    Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 
 
 def check(console: Console, folder: Path | None, *, against: str | None = None, as_json: bool) -> None:
@@ -61,19 +65,29 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
     console.print(f"{len(changed) or len(files)} {done}.", highlight=False)
 
 
-def graph(console: Console, *, form: str) -> None:
-    """Print who reads whom."""
-    from pipeline_defs.definitions import graph as found
-
+def graph(console: Console, *, form: str, columns: bool = False, folder: Path | None = None) -> None:
+    """Print who reads whom, and with `columns` which column is made of which; JSON has both always."""
+    files = load(folder) if folder else project()
+    found = graph_of(sql_assets(files)) if folder else _project()
+    made = {name: each.lineage for name, each in files.items()}
     if form == "json":
-        console.print_json(json.dumps(_as_json(found)))
+        console.print_json(json.dumps(_as_json(found, made)))
         return
-    lines = _mermaid(found) if form == "mermaid" else _text(found)
+    if columns:
+        lines = list(_mermaid_columns(made) if form == "mermaid" else _text_columns(made))
+    else:
+        lines = _mermaid(found) if form == "mermaid" else _text(found)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _as_json(graph: Graph) -> dict[str, Any]:
+def _project() -> Graph:
+    from pipeline_defs.definitions import graph as found
+
+    return found
+
+
+def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
     return {
         "datasets": [
             {
@@ -81,6 +95,10 @@ def _as_json(graph: Graph) -> dict[str, Any]:
                 "store": dataset.store.value,
                 "partitions": list(dataset.partitioning.names),
                 "columns": {column.name: str(column.type) for column in dataset.schema.columns},
+                "made_of": {
+                    column: [f"{name}.{each}" for name, each in sources]
+                    for column, sources in made.get(dataset.name, {}).items()
+                },
                 "reads": [
                     {
                         "dataset": edge.upstream.name,
@@ -102,6 +120,32 @@ def _text(graph: Graph) -> list[str]:
             rules = "; ".join(f"{way.upstream.name}: {way.rule}" for way in edge.dependency.ways)
             lines.append(f"  <- {edge.upstream.name}   {rules}")
     return lines
+
+
+def _text_columns(made: Made) -> Iterator[str]:
+    for name, columns in made.items():
+        for column, sources in columns.items():
+            yield f"{name}.{column} <- {', '.join(f'{dataset}.{each}' for dataset, each in sources) or 'no column'}"
+
+
+def _mermaid_columns(made: Made) -> Iterator[str]:
+    """A box for each dataset with its columns, as far as an edge touches them."""
+    edges = [
+        ((dataset, each), (name, column))
+        for name, columns in made.items()
+        for column, sources in columns.items()
+        for dataset, each in sources
+    ]
+    yield "flowchart LR"
+    boxes: dict[str, dict[str, None]] = {}
+    for dataset, column in (end for edge in edges for end in edge):
+        boxes.setdefault(dataset, {})[column] = None
+    for dataset, columns in boxes.items():
+        yield f'    subgraph {dataset.replace(".", "_")}["{dataset}"]'
+        yield from (f'        {dataset.replace(".", "_")}__{column}["{column}"]' for column in columns)
+        yield "    end"
+    for (upstream, one), (reader, other) in edges:
+        yield f"    {upstream.replace('.', '_')}__{one} --> {reader.replace('.', '_')}__{other}"
 
 
 def _mermaid(graph: Graph) -> list[str]:

@@ -49,7 +49,7 @@ class Judgement:
         pending: whether its batch is about to change, so that what reads it waits.
         until: when to look again, where nothing else happens.
         inputs: what it would be made from; of a due one only.
-        token: what makes another attempt of the same inputs another one.
+        token: what makes another attempt of the same inputs another one; of an unwanted one its batch.
         together: it may be computed with so many others at most, as a run of more has failed; 0: with any number.
         backfill: whether it is due by a mark only.
     """

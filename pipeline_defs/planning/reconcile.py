@@ -309,7 +309,7 @@ def _unwanted(fact: Fact, *, known: bool) -> Judgement:
     if not fact.batch:
         return Judgement(State.CURRENT, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if known else "the graph has no such partition any more"
-    return Judgement(State.UNWANTED, f"{reason}; to be retired")
+    return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
 
 
 @dataclass(frozen=True, slots=True)

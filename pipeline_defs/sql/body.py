@@ -18,6 +18,8 @@ from pipeline_defs.sql.tokens import unclosed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pipeline_defs.sql.source import SqlDataset
+
 
 def parse_query(source: Source, span: Span) -> exp.Query:
     """The SELECT (WITH, UNION, ...) between two places. Raises SqlError for anything else."""
@@ -56,13 +58,19 @@ def span_of(node: exp.Expr) -> Span | None:
     return Span(min(start for start, _ in places), max(end for _, end in places) + 1) if places else None
 
 
-def tables_of(query: exp.Query) -> Iterator[exp.Table]:
+def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
     """The tables that a query reads, wherever it names them; names of its own CTEs are none."""
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue
         if table.db or not _is_cte(table):
             yield table
+
+
+def reads_of(sql: SqlDataset) -> tuple[str, ...]:
+    """The datasets that a file reads, each once, in the order in which it names them."""
+    found = [f"{table.db}.{table.name}".lower() for query in sql.queries for table in tables_of(query)]
+    return tuple(dict.fromkeys(found))
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -1,168 +1,130 @@
-"""What was inferred of each file, kept under a hash of all that it depends on (seed 001).
+"""What was understood of each file, kept under a hash of all that it depends on (seed 001).
 
-The key of a file is a hash of its own text, the versions of what reads it, and the columns of what it reads: not the
-keys of those, so that a change upstream that changes no columns ends there (early cutoff). Trees are not kept: reading
-them back costs more than half of making them anew (research/sqlplanner.md C); conditions are kept as text.
+The key of a file is a hash of its own text, of the versions of what reads it, and of the columns and partitions of what
+it reads: not of the keys of those, so that a change upstream that changes neither ends there (early cutoff).
 
-Not here: where the text of the cache lies (the CLI and the code location read and write it).
+It lies beside the files as Python keeps its own, in `__pycache__`, and is trusted as much; where nothing can be written
+there is none.
+
+Not here: what is kept (asset.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+import os
+import pickle
+import sys
+import tempfile
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import sqlglot
-from sqlglot import exp
-
-from pipeline_defs.sql.dependencies import Dependencies
-from pipeline_defs.sql.relations import Scan
+from pipeline_defs.sql.declared import foreign_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.sql.asset import Kept
+    from pipeline_defs.sql.errors import Source
 
-# Raised whenever the same text would be inferred otherwise.
-_VERSION = 1
-
-
-@dataclass(frozen=True)
-class KeptScan:
-    """A scan and its conditions as text."""
-
-    dataset: str
-    columns: dict[str, str]
-    conditions: tuple[str, ...]
-    start: int = -1
-    end: int = -1
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What was inferred of one file.
-
-    Attributes:
-        columns: (name, type, nullable) of what it gives out, in order.
-        lineage: for each column the columns (dataset, name) that it is made of.
-        scans: for each of its queries its scans.
-        verified: what Spark's analyzer said of types that are not certain, by column.
-    """
-
-    columns: tuple[tuple[str, str, bool], ...]
-    lineage: dict[str, tuple[tuple[str, str], ...]]
-    scans: tuple[tuple[KeptScan, ...], ...]
-    verified: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def schema(self) -> dict[str, str]:
-        """The columns and their types, with what the analyzer said."""
-        return {name: self.verified.get(name, kind) for name, kind, _ in self.columns}
-
-    def dependencies(self) -> tuple[Dependencies, ...]:
-        """The conditions of each query, as trees again."""
-        return tuple(_restored(scans) for scans in self.scans)
+_FILE = Path("__pycache__") / "varve-sql.pickle"
+# Whatever is in a file that is damaged, or was written by another version.
+_UNREADABLE = (
+    OSError,
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    ValueError,
+    TypeError,
+)
 
 
 @dataclass
 class Cache:
-    """Entries by file, each with the key that it was made under.
+    """What is kept of each file, by its path, with the text that it had and the key that it was made under.
 
     Attributes:
-        hits, misses: how often an entry was found, and how often made.
+        verified: by path, the key under which Spark's analyzer had nothing to say against the file.
+        hits: how many files were not looked into.
+        misses: how many were.
     """
 
-    entries: dict[str, tuple[str, Entry]] = field(default_factory=dict)
+    entries: dict[str, tuple[str, str, Kept]] = field(default_factory=dict)
+    verified: dict[str, str] = field(default_factory=dict)
     hits: int = 0
     misses: int = 0
 
     @classmethod
-    def loads(cls, text: str) -> Cache:
-        """A cache from its text; an empty one where the text is of another version or damaged: it is only a cache."""
+    def beside(cls, folder: Path) -> Cache:
+        """The cache of a folder; an empty one where there is none, or one of another version."""
         try:
-            found = json.loads(text)
-            if found["version"] != _versions():
-                return cls()
-            return cls({name: (key, _entry(entry)) for name, (key, entry) in found["entries"].items()})
-        except (ValueError, KeyError, TypeError):
+            version, entries, verified = pickle.loads((folder / _FILE).read_bytes())  # noqa: S301 - trusted as a .pyc is
+        except _UNREADABLE:
             return cls()
+        return cls(entries, verified) if version == _versions() else cls()
 
-    def dumps(self) -> str:
-        """The text of the cache."""
-        entries = {name: (key, asdict(entry)) for name, (key, entry) in sorted(self.entries.items())}
-        return json.dumps({"version": _versions(), "entries": entries})
+    def write(self, folder: Path) -> None:
+        """Keep it beside the files, whole or not at all; nothing happens where that cannot be."""
+        text = pickle.dumps((_versions(), self.entries, self.verified), protocol=pickle.HIGHEST_PROTOCOL)
+        try:
+            (folder / _FILE).parent.mkdir(exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=(folder / _FILE).parent, delete=False) as file:
+                file.write(text)
+            Path(file.name).replace(folder / _FILE)
+        except OSError:
+            return
 
-    def entry(self, name: str, key: str, make: Callable[[], Entry]) -> Entry:
-        """The entry of a file under a key; made, and kept, where there is none."""
-        kept = self.entries.get(name)
-        if kept is not None and kept[0] == key:
-            self.hits += 1
-            return kept[1]
-        self.misses += 1
-        made = make()
-        self.entries[name] = (key, made)
-        return made
+    def of(self, source: Source) -> Kept | None:
+        """What was kept of a file when it had this very text; what it reads may have changed since."""
+        found = self.entries.get(source.path)
+        return found[2] if found is not None and found[0] == source.text else None
 
-    def keep_only(self, names: Iterable[str]) -> None:
+    def key_of(self, source: Source) -> str | None:
+        """The key that a file was kept under."""
+        found = self.entries.get(source.path)
+        return found[1] if found is not None else None
+
+    def keep(self, source: Source, key: str, kept: Kept) -> None:
+        """Keep what a file is, in the place of what it was."""
+        self.entries[source.path] = (source.text, key, kept)
+
+    def keep_only(self, paths: Iterable[str]) -> None:
         """Forget files that are no more."""
-        wanted = set(names)
-        self.entries = {name: kept for name, kept in self.entries.items() if name in wanted}
+        wanted = set(paths)
+        self.entries = {path: found for path, found in self.entries.items() if path in wanted}
+        self.verified = {path: found for path, found in self.verified.items() if path in wanted}
 
 
-def key_of(text: str, upstream: Mapping[str, Mapping[str, str]]) -> str:
-    """The key of a file: its text, and the columns of the datasets that it reads."""
-    hashed = hashlib.blake2b(digest_size=16)
-    hashed.update(_versions().encode())
-    hashed.update(text.encode())
-    for name in sorted(upstream):
-        hashed.update(json.dumps([name, list(upstream[name].items())]).encode())
+def key_of(source: Source, upstreams: Mapping[str, Dataset], entry: str) -> str:
+    """The key of a file: its text, the columns and partitions of the datasets that it reads, its foreign module."""
+    hashed = hashlib.blake2b(_versions().encode(), digest_size=16)
+    for text in (
+        source.path,
+        source.text,
+        foreign_text(entry),
+        *(_seen(upstreams[name]) for name in sorted(upstreams)),
+    ):
+        hashed.update(f"{len(text)}:{text}".encode())
     return hashed.hexdigest()
 
 
-def entry_of(outputs: Iterable[Output], found: Iterable[Dependencies]) -> Entry:
-    """What to keep of an inference."""
-    listed = list(outputs)
-    return Entry(
-        tuple((each.name, each.type, each.nullable) for each in listed),
-        {each.name: tuple(sorted(each.sources)) for each in listed},
-        tuple(tuple(_kept(scan) for scan in each.scans) for each in found),
-    )
-
-
-def _kept(scan: Scan) -> KeptScan:
-    meta = scan.table.this.meta
-    conditions = tuple(each.sql("spark") for each in scan.conditions)
-    return KeptScan(scan.dataset, dict(scan.columns), conditions, meta.get("start", -1), meta.get("end", -1))
-
-
-def _restored(scans: tuple[KeptScan, ...]) -> Dependencies:
-    found = []
-    for place, kept in enumerate(scans):
-        table = exp.to_table(kept.dataset)
-        if kept.start >= 0:
-            table.this.meta.update(start=kept.start, end=kept.end)
-        conditions = [sqlglot.parse_one(each, dialect="spark") for each in kept.conditions]
-        found.append(Scan(place, kept.dataset, table, kept.columns, conditions))
-    return Dependencies(tuple(found))
-
-
-def _entry(found: dict[str, object]) -> Entry:
-    columns, lineage, scans, verified = (found[name] for name in ("columns", "lineage", "scans", "verified"))
-    return Entry(
-        tuple((name, kind, nullable) for name, kind, nullable in columns),  # type: ignore[attr-defined]
-        {name: tuple((a, b) for a, b in made) for name, made in lineage.items()},  # type: ignore[attr-defined]
-        tuple(
-            tuple(KeptScan(**{**scan, "conditions": tuple(scan["conditions"])}) for scan in query)
-            for query in scans  # type: ignore[attr-defined]
-        ),
-        dict(verified),  # type: ignore[call-overload]
-    )
+def _seen(dataset: Dataset) -> str:
+    """What a reader sees of a dataset."""
+    columns = [(each.name, str(each.type), each.nullable) for each in dataset.schema.columns]
+    return repr((dataset.name, columns, dataset.partitioning))
 
 
 @cache
 def _versions() -> str:
-    return f"{_VERSION}/{metadata.version('sqlglot')}"
+    """The versions of all that decides what is understood: of sqlglot, Python, and this very code."""
+    rooms = [Path(__file__).parent, Path(__file__).parent.parent / "model", Path(__file__).parent.parent / "planning"]
+    files = [(str(path), os.stat(path)) for room in rooms for path in sorted(room.glob("*.py"))]  # noqa: PTH116
+    code = repr([(path, found.st_size, found.st_mtime_ns) for path, found in files])
+    digest = hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
+    return f"{metadata.version('sqlglot')} {sys.version} {digest}"

@@ -59,18 +59,9 @@ class NotConstant(Exception):
 
 def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -> Typed:
     """The value of an expression of variables. Raises NotConstant where only Spark could tell it."""
-    bare = bound(expression, values.keys(), exp.column)
-    try:
-        columns = {("", name): Vector.constant(each.type.lower(), each.value) for name, each in values.items()}
-        found = Evaluator(columns, timezone).of(bare)
-        value = found.to_list()[0]
-    except CannotEvaluate as error:
-        where = error.node if error.node is not None else expression
-        raise NotConstant(
-            span_of(where) or span_of(expression),
-            f"{error}; write it with the functions that docs/sql.md lists.",
-        ) from None
-    return Typed(found.type.upper(), value)
+    columns = {name: Vector.constant(each.type.lower(), each.value) for name, each in values.items()}
+    found = vector(expression, columns, timezone, 1)
+    return Typed(found.type.upper(), found.to_list()[0])
 
 
 def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, count: int) -> Vector:
@@ -79,7 +70,11 @@ def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, c
     try:
         found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
     except CannotEvaluate as error:
-        raise NotConstant(span_of(expression), str(error)) from None
+        where = error.node if error.node is not None else expression
+        raise NotConstant(
+            span_of(where) or span_of(expression),
+            f"{error}; write it with the functions that docs/sql.md lists.",
+        ) from None
     return Vector(
         found.type, np.broadcast_to(found.values, (count,)).copy(), np.broadcast_to(found.valid, (count,)).copy()
     )

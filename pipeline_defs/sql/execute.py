@@ -1,8 +1,9 @@
 """The rows of many scopes in one Spark job: the scopes, as a table, LATERAL JOIN the dataset's query.
 
 Spark decorrelates the join by itself: 12 to 40 times cheaper than a query for each scope (measured over 359 scopes of
-336,776 rows), and the same rows. Where it refuses to, each scope's query stands by itself with its values as literals,
-and one job runs the union of them all.
+336,776 rows), and the same rows. Where it refuses to, the scopes become a table of the query itself (joined.py); and
+where it refuses that, each scope's query stands by itself with its values as literals, and one job runs the union of
+them all.
 
 Variables are replaced in the tree. Tables become the DataFrames of the run's pinned inputs.
 
@@ -19,16 +20,17 @@ from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.body import tables_of
 from pipeline_defs.sql.constants import literal
+from pipeline_defs.sql.joined import SCOPE, SCOPES, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.sql.scopes import Scope, Scopes
 
-SCOPE, ROWS = "__scope", "__rows"
+ROWS = "__rows"
 
 
 def rows_of(
@@ -48,27 +50,53 @@ def rows_of(
         inputs: by dataset, what the query reads, for all of the partitions.
     """
     found = [scopes.of(key) for key in keys]
-    lateral = lateral_rows(spark, scopes, query, found, inputs)
-    return per_scope_rows(spark, scopes, query, found, inputs) if lateral is None else lateral
+    together = together_rows(spark, scopes, query, found, inputs)
+    return per_scope_rows(spark, scopes, query, found, inputs) if together is None else together
 
 
-def lateral_rows(
+def together_rows(
     spark: SparkSession, scopes: Scopes, query: exp.Query, found: Sequence[Scope], inputs: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """All scopes in one LATERAL join; None where Spark cannot decorrelate the query."""
-    from pyspark.errors import PySparkException
+    """All scopes in one join; None where Spark takes neither form.
 
-    table = scope_table(spark, scopes, found)
-    text, names = statement(query, inputs, scopes.types, lambda name: exp.column(f"v_{name}", table=SCOPE))
-    columns = ", ".join(f"{SCOPE}.`p_{name}` AS `{name}`" for name in scopes.partitioning.names)
-    wrapped = f"SELECT {columns}, {ROWS}.* FROM {{scopes}} AS {SCOPE}, LATERAL ({text}) AS {ROWS}"  # noqa: S608 - a tree's
-    try:
-        rows = spark.sql(wrapped, scopes=table, **names)
-        # Asks Spark to optimise it: some queries pass the analyzer, and cannot be decorrelated after all.
-        rows.inputFiles()
-    except PySparkException:
+    What is wrong with the query itself is told by the query of one scope, which is asked next.
+    """
+    from pyspark.errors import AnalysisException
+
+    tree = bound(query, set(scopes.types), lambda name: exp.column(f"v_{name}", table=SCOPE))
+    assert isinstance(tree, exp.Query)
+    if any((each.side or "").upper() == "FULL" for each in tree.find_all(exp.Join)):
+        # Spark 4.3 decorrelates the ON of a FULL JOIN into a condition on its rows, and loses some without a word.
         return None
-    return rows
+    keys = [f"p_{name}" for name in scopes.partitioning.names]
+    inputs = {**inputs, SCOPES: scope_table(spark, scopes, found)}
+    for form in (lateral, join):
+        text, names = form(tree, keys, inputs)
+        if not text:
+            continue
+        try:
+            rows = spark.sql(text, **names)
+            # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
+            rows.inputFiles()
+        except AnalysisException:
+            continue
+        return rows.toDF(*scopes.partitioning.names, *rows.columns[len(keys) :])
+    return None
+
+
+def lateral(tree: exp.Query, keys: Sequence[str], inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
+    """The scopes LATERAL JOIN the whole query, for `spark.sql`."""
+    # Spelt by itself: in one piece with what is around it, sqlglot would take its WITH out of the parentheses.
+    text, names = statement(tree.copy(), inputs)
+    columns = ", ".join(f"{SCOPE}.`{key}`" for key in keys)
+    wrapped = f"SELECT {columns}, {ROWS}.* FROM {{varve_scopes}} AS {SCOPE}, LATERAL ({text}) AS {ROWS}"  # noqa: S608 - a tree's
+    return wrapped, {**names, "varve_scopes": inputs[SCOPES]}
+
+
+def join(tree: exp.Query, keys: Sequence[str], inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
+    """The query with the scopes among its tables, for `spark.sql`; no text where there is no such form."""
+    found = joined(tree, keys)
+    return ("", {}) if found is None else statement(found, inputs)
 
 
 def per_scope_rows(
@@ -86,7 +114,8 @@ def per_scope_rows(
     arms = []
     for scope in found:
         values = scope.values
-        text, names = statement(query, inputs, values, lambda name, values=values: literal(values[name]))  # type: ignore[misc]
+        tree = bound(query, set(values), lambda name, values=values: literal(values[name]))  # type: ignore[misc]
+        text, names = statement(tree, inputs)
         rows = spark.sql(text, **names)
         keys = scopes.partition_values(scope.partition) if partitions else {}
         partition = [F.expr(sql_of(literal(key))).alias(name) for name, key in keys.items()]
@@ -98,19 +127,13 @@ def per_scope_rows(
     return arms[0]
 
 
-def statement(
-    query: exp.Query,
-    inputs: Mapping[str, DataFrame],
-    variables: Mapping[str, object],
-    value: Callable[[str], exp.Expr],
-) -> tuple[str, dict[str, Any]]:
-    """The query as Spark SQL for `spark.sql`, with its DataFrames by the names in it.
+def statement(tree: exp.Expr, inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
+    """A query as Spark SQL for `spark.sql`, with its DataFrames by the names in it; it is changed on the way.
 
     Raises VarveError for a table that is no input.
     """
-    tree = bound(query, set(variables), value)
     names: dict[str, str] = {}
-    for table in list(tables_of(tree)):  # type: ignore[arg-type]
+    for table in list(tables_of(tree)):
         dataset = f"{table.db}.{table.name}".lower()
         if dataset not in inputs:
             raise VarveError(f"{dataset} is no input of this query; those are {', '.join(inputs) or 'none'}.")

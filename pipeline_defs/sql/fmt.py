@@ -94,8 +94,9 @@ def _ends(part: Sequence[Token]) -> bool:
 
 def _clause(part: Sequence[Token], text: str, indent: str) -> Iterator[str]:
     inner = text[part[0].start : part[-1].end + 1]
-    if any(_comments(text, one.end + 1, other.start) for one, other in pairwise(part)):
-        # Comments within a clause stay where they are.
+    laid_out = part[0].text.upper() == "USING" and "\n" in inner
+    if laid_out or any(_comments(text, one.end + 1, other.start) for one, other in pairwise(part)):
+        # Comments within a clause stay where they are, and so do the lines of a query.
         yield from (
             f"{indent}{line.rstrip()}" if not place else line.rstrip() for place, line in enumerate(inner.splitlines())
         )

@@ -8,7 +8,7 @@ Not here: how the expression is evaluated (constants.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pendulum
 from sqlglot import exp
@@ -20,26 +20,26 @@ from pipeline_defs.sql.columns import CannotEvaluate
 from pipeline_defs.sql.scalars import pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pipeline_defs.sql.source import ColumnDefinition, TimeSeries
+
+    Computed: TypeAlias = Callable[[Sequence[tuple[int, int]]], list[object]]
 
 _STRFTIME = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _USUAL = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H", "%Y-%m", "%Y")
 _SAMPLES = 40
 
 
-def key_format(
-    series: TimeSeries, column: ColumnDefinition, expression: exp.Expr, computed: Callable[[int, int], object]
-) -> TimeDimension:
+def key_format(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr, computed: Computed) -> TimeDimension:
     """The dimension whose keys are the values of the expression.
 
-    `computed` gives the expression's value for a window, by its start and end in seconds since 1970.
+    `computed` gives the expression's values for windows, by their starts and ends in seconds since 1970.
 
     Raises VarveError where values repeat, are NULL or of another type, or cannot be read back.
     """
     plain = TimeDimension(column.name, series.tiling, series.start, series.end)
-    first = computed(plain.first, plain.calendar.following(plain.first))
+    (first,) = computed([(plain.first, plain.calendar.following(plain.first))])
     if first is None:
         raise VarveError(f"{column.name} is NULL at {series.start}; no partition is named by NULL.")
     found = "STRING" if isinstance(first, str) else type(first).__name__.upper()
@@ -74,10 +74,11 @@ def _advice(plain: TimeDimension) -> str:
     return "CAST(t AS DATE)" if plain.value_type is not str else "DATE_FORMAT(t, \"yyyy-MM-dd'T'HH:mm\")"
 
 
-def _repeats(plain: TimeDimension, computed: Callable[[int, int], object]) -> bool:
+def _repeats(plain: TimeDimension, computed: Computed) -> bool:
     following = plain.calendar.following
     second = following(plain.first)
-    return computed(plain.first, second) == computed(second, following(second))
+    one, other = computed([(plain.first, second), (second, following(second))])
+    return one == other
 
 
 def _patterns(expression: exp.Expr) -> Iterator[str]:
@@ -91,10 +92,11 @@ def _patterns(expression: exp.Expr) -> Iterator[str]:
             yield "".join(_STRFTIME[text] if letters else text.replace("%", "%%") for text, letters in parts)
 
 
-def _compare(dimension: TimeDimension, computed: Callable[[int, int], object]) -> None:
-    for start in _windows(dimension):
-        end = dimension.calendar.following(start)
-        key, value = dimension.value_at(start), computed(start, end)
+def _compare(dimension: TimeDimension, computed: Computed) -> None:
+    starts = list(_windows(dimension))
+    values = computed([(start, dimension.calendar.following(start)) for start in starts])
+    for start, value in zip(starts, values, strict=True):
+        key = dimension.value_at(start)
         if key != value:
             at = pendulum.from_timestamp(start, tz=dimension.timezone)
             why = (

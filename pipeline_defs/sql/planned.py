@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
-
 from pipeline_defs.model.dimension import DynamicDimension, TimeDimension
 from pipeline_defs.model.reads import All, Only, Overlap, Rule, Same, Unit
 from pipeline_defs.planning.mapping import Dependency, Mapped, split_box
@@ -25,60 +23,65 @@ from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pipeline_defs.model.calendar import Calendar
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey, Value
     from pipeline_defs.sql.dependencies import Dependencies
     from pipeline_defs.sql.inference import Finding, Inferred
     from pipeline_defs.sql.scopes import Scopes
+    from pipeline_defs.sql.source import SqlDataset
 
 # Of so many partitions the rules for Dagster are read off.
 _SAMPLES = 12
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The queries of one dataset: what they give out, and the conditions that they put on what they read.
+class Inference:
+    """What is known of each query of a file, in order; where something stands against one, nothing is planned."""
 
-    Attributes:
-        queries: as they are written.
-        inferred: what is known of each query; where something stands against one of them, there are no conditions.
-    """
-
-    scopes: Scopes
-    queries: tuple[exp.Query, ...]
-    inferred: tuple[Inferred, ...]
-    upstreams: Mapping[str, Dataset]
+    queries: tuple[Inferred, ...]
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What stands against the queries."""
-        return tuple(finding for each in self.inferred for finding in each.findings)
+        return tuple(finding for each in self.queries for finding in each.findings)
+
+    def dependencies(self, upstreams: Mapping[str, Dataset]) -> tuple[Dependencies, ...]:
+        """The scans of each query with their conditions."""
+        partitions = {
+            name: {column.name: column.type.lower() for column in each.partition_columns}
+            for name, each in upstreams.items()
+        }
+        return tuple(dependencies(each.tree, partitions) for each in self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The conditions that a dataset's queries put on what they read, and the scopes that they are evaluated in.
+
+    Attributes:
+        made: both, when they are asked for: many datasets are loaded of which few are planned.
+    """
+
+    upstreams: Mapping[str, Dataset]
+    made: Callable[[], tuple[Scopes, tuple[Dependencies, ...]]] = field(repr=False)
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """The scopes of the dataset."""
+        return self._made[0]
 
     @cached_property
     def found(self) -> tuple[Dependencies, ...]:
         """The scans of each query with their conditions."""
-        partitions = {
-            name: {column.name: column.type.lower() for column in each.partition_columns}
-            for name, each in self.upstreams.items()
-        }
-        return tuple(dependencies(each.tree, partitions) for each in self.inferred)
+        return self._made[1]
 
-    def columns_of(self, name: str) -> tuple[str, ...] | None:
-        """The data columns of a dataset that the queries may need; None where that is not certain: all.
-
-        Every name in a qualified query counts, whosever column it is. A star, but in COUNT(*), may stand for any column
-        in the query as it is written, and a pivot groups by those that it does not name.
-        """
-        named: set[str] = set()
-        for query, found in zip(self.queries, self.inferred, strict=True):
-            stars = any(not _counts_rows(each) for each in query.find_all(exp.Star))
-            if found.findings or stars or query.find(exp.Pivot):
-                return None
-            named |= {column.name.lower() for column in found.tree.find_all(exp.Column)}
-        return tuple(each.name for each in self.upstreams[name].schema.columns if each.name.lower() in named)
+    @cached_property
+    def _made(self) -> tuple[Scopes, tuple[Dependencies, ...]]:
+        return self.made()
 
     def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
@@ -97,19 +100,14 @@ class Plan:
         }
 
 
-def plan(queries: Iterable[exp.Query], scopes: Scopes, upstreams: Mapping[str, Dataset]) -> Plan:
-    """The plan of a dataset's queries over the datasets that they read."""
+def inference(sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset]) -> Inference:
+    """What is known of a file's queries over the datasets that they read."""
     schemas = {
         name: {column.name: column.type.lower() for column in (*each.schema.columns, *each.partition_columns)}
         for name, each in upstreams.items()
     }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
-    listed = tuple(queries)
-    return Plan(scopes, listed, tuple(qualified(query, schemas, types) for query in listed), upstreams)
-
-
-def _counts_rows(star: exp.Star) -> bool:
-    return isinstance(star.parent, exp.Count) and star.parent.this is star and not star.parent.expressions
+    return Inference(tuple(qualified(query, schemas, types) for query in sql.queries))
 
 
 @dataclass(frozen=True)
@@ -118,6 +116,8 @@ class PlannedDependency(Dependency):
 
     plan: Plan = field(kw_only=True)
     name: str = field(kw_only=True)
+    # Of an earlier load, where nothing has changed since.
+    known_ways: tuple[Way, ...] = field(default=(), kw_only=True)
 
     def check(self) -> None:
         """A query says what it reads: there is nothing to refuse."""
@@ -166,6 +166,8 @@ class PlannedDependency(Dependency):
     @cached_property
     def ways(self) -> tuple[Way, ...]:
         """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
+        if self.known_ways:
+            return self.known_ways
         samples = [(key, boxes) for key, boxes in self._sampled() if boxes]
         return tuple(self._covering(place, samples) for place in range(len(self.upstream.dimensions)))
 
@@ -181,14 +183,15 @@ class PlannedDependency(Dependency):
                 return []
             values.append(_spread(dimension))
         keys = [self.reader.key([each[place % len(each)] for each in values]) for place in range(_SAMPLES)]
-        return self.read_by(list(dict.fromkeys(keys)))
+        # One by one: together they would list all windows between the first and the last.
+        return [found for key in dict.fromkeys(keys) for found in self.read_by([key])]
 
     def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[Box]]]) -> Way:
         dimension = self.upstream.dimensions[place]
         time = self.reader.time
         if isinstance(dimension, TimeDimension):
             found = [(key, box.choices[place]) for key, boxes in samples for box in boxes]
-            rule = _overlap(time, [(key, each) for key, each in found if isinstance(each, Spans)])
+            rule = _overlap(time, dimension, [(key, each) for key, each in found if isinstance(each, Spans)])
             return Way(dimension, rule, time if isinstance(rule, Overlap) else None)
         read = [(key, set(box.choices[place])) for key, boxes in samples for box in boxes]  # type: ignore[arg-type]
         for of in self.reader.dimensions:
@@ -214,25 +217,29 @@ def _spread(dimension: Dimension) -> list[Value]:
     return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= first]
 
 
-def _overlap(time: TimeDimension | None, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:
-    """The narrowest span of the reader's windows that covers what was read around each; all where there is none."""
+def _overlap(time: TimeDimension | None, upstream: TimeDimension, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:
+    """The narrowest rule, in either's windows, that covers what each window reads; all where there is none."""
     if time is None or not read:
         return All()
-    firsts, lasts = [], []
-    for key, spans in read:
-        if not spans:
-            continue
-        start = time.start_of(key[time.name])
-        low, high = time.calendar.floor(spans.spans[0][0]), time.calendar.floor(spans.spans[-1][1] - 1)
-        first, last = _windows(time, start, low), _windows(time, start, high)
-        if first is None or last is None:
-            return All()
-        firsts.append(first)
-        lasts.append(last)
-    return Overlap(min(firsts), max(lasts), Unit.READER) if firsts else All()
+    found = []
+    for unit, calendar in ((Unit.READER, time.calendar), (Unit.UPSTREAM, upstream.calendar)):
+        reach = [_reach(time, calendar, key, spans) for key, spans in read if spans]
+        if reach and None not in reach:
+            first, last = min(each[0] for each in reach if each), max(each[1] for each in reach if each)
+            found.append(Overlap(first, last, unit if first or last else Unit.READER))
+    return min(found, key=lambda rule: rule.last - rule.first, default=All())
 
 
-def _windows(time: TimeDimension, start: int, to: int, most: int = 500) -> int | None:
+def _reach(time: TimeDimension, calendar: Calendar, key: PartitionKey, spans: Spans) -> tuple[int, int] | None:
+    """How many windows of a calendar what is read begins after the reader's first one, and ends after its last."""
+    start = time.start_of(key[time.name])
+    end = time.calendar.following(start)
+    first = _windows(calendar, calendar.floor(start), calendar.floor(spans.spans[0][0]))
+    last = _windows(calendar, calendar.floor(end - 1), calendar.floor(spans.spans[-1][1] - 1))
+    return None if first is None or last is None else (first, last)
+
+
+def _windows(calendar: Calendar, start: int, to: int, most: int = 500) -> int | None:
     """How many windows lie between two starts; None where that are very many."""
     later = earlier = start
     for count in range(most):
@@ -240,5 +247,5 @@ def _windows(time: TimeDimension, start: int, to: int, most: int = 500) -> int |
             return count
         if earlier == to:
             return -count
-        later, earlier = time.calendar.following(later), time.calendar.floor(earlier - 1)
+        later, earlier = calendar.following(later), calendar.floor(earlier - 1)
     return None

@@ -301,9 +301,10 @@ def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) ->
     if column.type not in {"STRING", "DATE"}:
         raise VarveError(f"{column.name} is {column.type}; a column of time is STRING or DATE.")
 
-    def computed(start: int, end: int) -> object:
-        bound = _instants(series, start, end)
-        return evaluate(expression, bound, series.timezone).value
+    def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
+        moments = [_instants(series, start, end) for start, end in windows]
+        columns = {name: Vector.of("timestamp", [each[name].value for each in moments]) for name in series.variables}
+        return vector(expression, columns, series.timezone, len(windows)).to_list()
 
     return key_format(series, column, expression, computed)
 

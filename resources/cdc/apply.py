@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pipeline_defs.cdc.event import Counts
+from pipeline_defs.cdc.event import Counts, format_lsn
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, StalePublish, some
 from resources.cdc.frame import EVENT_DDL
-from resources.cdc.resolve import WEIGHT, Resolution, Shape, joined, resolve
+from resources.cdc.resolve import resolve
+from resources.cdc.shape import WEIGHT, Resolution, Shape, joined
 from resources.lake import projection
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ class Apply:
             return None
         dataset, catalog = self.captured.dataset, self.store.catalog
         current = catalog.current(dataset.name)
-        resolution = self._resolve(position, batches, self.store.read(dataset, list(current.values())))
+        base = self.store.read(dataset, list(current.values()))
+        if self.captured.history:
+            self._refuse_other_lsns(base, batches)
+        resolution = self._resolve(position, batches, base)
         self.step("resolved")
         keys = self._changed(resolution)
         quarantine, quarantined = self._set_aside(position, batches, resolution)
@@ -94,13 +98,26 @@ class Apply:
         return Applied(events, lsn, quarantined, tuple(staged))
 
     def _resolve(self, position: Position, batches: Sequence[EventBatch], base: DataFrame) -> Resolution:
-        files = [f"{batch.location}/part-00000.parquet" for batch in batches]
-        events = self.spark.read.schema(EVENT_DDL).parquet(*files).where(f"commitLsn > {position.applied_lsn}")
+        events = self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
         counts = reduce(lambda one, other: one + other, [batch.counts for batch in batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
             counts += Counts(masked=position.quarantined)
         return resolve(base, events, shape_of(self.captured, position.table), counts)
+
+    def _refuse_other_lsns(self, base: DataFrame, batches: Sequence[EventBatch]) -> None:
+        """A history is ordered by LSNs: those of another server, which begins lower, cannot continue it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if batches[0].kind != "snapshot":
+            return
+        last = base.agg(F.max(F.greatest("valid_from_lsn", "valid_to_lsn")).alias("last")).first()
+        if last is not None and last["last"] is not None and last["last"] > batches[0].last_lsn:
+            raise BadInput(
+                f"{self.captured.dataset}: its history reaches to LSN {format_lsn(last['last'])}, and the new snapshot "
+                f"of {self.captured.source} was taken at {format_lsn(batches[0].last_lsn)}: the source is another "
+                f"server. {NOTHING_LOST} Declare a new dataset for the history from here on."
+            )
 
     def _changed(self, resolution: Resolution) -> list[PartitionKey]:
         """The partitions whose rows are not as they were."""
@@ -196,6 +213,7 @@ def shape_of(captured: CapturedTable, table: SourceTable) -> Shape:
     """What the resolver must know of a captured table."""
     key = tuple(captured.column(name) for name in table.key) if table.keyed else ()
     return Shape(
-        captured.dataset.name, captured.dataset.schema.columns, key,
+        captured.dataset.name, captured.columns, key,
         tuple((ours, theirs) for theirs, ours in captured.renames.items()),
+        captured.ignore_null_updates, captured.history,
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Capture: the source's log into durable batches of events, exactly once; and the snapshot that a table begins with.
+"""Capture: the source's log into durable batches of events, exactly once.
 
 The order is: a batch is durable, then the slot is told. After a crash in between, or a source that forgot what it was
 told (slot positions are written at checkpoints only), the same transactions come again and are passed over.
 
-Not here: what the events make of a dataset (apply.py).
+Not here: the snapshot that a table begins with (bootstrap.py); what the events make of a dataset (apply.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from psycopg import sql
-
-from pipeline_defs.cdc.event import ChangeEvent, ChangeType, event, format_lsn, parse_lsn
+from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn, parse_lsn
 from pipeline_defs.cdc.pgoutput import Decoder, Relation
 from pipeline_defs.cdc.stream import Described, End, Start, Stream
-from pipeline_defs.cdc.table import NeedsResnapshot, check, compare
-from pipeline_defs.model.errors import ServiceUnavailable, VarveError
+from pipeline_defs.cdc.table import NeedsResnapshot, compare
+from pipeline_defs.model.errors import ServiceUnavailable
 from resources.cdc import source as sources
 
 if TYPE_CHECKING:
@@ -39,8 +37,17 @@ _PEEK = """
 _ADVANCE = "select pg_replication_slot_advance(%s, %s::pg_lsn)"
 _FLUSH_SECONDS = 30
 _ROWS_AT_ONCE = 5_000
-# How often a capture begins anew because the table was altered right then.
-_TRIES = 5
+# So long a capture looks for a moment at which the table is not being altered or truncated.
+_QUIET_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read: the end of the last transaction, the version of the table there, and who truncated it."""
+
+    last: int
+    version: int
+    truncated_by: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -59,42 +66,6 @@ class Capture:
     step: Callable[[str], None] = lambda _: None
     most: int = 500_000
 
-    def bootstrap(self, *, again: bool = False) -> EventBatch:
-        """Take a snapshot of the table under living writers; the stream goes on from exactly there.
-
-        Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
-        break the application or could not be exact. Until the snapshot is durable, nothing of an earlier one changes.
-        """
-        dataset = self.captured.dataset.name
-        before = self.positions.find(dataset)
-        if before is not None and before.generation and before.state != "starting" and not again:
-            raise VarveError(
-                f"{dataset} is captured already; nothing was changed. A new snapshot: varve cdc resnapshot {dataset}"
-            )
-        with closing(self.source.connect()) as connection:
-            check(self.captured, self._described(connection))
-            if before is None and sources.slot_of(connection, self.captured.slot) is not None:
-                raise VarveError(
-                    f"{dataset}: the source has a replication slot {self.captured.slot} that is not ours: another "
-                    "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
-                    f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
-                )
-            self.positions.start(dataset, self.captured.source)
-            self.step("start")
-            sources.unpublish(connection, self.captured)
-            sources.publish(connection, self.captured)
-            self.step("publish")
-            server = sources.server(connection)
-            with self.source.slot_with_snapshot(self.captured.slot) as (lsn, snapshot):
-                self.step("slot")
-                table, batch = self._snapshot(connection, lsn, snapshot, (before.generation if before else 0) + 1)
-        self.step("begin")
-        self.positions.begin(
-            dataset,
-            position_after(dataset, self.captured.source, server, table, batch.generation, lsn),
-        )
-        return batch
-
     def capture(self) -> EventBatch | None:
         """Make what has been committed at the source since the last time durable; None where there was nothing.
 
@@ -106,7 +77,8 @@ class Capture:
             raise NeedsResnapshot(position.reason or unfinished)
         try:
             with closing(self.source.connect()) as connection:
-                for _ in range(_TRIES):
+                deadline = time.monotonic() + _QUIET_SECONDS
+                while time.monotonic() < deadline:
                     done, batch = self._capture_once(connection, position)
                     if done:
                         return batch
@@ -114,8 +86,8 @@ class Capture:
             self.positions.stop(position.dataset, str(error))
             raise
         raise ServiceUnavailable(
-            f"{position.dataset}: {self.captured.source} was altered {_TRIES} times while it was captured. Nothing of "
-            "that was captured yet, and nothing is lost. Run it again."
+            f"{position.dataset}: {self.captured.source} was altered again and again for {_QUIET_SECONDS} s. Nothing "
+            "of that was captured yet, and nothing is lost. Run it again."
         )
 
     def retained(self) -> int | None:
@@ -126,129 +98,93 @@ class Capture:
 
     def _capture_once(self, connection: psycopg.Connection, position: Position) -> tuple[bool, EventBatch | None]:
         slot = self._checked_slot(connection, position)
-        table = self._described(connection)
-        notes_of = compare(self.captured, position.table, table)
+        # What it is before and after `upto` it was at `upto`, if both are the same.
+        table = sources.described(connection, self.captured)
         upto = self._flushed(connection)
+        if sources.described(connection, self.captured) != table:
+            return False, None
+        notes = compare(self.captured, position.table, table)
+        # A batch may be durable whose table the position does not know yet: a crash in between.
+        known = table.filenode in {position.table.filenode, self.log.filenode(position.generation)}
         done = self.log.captured(position.generation) or 0
         self.step("peek")
-        writer = self.log.writer(position.generation, "stream", self._columns())
+        writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
         try:
-            last = self._write(connection, writer, table, max(done, 0), upto)
-            after = self._described(connection)
-            truncated = writer.counts.truncates > 0
-            if replace(after, filenode=table.filenode) != table or (after.filenode != table.filenode and not truncated):
-                # Altered while we read: what was read may be of either side.
-                writer.abandon()
-                return False, None
-            self._refuse_rewritten(position, table, writer)
+            # Whether rows were written anew can be said only of all that happened until they were.
+            read = self._read(connection, writer, position.table, done, upto, self.most if known else None)
+            if not known:
+                self._refuse_rewritten(table, read.truncated_by)
         except BaseException:
             writer.abandon()
             raise
         batch = None
         if writer.counts.events:
             self.step("write")
-            batch = writer.finish(last, notes=notes_of, filenode=after.filenode)
+            batch = writer.finish(read.last, notes=notes, filenode=table.filenode)
         else:
             writer.abandon()
         self.step("durable")
-        self.positions.captured(position.dataset, table)
+        self.positions.captured(position.dataset, replace(table, version=read.version))
         # Without a batch everything up to `upto` was looked at and is not ours; else the slot may keep what follows.
-        target = last if batch else max(upto, slot.confirmed)
+        target = read.last if batch else max(upto, slot.confirmed)
         self.positions.tell(position.dataset, target)
         self.step("tell")
         if target > slot.confirmed:
-            connection.execute(
-                "select pg_replication_slot_advance(%s, %s::pg_lsn)", (self.captured.slot, format_lsn(target))
-            )
+            connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
         self.step("told")
         return True, batch
 
-    def _refuse_rewritten(self, position: Position, table: SourceTable, writer: BatchWriter) -> None:
-        # A batch may be durable whose table the position does not know yet: a crash in between.
-        known = {position.table.filenode, self.log.filenode(position.generation)}
-        if table.filenode not in known and not writer.counts.truncates:
-            raise NeedsResnapshot(
-                f"{position.dataset}: PostgreSQL wrote every row of {self.captured.source} anew (ALTER TABLE, VACUUM "
-                "FULL or CLUSTER), and the stream does not say with which values. Nothing of it was captured; the "
-                f"dataset serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
-            )
+    def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
+        """Raise NeedsResnapshot unless a TRUNCATE of the stream was the last to give the table's rows a new place."""
+        if table.changed_by in truncated_by:
+            return
+        what = (
+            "was truncated and then altered, or truncated within a savepoint: whether its rows were written anew since "
+            "(ALTER TABLE, VACUUM FULL or CLUSTER), the stream does not say"
+            if truncated_by
+            else "had every row written anew (ALTER TABLE, VACUUM FULL or CLUSTER), and the stream does not say with "
+            "which values"
+        )
+        dataset = self.captured.dataset
+        raise NeedsResnapshot(
+            f"{dataset}: {self.captured.source} {what}. Nothing of it was captured; the dataset serves its last exact "
+            f"state. Take a new snapshot: varve cdc resnapshot {dataset}"
+        )
 
-    def _write(
-        self, connection: psycopg.Connection, writer: BatchWriter, table: SourceTable, done: int, upto: int
-    ) -> int:
-        """Write the transactions that end after `done`; the end of the last one."""
+    def _read(  # noqa: PLR0917 - from where to where, and how much
+        self, connection: psycopg.Connection, writer: BatchWriter, table: SourceTable, done: int, upto: int,
+        most: int | None,
+    ) -> _Read:  # fmt: skip
+        """Write the transactions that end after `done`; `table` is as it was captured last."""
         decoder, stream = Decoder(), Stream({self.captured.source: table.key})
-        names: frozenset[str] = frozenset(self._columns())
+        names = frozenset(self.captured.source_columns)
         sent: Relation | None = None
-        last = done
-        for item in stream.read(decoder.decode(data) for data in self._peek(connection, upto)):
+        layout, version, last, known = table.layout, table.version, done, False
+        truncated_by: set[int] = set()
+        for item in stream.read(decoder.decode(data) for data in self._peek(connection, upto, most)):
             match item:
                 case Start():
-                    pass
+                    known = item.lsn < done
                 case Described():
                     sent = item.relation
-                case End():
-                    if item.end_lsn > done:
-                        writer.commit(item.end_lsn)
-                        last = max(last, item.end_lsn)
-                    else:
-                        writer.forget()
-                case ChangeEvent():
-                    writer.add(_completed(item, sent, names))
-        return last
+                case ChangeEvent() if not known:
+                    found = tuple((column.name, column.typmod) for column in sent.columns) if sent else layout
+                    layout, version = found, version + (found != layout)
+                    writer.add(replace(_completed(item, sent, names), schema_version=version))
+                    if item.change_type is ChangeType.TRUNCATE:
+                        truncated_by.add(item.xid)
+                case End() if not known:
+                    writer.commit(item.end_lsn)
+                    last = max(last, item.end_lsn)
+        return _Read(last, version, frozenset(truncated_by))
 
-    def _peek(self, connection: psycopg.Connection, upto: int) -> Iterator[bytes]:
+    def _peek(self, connection: psycopg.Connection, upto: int, most: int | None) -> Iterator[bytes]:
         # A cursor at the server: one transaction may be larger than our memory.
         with connection.transaction(), connection.cursor("varve_cdc", binary=True) as cursor:
             cursor.itersize = _ROWS_AT_ONCE
-            cursor.execute(_PEEK, (self.captured.slot, format_lsn(upto), self.most, self.captured.slot))
+            cursor.execute(_PEEK, (self.captured.slot, format_lsn(upto), most, self.captured.slot))
             for (data,) in cursor:
                 yield bytes(data)
-
-    def _snapshot(
-        self, connection: psycopg.Connection, lsn: int, snapshot: str, generation: int
-    ) -> tuple[SourceTable, EventBatch]:
-        with connection.transaction():
-            connection.execute("set transaction isolation level repeatable read, read only")
-            connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)))
-            table = self._described(connection)
-            check(self.captured, table)
-            writer = self.log.writer(generation, "snapshot", self._columns())
-            try:
-                # What the dataset held before goes, in the same publish that brings the snapshot.
-                writer.add(event(ChangeType.TRUNCATE, relation=self.captured.source))
-                for place, row in enumerate(self._rows(connection, table), 1):
-                    new = dict(zip(table.names, row, strict=True))
-                    writer.add(event(ChangeType.INSERT, new=new, relation=self.captured.source, seq=place))
-                writer.commit(lsn)
-                self.step("snapshot")
-                return table, writer.finish(lsn, filenode=table.filenode)
-            except BaseException:
-                writer.abandon()
-                raise
-
-    def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
-        schema, _, name = self.captured.source.partition(".")
-        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.names)
-        query = sql.SQL("copy (select {} from only {}) to stdout").format(texts, sql.Identifier(schema, name))
-        with connection.cursor().copy(query) as copy:
-            yield from copy.rows()
-
-    def _columns(self) -> tuple[str, ...]:
-        """The source's names of the columns that the dataset declares and the source (still) has."""
-        declared = set(self.captured.dataset.schema.names)
-        ours = {name for name, column in self.captured.renames.items() if column in declared}
-        return tuple(sorted(ours | (declared - set(self.captured.renames.values()))))
-
-    def _described(self, connection: psycopg.Connection) -> SourceTable:
-        table = sources.describe(connection, self.captured.source)
-        if table is None:
-            raise NeedsResnapshot(
-                f"{self.captured.dataset}: the source has no table {self.captured.source}: dropped, renamed, or "
-                "another database. Nothing was captured; the dataset serves its last exact state. Put it back, or "
-                f"declare where it is now and take a new snapshot: varve cdc resnapshot {self.captured.dataset}"
-            )
-        return table
 
     def _checked_slot(self, connection: psycopg.Connection, position: Position) -> sources.Slot:
         assert position.system_identifier is not None
@@ -300,15 +236,3 @@ def _completed(found: ChangeEvent, sent: Relation | None, names: frozenset[str])
         column_names=(*found.column_names, *missing),
         column_values=(*found.column_values, *[None] * len(missing)),
     )
-
-
-def position_after(  # noqa: PLR0917 - the fields of a value
-    dataset: str, source: str, server: sources.Server, table: SourceTable, generation: int, lsn: int
-) -> Position:
-    """The position right after a snapshot."""
-    from resources.cdc.positions import Position
-
-    return Position(
-        dataset, source, "running", None, server.system_identifier, server.timeline, table, generation, lsn, -1,
-        None, 0, None, None,
-    )  # fmt: skip

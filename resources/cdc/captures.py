@@ -13,8 +13,11 @@ import psycopg
 
 from pipeline_defs.model.errors import VarveError
 from resources.catalog import Catalog
+from resources.cdc import retention
 from resources.cdc.apply import Applied, Apply
+from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
+from resources.cdc.change_files import FileCapture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
 from resources.cdc.source import Source
@@ -45,7 +48,7 @@ class OpenCapture:
     captured: CapturedTable
     settings: Settings
     catalog: Catalog
-    capturing: Capture
+    capturing: Capture | FileCapture
 
     @property
     def position(self) -> Position:
@@ -53,8 +56,14 @@ class OpenCapture:
         return self.capturing.positions.of(self.captured.dataset.name)
 
     def bootstrap(self, *, again: bool = False) -> EventBatch:
-        """See `Capture.bootstrap`."""
-        return self.capturing.bootstrap(again=again)
+        """See `Bootstrap.bootstrap`."""
+        one = self.capturing
+        if isinstance(one, FileCapture):
+            raise VarveError(
+                f"{self.captured.dataset} follows the files in {one.folder}, which have no snapshot. Nothing was "
+                "changed. Capture takes what is there."
+            )
+        return Bootstrap(one.captured, one.source, one.positions, one.log).bootstrap(again=again)
 
     def capture(self) -> int:
         """Capture until there is nothing more; how many events."""
@@ -72,7 +81,9 @@ class OpenCapture:
         applied = Apply(
             self.captured, self.capturing.positions, self.capturing.log, store, spark(), lambda _: None, run_id
         )
-        return applied.apply()
+        done = applied.apply()
+        retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
+        return done
 
 
 @contextlib.contextmanager
@@ -86,7 +97,11 @@ def opened(captured: CapturedTable, settings: Settings) -> Iterator[OpenCapture]
         positions.lock(captured.dataset.name)
         try:
             log = EventLog(settings.lake, captured.dataset)
-            capturing = Capture(captured, Source(source_url(settings)), positions, log)
+            capturing = (
+                Capture(captured, Source(source_url(settings)), positions, log)
+                if captured.files is None
+                else FileCapture(captured, settings.landing, positions, log, settings.settle_seconds)
+            )
             yield OpenCapture(captured, settings, catalog, capturing)
         finally:
             with contextlib.suppress(psycopg.Error):

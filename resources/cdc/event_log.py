@@ -7,7 +7,7 @@ The file is written first and the manifest last: a folder without one was never 
 source. The manifests are the truth of what was captured; the source's slot is only told. A generation begins with a
 snapshot of the whole table; LSNs compare within it.
 
-Not here: the sweep of old batches.
+Not here: how long they are kept (retention.py).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
 
 FOLDER = "_changes"
+EVENTS = "part-00000.parquet"
 # So many events are held in memory; a larger transaction waits for its commit in a file.
 CHUNK = 20_000
 
@@ -46,6 +47,9 @@ class EventBatch:
         last_lsn: everything that was committed up to here is in this batch or an earlier one of its generation.
         counts: what it holds, for the resolver to choose its way.
         filenode: of the source table, when it was captured.
+        file: the name of the file of changes that it was made from, and the hash of its bytes.
+        horizon: the place of the last event so far; what comes at or before it is late.
+        late: how many events came late.
     """
 
     generation: int
@@ -55,6 +59,18 @@ class EventBatch:
     counts: Counts
     location: str
     filenode: int = 0
+    file: tuple[str, str] = ("", "")
+    horizon: tuple[int, int] = (-1, -1)
+    late: int = 0
+
+    @property
+    def data(self) -> str:
+        """Its file of events."""
+        return f"{self.location}/{EVENTS}"
+
+    def age(self) -> float:
+        """Seconds since it was begun, as its folder says."""
+        return time.time() - int(self.location.rpartition("=")[2]) / 1_000
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,10 @@ class EventLog:
                 said["last_lsn"],
                 Counts(**said["counts"]),
                 location,
+                said["filenode"],
+                tuple(said["file"]),
+                tuple(said["horizon"]),
+                said["late"],
             )
             if batch.last_lsn > after:
                 found.append(batch)
@@ -127,7 +147,7 @@ class BatchWriter:
             dataset, folder, generation, kind, columns,
         )  # fmt: skip
         self._files, _ = fsspec.core.url_to_fs(folder)
-        self._path = f"{folder}/part-00000.parquet"
+        self._path = f"{folder}/{EVENTS}"
         self._out = self._files.open(self._path, "wb")
         self._parquet = pq.ParquetWriter(self._out, arrow_schema(), compression="zstd")
         self._open: list[ChangeEvent] = []
@@ -171,18 +191,23 @@ class BatchWriter:
             self._spill.close()
             self._spill = None
 
-    def finish(self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = ()) -> EventBatch:
+    def finish(
+        self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = (), file: tuple[str, str] = ("", ""),
+        horizon: tuple[int, int] = (-1, -1), late: int = 0,
+    ) -> EventBatch:  # fmt: skip
         """Make the batch exist: its file is on disk before its manifest is."""
         self._flush()
         self._parquet.close()
         self._out.close()
         _sync(self._files, self._path)
         first = self.first_lsn if self.first_lsn is not None else last_lsn
-        batch = EventBatch(self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode)
+        batch = EventBatch(
+            self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late
+        )
         described = {
             "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
             "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
-            "notes": list(notes),
+            "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
         }  # fmt: skip
         _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(described, indent=1))
         return batch

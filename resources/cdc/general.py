@@ -5,7 +5,7 @@ ends with a delete or a move away. A row's life is the chain of its spans over t
 doubling: as many rounds as the longest chain of moves has binary digits. In each column a row then has the last value
 that any event of its life has sent.
 
-Not here: the simple way, and tables without a key (resolve.py).
+Not here: the simple way (resolve.py), tables without a key (multiset.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from resources.cdc.resolve import (
+from resources.cdc.shape import (
     GONE,
     NEW,
     NO_KEY,
     REASON,
     Shape,
+    among,
     column_of,
     joined,
     key_column,
@@ -33,30 +34,31 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-# Operations: the row of the Base; Insert, Update, Delete; a move takes a row away (X) and brings it (M).
-_ENDS = ("D", "X")
+# Operations: the row of the Base, a Version of it; Insert, Update, Delete; a move takes a row away (X), brings it (M).
+ENDS = ("D", "X")
 
 
 def resolve_general(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame | None]:
     """The state of each key that events touch (k_..., columns, gone, reason), and the keys that are undecided."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     keys = [key_column(name) for name in shape.key]
-    operations = _operations(events, shape)
+    operations = operations_of(events, shape)
     touched = operations.select(*keys).distinct()
     pairs = [(name, key_column(name)) for name in shape.key]
-    there = joined(base, F.broadcast(touched), pairs, "left_semi")
-    spans = _spans(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
-    lives = _lives(spans).localCheckpoint()
-    state = _state(lives, touched, shape).localCheckpoint()
+    there = among(base, touched, pairs, "left_semi", shape)
+    spans = spans_of(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
+    state = _state(lives_of(spans), spans.select(*keys).distinct(), shape).localCheckpoint()
     found = state.where(f"{REASON} is not null").select(*keys, REASON)
-    # A move onto a key that has a row: that key is undecided, wherever either row has gone since.
-    clash = F.lit("its new key belongs to another row")
-    clashes = spans.where("clash or unfit").select(
-        *keys, F.when(F.col("unfit"), F.lit(NO_KEY)).otherwise(clash).alias(REASON)
-    )
-    undecided = found.unionByName(clashes).localCheckpoint()
+    undecided = found.unionByName(clashes_of(spans, keys))
     return state, None if undecided.isEmpty() else undecided
+
+
+def clashes_of(spans: DataFrame, keys: list[str]) -> DataFrame:
+    """The keys that a row moved onto while they had another, wherever either has gone since; and those not sent."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    clash = F.lit("its new key belongs to another row")
+    reason = F.when(F.col("unfit"), F.lit(NO_KEY)).otherwise(clash).alias(REASON)
+    return spans.where("clash or unfit").select(*keys, reason)
 
 
 def cell(name: str) -> str:
@@ -64,7 +66,8 @@ def cell(name: str) -> str:
     return f"__c_{name}"
 
 
-def _operations(events: DataFrame, shape: Shape) -> DataFrame:
+def operations_of(events: DataFrame, shape: Shape) -> DataFrame:
+    """What events do to keys: one row for each key that an event is about."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def operation(place: SparkColumn, sub: int, kind: str) -> SparkColumn:
@@ -82,13 +85,14 @@ def _operations(events: DataFrame, shape: Shape) -> DataFrame:
     def said(name: str) -> SparkColumn:
         text = column_of(NEW, shape.source(name))
         value = typed(text, shape.kind(name))
-        told = sent(NEW, shape.source(name)) & ~F.col("step.op").isin(*_ENDS)
+        told = sent(NEW, shape.source(name)) & ~F.col("step.op").isin(*ENDS)
         held = F.struct(value.alias("v"), (text.isNotNull() & value.isNull()).alias("wrong"))
         return F.when(told, held)
 
     return exploded.select(
         "commitLsn",
         "seq",
+        F.col("timestamp").try_cast("timestamp").alias("at"),
         F.col("step.sub").alias("sub"),
         F.col("step.op").alias("op"),
         unfit_key(shape).alias("unfit"),
@@ -103,6 +107,7 @@ def _base_operations(there: DataFrame, shape: Shape) -> DataFrame:
     return there.select(
         F.lit(-1).cast("bigint").alias("commitLsn"),
         F.lit(-1).cast("bigint").alias("seq"),
+        F.lit(None).cast("timestamp").alias("at"),
         F.lit(0).alias("sub"),
         F.lit("B").alias("op"),
         F.lit(False).alias("unfit"),
@@ -112,23 +117,22 @@ def _base_operations(there: DataFrame, shape: Shape) -> DataFrame:
     )  # fmt: skip
 
 
-def _spans(operations: DataFrame, keys: list[str]) -> DataFrame:
+def spans_of(operations: DataFrame, keys: list[str]) -> DataFrame:
     """Each operation with its span, whether it collides with a row that is there, and whether it ends its row."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     ordered = Window.partitionBy(*keys).orderBy("commitLsn", "seq", "sub")
     before = F.lag("op").over(ordered)
-    alive = before.isNotNull() & ~before.isin(*_ENDS)
+    alive = before.isNotNull() & ~before.isin(*ENDS)
     so_far = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    own = F.when(
-        F.col("op") == "B", F.concat(F.lit("b"), F.to_json(F.struct(*keys)))
-    ).otherwise(_event_span("sub"))  # fmt: skip
-    started = operations.withColumn("begins", ~alive | F.col("op").isin("I", "M", "B")).withColumn(
+    stored = F.concat(F.lit("b"), F.to_json(F.struct("commitLsn", *keys)))
+    own = F.when(F.col("op").isin("B", "V"), stored).otherwise(_event_span("sub"))
+    started = operations.withColumn("begins", ~alive | F.col("op").isin("I", "M", "B", "V")).withColumn(
         "clash", alive & (F.col("op") == "M")
     )
     return started.withColumn("span", F.last(F.when(F.col("begins"), own), ignorenulls=True).over(so_far)).withColumn(
-        "ends", F.col("op").isin(*_ENDS) | F.coalesce(F.lead("begins").over(ordered), F.lit(False))
+        "ends", F.col("op").isin(*ENDS) | F.coalesce(F.lead("begins").over(ordered), F.lit(False))
     )
 
 
@@ -138,7 +142,7 @@ def _event_span(sub: str) -> SparkColumn:
     return F.concat_ws(".", F.col("commitLsn"), F.col("seq"), F.col(sub) if sub == "sub" else F.lit(sub))
 
 
-def _lives(spans: DataFrame) -> DataFrame:
+def lives_of(spans: DataFrame) -> DataFrame:
     """Each operation with the life of its row: the first span of the chain of moves."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -148,7 +152,7 @@ def _lives(spans: DataFrame) -> DataFrame:
         longer = links.join(further, "root", "left").localCheckpoint()
         if longer.where("beyond is not null").isEmpty():
             break
-        links = longer.select("at", F.coalesce("beyond", "root").alias("root")).localCheckpoint()
+        links = longer.select("at", F.coalesce("beyond", "root").alias("root"))
     return spans.join(links.withColumnRenamed("at", "span"), "span", "left").withColumn(
         "life", F.coalesce("root", "span")
     )

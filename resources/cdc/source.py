@@ -8,6 +8,7 @@ Not here: what is done with what it says (capture.py).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,11 @@ _SERVER = """
 """
 _TABLE = """
     select c.oid::bigint, c.relreplident::text, c.relkind::text, c.relpersistence::text,
-           pg_relation_filenode(c.oid)::bigint
+           c.relfilenode::bigint, c.xmin::text::bigint
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
 """
+_FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
     select attname::text, attnum::int, format_type(atttypid, null), atttypmod from pg_attribute
     where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
@@ -126,6 +128,14 @@ class Source:
             connection.finish()
 
 
+def moment(connection: psycopg.Connection) -> str:
+    """When the transaction began, in the form of the timestamps of events."""
+    row = connection.execute("select transaction_timestamp()").fetchone()
+    assert row is not None
+    found: dt.datetime = row[0]
+    return found.astimezone(dt.UTC).isoformat(timespec="microseconds")
+
+
 def server(connection: psycopg.Connection) -> Server:
     """Which server this is."""
     row = connection.execute(_SERVER).fetchone()
@@ -141,7 +151,7 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
     row = connection.execute(_TABLE, (name, name, name)).fetchone()
     if row is None:
         return None
-    oid, identity, kind, persistence, filenode = row
+    oid, identity, kind, persistence, filenode, changed_by = row
     if kind != "r" or persistence != "p":
         what = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
         raise SourceRefused(
@@ -151,7 +161,29 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
     columns = tuple(SourceColumn(*found) for found in connection.execute(_COLUMNS, (oid,)))
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
     names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
-    return SourceTable(oid, columns, names, identity, not immediate, filenode)
+    return SourceTable(oid, columns, names, identity, not immediate, filenode, changed_by)
+
+
+def described(connection: psycopg.Connection, captured: CapturedTable) -> SourceTable:
+    """The same of a captured table. Raises NeedsResnapshot where it is not there."""
+    table = describe(connection, captured.source)
+    if table is None:
+        raise NeedsResnapshot(
+            f"{captured.dataset}: the source has no table {captured.source}: dropped, renamed, or another database. "
+            "Nothing was captured; the dataset serves its last exact state. Put it back, or declare where it is now "
+            f"and take a new snapshot: varve cdc resnapshot {captured.dataset}"
+        )
+    return table
+
+
+def holds_still(connection: psycopg.Connection, name: str, table: SourceTable) -> bool:
+    """Lock the table against rewrites and TRUNCATE; whether its rows lie where the transaction's snapshot has them.
+
+    Neither respects snapshots: to one that is older the table looks empty.
+    """
+    schema, _, plain = name.partition(".")
+    connection.execute(sql.SQL("lock table only {} in access share mode").format(sql.Identifier(schema, plain)))
+    return connection.execute(_FILENODE_NOW, (table.oid,)).fetchone() == (table.filenode,)
 
 
 def slot_of(connection: psycopg.Connection, name: str) -> Slot | None:

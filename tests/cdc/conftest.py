@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 from resources.services.postgres_server import PostgresServer
-from tests.cdc.lab import DEFAULT, Lab
+from tests.cdc.lab import DEFAULT, Follower, Lab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from pipeline_defs.cdc.table import CapturedTable
     from resources.settings import Settings
 
 
@@ -27,8 +28,23 @@ def source_url(settings: Settings) -> str:
 
 
 @pytest.fixture
+def follow(
+    settings: Settings, source_url: str, request: pytest.FixtureRequest
+) -> Iterator[Callable[[CapturedTable], Follower]]:
+    """Follows tables of the source; their slots go with the test, as a server has few of them."""
+    made: list[Follower] = []
+
+    def follow(captured: CapturedTable) -> Follower:
+        made.append(Follower(settings, lambda: request.getfixturevalue("spark"), source_url, captured))
+        return made[-1]
+
+    yield follow
+    _forget(made)
+
+
+@pytest.fixture
 def make_lab(settings: Settings, source_url: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
-    """Makes captured tables; their slots go with the test, as a server has few of them."""
+    """Makes tables and follows them."""
     made: list[Lab] = []
 
     def make(kind: str = DEFAULT) -> Lab:
@@ -36,11 +52,15 @@ def make_lab(settings: Settings, source_url: str, request: pytest.FixtureRequest
         return made[-1]
 
     yield make
-    for lab in made:
-        with lab.source() as source:
+    _forget(made)
+
+
+def _forget(made: Sequence[Follower]) -> None:
+    for one in made:
+        with one.source() as source:
             source.execute(
                 "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s",
-                (lab.captured.slot,),
+                (one.captured.slot,),
             )
 
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 
 from resources.catalog import Catalog
+from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
@@ -28,11 +29,11 @@ def main() -> None:
         Catalog(connection).ensure_schema()
         Positions(connection).ensure_schema()
         log = EventLog(settings.lake, captured.dataset)
-        capture = Capture(captured, Source(url), Positions(connection), log, step)
+        room = captured, Source(url), Positions(connection), log, step
         if wanted in {"start", "publish", "slot", "snapshot", "begin"}:
-            capture.bootstrap()
+            Bootstrap(*room).bootstrap()
         else:
-            capture.capture()
+            Capture(*room).capture()
 
 
 if __name__ == "__main__":

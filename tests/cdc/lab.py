@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 import threading
 import uuid
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 
-from pipeline_defs.cdc.table import CapturedTable
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.catalog import Catalog
 from resources.cdc.apply import Applied, Apply
+from resources.cdc.bootstrap import Bootstrap
 from resources.cdc.capture import Capture
 from resources.cdc.event_log import EventLog
 from resources.cdc.positions import Positions
@@ -29,7 +33,7 @@ from resources.postgres import connect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from resources.cdc.event_log import EventBatch
     from resources.settings import Settings
@@ -52,6 +56,8 @@ COLUMNS = (
 )
 # By whose tables the same events can be told apart: the key alone, the whole row, and rows without a key.
 DEFAULT, FULL, UNKEYED = "default", "full", "unkeyed"
+# As the first, and every version is kept.
+HISTORY = "history"
 
 
 class Killed(BaseException):
@@ -59,29 +65,13 @@ class Killed(BaseException):
 
 
 @dataclass
-class Lab:
+class Follower:
+    """A captured table, and what is done with it step by step."""
+
     settings: Settings
     spark: Callable[[], SparkSession]
     url: str
-    kind: str = DEFAULT
-    captured: CapturedTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        table = f"t{uuid.uuid4().hex[:8]}"
-        key = "" if self.kind == UNKEYED else ", primary key (w, id)"
-        with self.source() as source:
-            source.execute(f"create table public.{table} ({COLUMNS}{key})")
-            source.execute(f"alter table public.{table} alter column big set storage external")
-            if self.kind != DEFAULT:
-                source.execute(f"alter table public.{table} replica identity full")
-        dataset = Dataset(
-            name=f"{table}.copy",
-            comment="What the source holds.",
-            partitioning=Partitioning((StaticDimension("part", tuple(str(part) for part in range(PARTS))),)),
-            schema=SCHEMA,
-            store=StoreKind.LAKE,
-        )
-        self.captured = CapturedTable(dataset, f"public.{table}", {"part": f"cast(pmod(id, {PARTS}) as string)"})
+    captured: CapturedTable
 
     @property
     def table(self) -> str:
@@ -105,17 +95,21 @@ class Lab:
             Positions(connection).ensure_schema()
             yield catalog
 
-    def _capture(self, catalog: Catalog, step: Callable[[str], None], most: int) -> Capture:
-        log = EventLog(self.settings.lake, self.captured.dataset)
-        return Capture(self.captured, Source(self.url), Positions(catalog.connection), log, step, most)
-
     def bootstrap(self, *, again: bool = False, step: Callable[[str], None] = lambda _: None) -> EventBatch:
         with self.catalog() as catalog:
-            return self._capture(catalog, step, 500_000).bootstrap(again=again)
+            positions = Positions(catalog.connection)
+            return Bootstrap(self.captured, Source(self.url), positions, self.log(), step).bootstrap(again=again)
 
     def capture(self, step: Callable[[str], None] = lambda _: None, most: int = 500_000) -> EventBatch | None:
         with self.catalog() as catalog:
-            return self._capture(catalog, step, most).capture()
+            positions = Positions(catalog.connection)
+            return Capture(self.captured, Source(self.url), positions, self.log(), step, most).capture()
+
+    def die_in_capture(self, step: str) -> None:
+        """A process that dies at a step of bootstrap or capture."""
+        dying = [sys.executable, "-m", "tests.cdc.dying", step]
+        done = subprocess.run(dying, input=pickle.dumps((self.captured, self.url)), check=False)
+        assert done.returncode == 9
 
     def apply(self, die_at: str | None = None) -> Applied | None:
         with self.catalog() as catalog:
@@ -133,6 +127,39 @@ class Lab:
     def log(self) -> EventLog:
         return EventLog(self.settings.lake, self.captured.dataset)
 
+    @contextmanager
+    def lake(self) -> Iterator[DataFrame]:
+        """What is current in the lake."""
+        with self.catalog() as catalog:
+            store = LakeStore(Layout(self.settings.lake), catalog, self.spark)
+            dataset = self.captured.dataset
+            yield store.read(dataset, list(catalog.current(dataset.name).values()))
+
+
+class Lab(Follower):
+    """A source table of its own, and its capture."""
+
+    def __init__(self, settings: Settings, spark: Callable[[], SparkSession], url: str, kind: str = DEFAULT) -> None:
+        table = f"t{uuid.uuid4().hex[:8]}"
+        dataset = Dataset(
+            name=f"{table}.copy",
+            comment="What the source holds.",
+            partitioning=Partitioning((StaticDimension("part", tuple(str(part) for part in range(PARTS))),)),
+            schema=Schema((*SCHEMA.columns, *VALIDITY)) if kind == HISTORY else SCHEMA,
+            store=StoreKind.LAKE,
+        )
+        captured = CapturedTable(
+            dataset, f"public.{table}", {"part": f"cast(pmod(id, {PARTS}) as string)"}, history=kind == HISTORY
+        )
+        super().__init__(settings, spark, url, captured)
+        self.kind = kind
+        key = "" if kind == UNKEYED else ", primary key (w, id)"
+        with self.source() as source:
+            source.execute(f"create table public.{table} ({COLUMNS}{key})")
+            source.execute(f"alter table public.{table} alter column big set storage external")
+            if kind in (FULL, UNKEYED):
+                source.execute(f"alter table public.{table} replica identity full")
+
     def in_source(self) -> list[str]:
         """Each row as text: NaN is not equal to itself."""
         with self.source() as source:
@@ -142,14 +169,13 @@ class Lab:
             ).fetchall()
         return sorted(map(repr, rows))
 
-    def in_lake(self) -> list[str]:
+    def in_lake(self, where: str = "true") -> list[str]:
         from pyspark.sql import functions as F  # noqa: N812
 
-        with self.catalog() as catalog:
-            store = LakeStore(Layout(self.settings.lake), catalog, self.spark)
-            dataset = self.captured.dataset
-            frame = store.read(dataset, list(catalog.current(dataset.name).values()))
-            shown = frame.select("w", "id", "note", "amount", F.unix_micros("at"), "flag", "x", F.md5("big"), "part")
+        with self.lake() as frame:
+            shown = frame.where(where).select(
+                "w", "id", "note", "amount", F.unix_micros("at"), "flag", "x", F.md5("big"), "part"
+            )
             return sorted(repr(tuple(row)) for row in shown.collect())
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from assets.fleet import CAPTURED_PLANES, PLANES
 from pipeline_defs.captured import capture_job, capture_sensor, exactness_check
-from pipeline_defs.cli import cdc
+from pipeline_defs.cli import cdc, cdc_demo
 from resources.catalog import Catalog
 from resources.cdc.captures import opened, source_url
 from resources.lake.layout import Layout
@@ -40,6 +40,8 @@ class OpenSpark:
 
 @pytest.fixture
 def source(settings: Settings) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(source_url(settings), autocommit=True) as connection:
+        connection.execute("drop table if exists public.planes")
     cdc.lay(Console(quiet=True))
     with closing(psycopg.connect(source_url(settings), autocommit=True)) as connection:
         yield connection
@@ -105,4 +107,14 @@ def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSessi
         capture.bootstrap(again=True)
     assert run() == {"2001"}
     assert in_lake(settings, spark)[0] == in_source(source)
+    source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))
+
+
+def test_the_demo_ends_with_lake_and_source_equal(
+    settings: Settings, spark: SparkSession, source: psycopg.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cdc_demo.run(Console(), seconds=5)
+    told = capsys.readouterr().out
+    assert "Lake and source are equal, row for row" in told
+    assert all(kind in told for kind in ("insert", "update", "delete", "new tail number", "swap", "rolled back"))
     source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))

@@ -11,37 +11,71 @@ from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Killed, Lab
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200), pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
 
-# Three kinds of tables, ten workloads each, of two sessions that wait for each other's locks.
+# Three kinds of tables, ten workloads each, of two sessions that wait for each other's locks. Each workload has rows
+# of its own, so that Spark resolves ten at once.
 WORKLOADS, CHANGES = 10, 1_000
-# Where a process dies, spread over the kinds of tables; each time the next one finds things as the dead one left them.
-DEATHS = {DEFAULT: ("resolved", "committing"), FULL: ("staged", "verified"), UNKEYED: ("published", "done")}
+KINDS = [DEFAULT, FULL, UNKEYED]
+IN_CAPTURE = ("peek", "write", "durable", "tell", "told")
+IN_APPLY = ("resolved", "set aside", "staged", "verified", "committing", "published", "done")
 
 
-@pytest.mark.parametrize("kind", [DEFAULT, FULL, UNKEYED])
+def laid(lab: Lab) -> Lab:
+    lab.sql("insert into {t} select w, i, 'old', i, now(), true, i, repeat('old', 1000) "
+            f"from generate_series(0, {WORKLOADS - 1}) w, generate_series(0, 39) i")  # fmt: skip
+    return lab
+
+
+def sessions(lab: Lab, changes: int, seed: int) -> list[Application]:
+    """Running sessions, which change so much in each workload."""
+    made = [
+        Application(lab, workload, 1_000 * seed + 2 * workload + side, changes // 2, truncates=lab.kind == FULL)
+        for workload in range(WORKLOADS)
+        for side in (0, 1)
+    ]
+    for session in made:
+        session.start()
+    return made
+
+
+def capture_while(lab: Lab, running: list[Application]) -> None:
+    """Batches of any size, while the application goes on."""
+    while any(session.is_alive() for session in running):
+        lab.capture(most=1_500)
+    while lab.capture() is not None:
+        pass
+    assert [session.error for session in running] == [None] * len(running)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_random_workloads_of_many_sessions_end_in_the_table_that_postgresql_has(
     make_lab: Callable[..., Lab], kind: str
 ) -> None:
-    lab = make_lab(kind)
-    lab.sql("insert into {t} select w, i, 'old', i, now(), true, i, repeat('old', 1000) "
-            f"from generate_series(0, {WORKLOADS - 1}) w, generate_series(0, 39) i")  # fmt: skip
-    for round_, step in enumerate(DEATHS[kind]):
-        sessions = [
-            Application(lab, workload, 100 * round_ + 2 * workload + side, CHANGES // 4, truncates=kind == FULL)
-            for workload in range(WORKLOADS) for side in (0, 1)
-        ]  # fmt: skip
-        for session in sessions:
-            session.start()
-        if round_ == 0:
-            lab.bootstrap()
-        # Batches of any size, while the application goes on.
-        while any(session.is_alive() for session in sessions):
-            lab.capture(most=1_500)
-        while lab.capture() is not None:
-            pass
-        assert [session.error for session in sessions] == [None] * len(sessions)
-        assert sum(session.done for session in sessions) >= WORKLOADS * CHANGES // 2
+    lab = laid(make_lab(kind))
+    running = sessions(lab, CHANGES, seed=0)
+    lab.bootstrap()
+    capture_while(lab, running)
+    assert all(session.done >= CHANGES // 2 for session in running)
+    done = lab.apply()
+    assert done is not None
+    assert done.quarantined == 0
+    assert lab.in_lake() == lab.in_source()
+    assert lab.apply() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_at_any_step_of_capture_and_apply_repeats_nothing_and_loses_nothing(
+    make_lab: Callable[..., Lab], kind: str
+) -> None:
+    lab = laid(make_lab(kind))
+    lab.bootstrap()
+    for round_, step in enumerate(IN_APPLY):
+        running = sessions(lab, CHANGES // len(IN_APPLY), seed=round_)
+        # Each time the next process finds things as the dead one left them.
+        lab.die_in_capture(IN_CAPTURE[round_ % len(IN_CAPTURE)])
+        capture_while(lab, running)
         with pytest.raises(Killed):
             lab.apply(die_at=step)
         done = lab.apply()

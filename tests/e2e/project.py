@@ -79,13 +79,20 @@ class Project:
     @property
     def settings(self) -> Settings:
         """What a process of this environment reads."""
-        given = {name: value for name, value in self.environment.items() if name.startswith("VARVE_")}
-        with pytest.MonkeyPatch.context() as patch:
-            for name in [name for name in os.environ if name.startswith("VARVE_")]:
-                patch.delenv(name)
-            for name, value in given.items():
-                patch.setenv(name, value)
+        with self.here():
             return Settings()
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """This process with the settings of the project's environment, and no others of Varve or Dagster."""
+        ours = ("VARVE_", "DAGSTER_")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith(ours)]:
+                patch.delenv(name)
+            for name, value in self.environment.items():
+                if name.startswith(ours):
+                    patch.setenv(name, value)
+            yield
 
     def run(self, *arguments: str | Path) -> Outcome:
         """A command of this interpreter in the repository's root."""
@@ -143,12 +150,8 @@ class Project:
     @contextmanager
     def dagster(self) -> Iterator[DagsterInstance]:
         """Dagster's own records, opened through the repository's dagster.yaml."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in self.environment.items():
-                if name.startswith("VARVE_"):
-                    patch.setenv(name, value)
-            with DagsterInstance.from_config(str(ROOT)) as instance:
-                yield instance
+        with self.here(), DagsterInstance.from_config(str(ROOT)) as instance:
+            yield instance
 
     def with_databases(self, name: str) -> Project:
         """The same services, with a new catalog and warehouse, Dagster storage, lake and landing folder."""

@@ -45,16 +45,19 @@ def test_the_demo_ends_well_is_repeatable_and_can_start_over(fresh: Project) -> 
     said = demo(fresh)
     assert re.search(r"saw exactly\s+two states", said)
     # Six days, their 144 hours, three airports; the correction adds a batch of one day and of what is downstream.
+    # Of the trailing weeks those of the days from it on. The carriers' models wait for a seventh day.
     first = {
-        "flights.departures": (6, 7), "flights.weather": (144, 144),
-        "flights.delays": (18, 21), "flights.weekly_delays": (3, 6),
+        "flights.departures": (6, 7), "flights.weather": (144, 144), "flights.fleet": (1, 1),
+        "flights.delays": (18, 21), "flights.weekly_delays": (3, 6), "flights.trailing_delay": (18, 30),
+        "flights.monthly_fleet": (12, 12),
     }  # fmt: skip
     assert counts(fresh) == first
     # Again: the partner sends the original, then the correction; nothing else runs.
     assert re.search(r"saw exactly\s+two states", demo(fresh))
     assert counts(fresh) == {
-        "flights.departures": (6, 9), "flights.weather": (144, 144),
-        "flights.delays": (18, 27), "flights.weekly_delays": (3, 12),
+        "flights.departures": (6, 9), "flights.weather": (144, 144), "flights.fleet": (1, 1),
+        "flights.delays": (18, 27), "flights.weekly_delays": (3, 12), "flights.trailing_delay": (18, 54),
+        "flights.monthly_fleet": (12, 12),
     }  # fmt: skip
     demo(fresh, "--fresh")
     assert counts(fresh) == first

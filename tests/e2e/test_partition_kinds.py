@@ -8,31 +8,28 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
-import urllib.request
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
 
 import dagster as dg
 import pendulum
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.model.partitioning import dagster_text, set_of
 from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
 from resources.partition_sets import PartitionSets
+from tests.e2e.browsing import opened_page, served
 from tests.e2e.kinds import definitions as kinds_of
 from tests.e2e.kinds.definitions import NEW_YORK, ODD_KEYS, ORDERS, PARTS, SIGNUPS, TENANT, Position
-from tests.e2e.project import HERE, ROOT, service, url_of, wait_until
+from tests.e2e.project import HERE, ROOT, url_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -159,12 +156,7 @@ def second(kinds: Project, looked: list[dg.RunRequest]) -> Commands:
 
 def evaluated(project: Project, evaluate: Any) -> Any:
     """Call with Dagster's instance, in this process with the project's environment."""
-    with pytest.MonkeyPatch.context() as patch, project.dagster() as instance:
-        for name in [name for name in os.environ if name.startswith("VARVE_")]:
-            patch.delenv(name)
-        for name, value in project.environment.items():
-            if name.startswith("VARVE_"):
-                patch.setenv(name, value)
+    with project.dagster() as instance:
         return evaluate(instance)
 
 
@@ -361,15 +353,7 @@ def ui(kinds: Project, second: Commands, tmp_path_factory: pytest.TempPathFactor
     """The address of the web server; the daemon runs beside it, with the sensor of the sets switched on."""
     assert second.codes["sensor"] == 0, second.output[-20_000:]
     folder = tmp_path_factory.mktemp("logs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address, log = f"http://127.0.0.1:{port}", folder / "webserver.log"
-    with (
-        service(kinds, folder / "daemon.log", "dagster-daemon", "run", "-w", WORKSPACE),
-        service(kinds, log, "dagster-webserver", "-w", WORKSPACE, "-h", "127.0.0.1", "-p", str(port)),
-    ):
-        wait_until(lambda: _answers(address), seconds=120, what="the web server answered", log=log)
+    with served(kinds, folder, WORKSPACE) as address:
         wait_until(
             lambda: _fold_follows(kinds),
             seconds=180, what="the daemon had repaired the fold", log=folder / "daemon.log",
@@ -379,17 +363,8 @@ def ui(kinds: Project, second: Commands, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        found = browser.new_page(viewport={"width": 1400, "height": 1200})
-        found.set_default_timeout(60_000)
-        # Else the first visit asks for a survey, on a busy machine under our dialog, where nobody can answer it.
-        found.add_init_script("localStorage.setItem('communityNux', 'true')")
+    with opened_page() as found:
         yield found
-        browser.close()
 
 
 @pytest.mark.ui
@@ -451,14 +426,6 @@ class TestUI:
             assert dagster_text(gone) not in instance.get_dynamic_partitions("varve/kinds.tenants")
             assert not [text for text in instance.get_dynamic_partitions(orders_set()) if text.endswith("Tue%7C50%25")]
         assert not [request for request in ticked(kinds, "downstream") if gone in str(request.run_key)]
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/server_info", timeout=5) as answer:  # noqa: S310 - our own address
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
 
 
 def _fold_follows(project: Project) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -111,14 +110,10 @@ def test_a_backfill_is_planned_started_paused_and_cancelled(left: Project) -> No
 def test_a_backfill_of_what_is_not_there_is_refused_in_words(
     left: Project, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    for name in [name for name in os.environ if name.startswith("VARVE_")]:
-        monkeypatch.delenv(name)
-    for name, value in left.environment.items():
-        if name.startswith("VARVE_"):
-            monkeypatch.setenv(name, value)
     # The command sets them; here they must go again.
     monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(left.settings)))
     monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
-    done = CliRunner().invoke(app, ["backfill", "start", *words, "--dry-run"])
+    with left.here():
+        done = CliRunner().invoke(app, ["backfill", "start", *words, "--dry-run"])
     assert isinstance(done.exception, VarveError), done.output
     assert said in str(done.exception)

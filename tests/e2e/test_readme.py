@@ -1,4 +1,4 @@
-"""The first dataset of one's own, as README.md shows it, put where it says and run with the command it gives."""
+"""The first dataset of one's own, as README.md and docs/python.md show it, put where they say and run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from tests.e2e.project import Project
 
 
-@pytest.fixture
-def busiest() -> Iterator[Path]:
-    """The block of the README as the file it names."""
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+@pytest.fixture(params=[("README.md", "sql"), ("docs/python.md", "python")], ids=["a query", "a function"])
+def busiest(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The block of the page as the file it names."""
+    page, language = request.param
+    found = re.search(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    file = ROOT / "assets" / "busiest.py"
+    file = ROOT / "assets" / f"busiest.{'sql' if language == 'sql' else 'py'}"
     assert not file.exists()
     file.write_text(found[1], encoding="utf-8")
     yield file
     file.unlink()
 
 
-def test_the_readme_s_first_dataset_works_as_it_stands(week: Project, busiest: Path) -> None:
+def test_the_first_dataset_works_as_it_stands(week: Project, busiest: Path) -> None:
     assert busiest.is_file()
     week.must_materialize("flights/busiest", partitions="2013-01-01...2013-01-03")
     with psycopg.connect(url_of(week)) as connection:

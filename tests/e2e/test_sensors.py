@@ -27,7 +27,7 @@ from resources.planning import CatalogFacts, living
 from tests.e2e.project import days, flights, hours_of, service, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
@@ -38,16 +38,13 @@ ORIGINS = ("EWR", "JFK", "LGA")
 
 
 @pytest.fixture
-def sensing(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def sensing(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """An empty catalog and landing folder, which this process' sensors look at."""
     found = project.with_databases(f"sensing_{uuid.uuid4().hex[:8]}")
-    for name in [name for name in os.environ if name.startswith("VARVE_")]:
-        monkeypatch.delenv(name)
-    for name, value in found.environment.items():
-        if name.startswith("VARVE_"):
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
-    return found
+    with found.here():
+        monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
+        yield found
+        monkeypatch.undo()
 
 
 def look(sensor: dg.SensorDefinition, cursor: str | None = None) -> tuple[list[dg.RunRequest], str | None]:

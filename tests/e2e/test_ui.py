@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import socket
-import urllib.request
 from typing import TYPE_CHECKING
-from urllib.error import URLError
 
 import pytest
 from dagster import DagsterRunStatus
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from tests.e2e.project import flights, service, wait_until
+from pipeline_defs.report import KEY
+from tests.e2e.browsing import opened_page, served
+from tests.e2e.project import flights, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ui
 
 FIRST, SECOND = dt.date(2013, 1, 10), dt.date(2013, 1, 11)
-# A page that has just been opened may take its time on a busy machine.
-expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
@@ -38,45 +35,14 @@ def deployed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Proj
 @pytest.fixture(scope="module")
 def ui(deployed: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the web server; the daemon runs beside it."""
-    folder = tmp_path_factory.mktemp("logs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address, log = f"http://127.0.0.1:{port}", folder / "webserver.log"
-    with (
-        service(deployed, folder / "daemon.log", "dagster-daemon", "run", "-w", "workspace.yaml"),
-        service(deployed, log, "dagster-webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)),
-    ):
-        wait_until(lambda: _answers(address), seconds=120, what="the web server answered", log=log)
+    with served(deployed, tmp_path_factory.mktemp("logs")) as address:
         yield address
 
 
 @pytest.fixture
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Page:
-    found = browser.new_page(viewport={"width": 1400, "height": 900})
-    found.set_default_timeout(60_000)
-    # The first visit asks for a survey, whose dialog swallows all clicks; sometimes it opens under another one.
-    found.add_init_script("localStorage.setItem('communityNux', 'true')")
-    return found
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/server_info", timeout=5) as answer:  # noqa: S310 - our own address
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
+def page() -> Iterator[Page]:
+    with opened_page() as found:
+        yield found
 
 
 def test_two_days_chosen_in_the_browser_are_backfilled_and_published(
@@ -103,9 +69,22 @@ def test_two_days_chosen_in_the_browser_are_backfilled_and_published(
     page.screenshot(path=tmp_path / "departures.png", full_page=True)
     assert (tmp_path / "departures.png").stat().st_size > 10_000
 
+    # The report over all datasets, drawn by the same web server and daemon.
+    page.goto(f"{ui}/assets/varve/report")
+    page.locator("button", has_text="Materialize").first.click()
+    wait_until(lambda: _reported(deployed), seconds=300, what="the report was drawn")
+    page.goto(f"{ui}/assets/varve/report?view=overview")
+    expect(page.get_by_text("varve/over time").first).to_be_visible()
+    page.screenshot(path=tmp_path / "report.png", full_page=True)
+
 
 def _published(project: Project) -> bool:
     return {f"day={FIRST}", f"day={SECOND}"} <= set(project.current("flights.departures"))
+
+
+def _reported(project: Project) -> bool:
+    with project.dagster() as instance:
+        return instance.get_latest_materialization_event(KEY) is not None
 
 
 def _succeeded(project: Project) -> bool:

@@ -18,8 +18,9 @@ from pipeline_defs.planning.mapping import Dependency
 
 def test_every_dataset_of_the_assets_folder_is_an_asset() -> None:
     assert {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()} == {
-        "flights/departures", "flights/weather", "flights/delays", "flights/weekly_delays",
-        "fleet/planes",
+        "flights/departures", "flights/weather", "flights/delays", "flights/weekly_delays", "flights/trailing_delay",
+        "flights/carrier_model", "flights/fleet", "flights/monthly_fleet",
+        "fleet/planes", "varve/report",
     }  # fmt: skip
     order = [dataset.name for dataset in graph.in_order()]
     assert order.index("flights.weather") < order.index("flights.delays") < order.index("flights.weekly_delays")

@@ -62,9 +62,9 @@ def test_a_run_whose_process_is_gone_is_not_in_flight_whatever_dagster_says() ->
 def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(status: dg.DagsterRunStatus) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         first = run_request(planned())
-        assert ended_runs([planned()], instance) == {}
+        assert ended_runs([planned().identity], instance) == {}
         record(instance, status, dict(first.tags), "departures")
-        found = ended_runs([planned()], instance)[planned().identity]
+        found = ended_runs([planned().identity], instance)[planned().identity]
         assert (found.count, found.in_vain) == (1, 1)
         assert run_request(planned(), found).run_key != first.run_key
 

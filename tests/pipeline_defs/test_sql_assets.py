@@ -105,6 +105,11 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
         ("y", 2, "2022-03-01"), ("y", 2, "2022-03-02"),
     ]  # fmt: skip
     assert rows(workbench, found, f"{db}.sales") == expected
+    (event, *_) = done.asset_materializations_for_node(f"{db}__sales")
+    lineage = event.metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
+    (source,) = lineage.deps_by_column["revenue"]
+    assert (source.asset_key, source.column_name) == (dg.AssetKey([db, "receipts"]), "price")
     failed = materialise(found, f"{db}.sales", "2022-03-03", "2022-03-04")
     assert not failed.success
     told = str(failed.failure_data_for_node(f"{db}__sales"))

@@ -13,6 +13,7 @@ from pipeline_defs.cli import looking, retire
 from pipeline_defs.cli.services import dagster_home
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.dimension import StaticDimension
+from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.planning.graph import Graph
@@ -62,3 +63,25 @@ def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
         ).fetchall()
     assert states == [("retired",)]
     assert retire.retire(None, dry_run=False) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
+    gone, left = sales_dataset(kind), sales_dataset(kind)
+    keys = [key("Detroit"), key("Paris")]
+    workbench.publish(gone, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    declare(monkeypatch, left)
+    assert retire.retire(None, dry_run=False) == []
+    assert len(workbench.read(gone)) == 2
+    found = retire.retire(gone.name, dry_run=False)
+    assert [one["partition"] for one in found] == [each.path for each in keys]
+    assert {one["reason"] for one in found} == {"the code declares its dataset no more"}
+    assert workbench.current(gone) == {}
+    assert workbench.read(gone) == []
+    with pytest.raises(VarveError, match="no dataset"):
+        retire.retire(gone.name, dry_run=False)

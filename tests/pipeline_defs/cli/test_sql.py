@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -60,3 +61,16 @@ def test_show_prints_the_seed_s_scope_and_dependencies() -> None:
     assert "2022-03-31T00:00:00Z" in said
     assert "- bigdataflow.stores_sales/day=2022-03-31/store=Detroit" in said
     assert "- bigdataflow.stores_sales/day=2022-03-31/store=Paris" in said
+
+
+def test_graph_tells_which_column_is_made_of_which() -> None:
+    said = run("graph", "--columns", "--in", str(EXAMPLE))
+    assert "bigdataflow.products_sales.revenue <- bigdataflow.stores_sales.revenue" in said
+    assert "bigdataflow.stores_sales.revenue <- bigdataflow.receipts.price" in said
+    assert "bigdataflow.stores_sales.nb_sales <- no column" in said
+    drawn = run("graph", "--columns", "--format", "mermaid", "--in", str(EXAMPLE))
+    assert "bigdataflow_stores_sales__revenue --> bigdataflow_products_sales__revenue" in drawn
+    found = json.loads(run("graph", "--format", "json", "--in", str(EXAMPLE)))
+    (sales,) = [each for each in found["datasets"] if each["name"] == "bigdataflow.products_sales"]
+    assert sales["made_of"]["nb_sales"] == ["bigdataflow.stores_sales.nb_sales"]
+    assert [each["dataset"] for each in sales["reads"]] == ["bigdataflow.stores_sales"]

@@ -1,21 +1,26 @@
-"""One LATERAL job over many scopes gives the rows that a query for each scope gives: Spark is asked both ways."""
+"""One join with many scopes gives the rows that a query for each scope gives: Spark is asked both ways."""
 
 from __future__ import annotations
 
 import random
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame
 
 from pipeline_defs.sql.errors import Source
-from pipeline_defs.sql.execute import lateral_rows, per_scope_rows
+from pipeline_defs.sql.execute import per_scope_rows, rows_of, together_rows
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.scopes import Scopes, scopes_of
+from pipeline_defs.sql.scopes import scopes_of
+from tests.pipeline_defs.sql import test_soundness as soundness
+from tests.pipeline_defs.sql.constructs import constructs, random_queries
+from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 HEADER = """CREATE DATASET t.out PARTITIONED BY (d STRING, s STRING)
 FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-03'), shop IN ('Paris', 'Nowhere')
@@ -23,6 +28,13 @@ LET the_day = DATE_FORMAT(t, 'yyyy-MM-dd')
 INSERT (d = the_day, s = shop)
 AS
 """
+PLANNER = """CREATE DATASET t.out PARTITIONED BY (on_day DATE, in_store STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-30', END '2022-04-01'), st IN ('Paris', 'Detroit')
+LET dd = CAST(t AS DATE), pd = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (on_day = dd, in_store = st)
+AS
+"""
+BATCH = 40
 MINE = "WHERE a.day = the_day AND a.store = shop"
 CONSTRUCTS = {
     "filter": f"SELECT product, sold FROM t.a {MINE}",
@@ -116,26 +128,81 @@ def inputs(spark: SparkSession) -> dict[str, DataFrame]:
     }  # fmt: skip
 
 
-def scopes_for(query: str) -> Scopes:
-    return scopes_of(parse(Source("t.sql", HEADER + query)))
+# A row of a FULL JOIN, or of an aggregate over nothing, has no scope that a join could give it.
+BY_THEMSELVES = {"full join", "variable in an aggregate"}
 
 
-def rows(frame: DataFrame) -> list[str]:
-    return sorted(map(str, (tuple(row) for row in frame.collect())))
-
-
-@pytest.mark.parametrize("construct", CONSTRUCTS)
-def test_one_job_over_all_scopes_gives_the_rows_of_a_query_each(
-    spark: SparkSession, inputs: dict[str, DataFrame], construct: str
-) -> None:
-    scopes = scopes_for(CONSTRUCTS[construct])
-    query = scopes.dataset.query
-    assert query is not None
+def frames(
+    spark: SparkSession, inputs: dict[str, DataFrame], header: str, query: str
+) -> tuple[DataFrame, DataFrame | None]:
+    """The rows of all scopes, a query each and together."""
+    scopes = scopes_of(parse(Source("t.sql", header + query)))
+    tree = scopes.dataset.query
+    assert tree is not None
     found = [scopes.of(key) for key in iter(scopes.partitioning.keys())]
     assert len(found) == 4
-    expected = per_scope_rows(spark, scopes, query, found, inputs)
-    lateral = lateral_rows(spark, scopes, query, found, inputs)
-    assert lateral is not None, "Spark does not decorrelate it: put it into NOT_DECORRELATED"
-    assert lateral.columns == expected.columns
-    assert lateral.dtypes == expected.dtypes
-    assert rows(lateral) == rows(expected)
+    return per_scope_rows(spark, scopes, tree, found, inputs), together_rows(spark, scopes, tree, found, inputs)
+
+
+def compare(spark: SparkSession, inputs: dict[str, DataFrame], header: str, queries: dict[str, str]) -> set[str]:
+    """Raise where the two ways differ; returns the queries that are not run together."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    apart, arms, told = set(), [], []
+    for name, query in queries.items():
+        expected, together = frames(spark, inputs, header, query)
+        if together is None:
+            apart.add(name)
+            continue
+        assert together.dtypes == expected.dtypes, name
+        for frame in (expected, together):
+            numbered = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
+            hashes = F.sum(F.xxhash64(*numbered.columns).cast("decimal(38, 0)"))
+            arms.append(numbered.agg(F.lit(len(arms)).alias("arm"), F.count("*"), hashes))
+        told.append(name)
+    found: list[tuple[object, ...]] = [()] * len(arms)
+    for start in range(0, len(arms), BATCH):
+        for row in reduce(DataFrame.unionAll, arms[start : start + BATCH]).collect():
+            found[row["arm"]] = tuple(row)[1:]
+    wrong = [
+        f"{name}: {expected} by themselves, {together} together"
+        for name, expected, together in zip(told, found[::2], found[1::2], strict=True)
+        if expected != together
+    ]
+    assert not wrong, "\n".join(wrong)
+    # A comparison of nothing with nothing would prove nothing.
+    assert sum(each[0] > 0 for each in found[::2]) > len(told) * 0.6  # type: ignore[operator]
+    return apart
+
+
+def test_one_job_over_all_scopes_gives_the_rows_of_a_query_each(
+    spark: SparkSession, inputs: dict[str, DataFrame]
+) -> None:
+    with one_short_task_each(spark):
+        assert compare(spark, inputs, HEADER, CONSTRUCTS) == BY_THEMSELVES
+
+
+@pytest.mark.slow
+def test_so_does_every_construct_of_the_planner(spark: SparkSession) -> None:
+    tables = {
+        dataset: spark.createDataFrame(
+            [(each, f"p{each}") for each in range(1, 8)]
+            if dataset == "b.products"
+            else [row[:-1] for row in soundness.rows(dataset)],
+            ", ".join(f"{name} {kind}" for name, kind in columns.items()),
+        )
+        for dataset, columns in soundness.SCHEMAS.items()
+    }
+    queries = [query for query in [*constructs(), *random_queries(60, seed=11)] if "TABLESAMPLE" not in query]
+    with one_short_task_each(spark):
+        apart = compare(spark, tables, PLANNER, {query: query for query in queries})
+    assert len(apart) < len(queries) / 4, "\n".join(apart)
+
+
+def test_what_is_wrong_with_a_query_is_told_by_spark(spark: SparkSession, inputs: dict[str, DataFrame]) -> None:
+    from pyspark.errors import AnalysisException
+
+    scopes = scopes_of(parse(Source("t.sql", HEADER + f"SELECT nobody_has_it AS x FROM t.a {MINE}")))
+    assert scopes.dataset.query is not None
+    with pytest.raises(AnalysisException, match="nobody_has_it"):
+        rows_of(spark, scopes, scopes.dataset.query, [*scopes.partitioning.keys()], inputs).collect()

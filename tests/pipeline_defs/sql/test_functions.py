@@ -18,8 +18,6 @@ from pipeline_defs.sql.functions import _NODES, Evaluator, is_known
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = {"d": "date", "e": "date", "t": "timestamp", "s": "string", "w": "string", "ds": "string",
            "i": "int", "j": "int", "b": "bigint", "k": "string", "o": "boolean"}  # fmt: skip
 EXPRESSIONS = """

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.policy import OnUpstreamChange
 from pipeline_defs.planning.mapping import Dependency
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
-from pipeline_defs.sql.project import SqlAsset, compiled, load
+from pipeline_defs.sql.project import compiled, load
 from pipeline_defs.sql_assets import sql_assets
+
+if TYPE_CHECKING:
+    from pipeline_defs.sql.asset import SqlAsset
 
 ROOT = Path(__file__).parents[3]
 HEAD = """CREATE DATASET shop.{name} ({columns})
@@ -167,4 +173,22 @@ RENAMED = (
 )
 def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: tuple[str, ...] | None) -> None:
     files = read(RECEIPTS, sales(f"AS {query}"))
-    assert files["shop.sales"].plan.columns_of("shop.receipts") == columns
+    assert files["shop.sales"].kept.columns["shop.receipts"] == columns
+
+
+def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
+    text = """CREATE DATASET b.daily (n BIGINT)
+    PARTITIONED BY (day STRING)
+    FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', RETENTION 30 DAYS)
+    LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+    {change}
+    REFRESH LAST 3
+    AS SELECT 1 AS n"""
+    kept = compiled([Source("daily.sql", text.format(change=""))], {})["b.daily"].dataset.policy
+    assert kept.retention == dt.timedelta(days=30)
+    assert kept.refresh_last == 3
+    assert kept.on_upstream_change is OnUpstreamChange.REBUILD
+    # It reads nothing: its windows run as they complete.
+    assert kept.by_itself
+    held = compiled([Source("daily.sql", text.format(change="ON UPSTREAM CHANGE IGNORE"))], {})["b.daily"]
+    assert held.dataset.policy.on_upstream_change is OnUpstreamChange.HOLD

@@ -25,6 +25,7 @@ from pipeline_defs.sql.dependencies import Dependencies, dependencies
 from pipeline_defs.sql.inference import qualified
 from pipeline_defs.sql.reading import Bindings, Reading, Upstream, readings
 from tests.pipeline_defs.sql.constructs import constructs, random_queries
+from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,26 +179,8 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> N
             texts += [whole(query, scope), confined(tree, reads, scope)]
             conditions = [(each.scan.dataset, [c.sql("spark") for c in each.scan.conditions]) for each in reads]
             labels.append(f"{query} in scope {SCOPES[scope]}: {conditions}")
-    # One partition in, one partition through: no shuffle, no broadcast, one short task for each query.
-    conf = {
-        "spark.sql.leafNodeDefaultParallelism": "1",
-        "spark.sql.autoBroadcastJoinThreshold": "-1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name, None) for name in conf}
-    try:
-        for name, value in conf.items():
-            spark.conf.set(name, value)
+    with one_short_task_each(spark):
         found = fingerprints(spark, texts)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
     wrong = [
         f"{label}: {everything} of everything, {part} of what was planned"
         for label, everything, part in zip(labels, found[::2], found[1::2], strict=True)

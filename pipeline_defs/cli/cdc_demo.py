@@ -1,0 +1,154 @@
+"""`varve cdc demo`: an application changes the fleet while it is captured; in the end lake and source are equal.
+
+It inserts, updates, deletes, gives planes other tail numbers, swaps two, changes its mind, and alters its table.
+
+Not here: capturing and applying (resources/cdc).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+from rich.table import Table
+
+from pipeline_defs.cli import cdc
+from pipeline_defs.model.errors import VarveError
+from resources.cdc.captures import opened, source_url
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+    from resources.cdc.captures import OpenCapture
+
+DATASET = "fleet.planes"
+_TWO = "select tailnum from public.planes order by random() limit 2"
+_INSERT = """
+    insert into public.planes (tailnum, year, type, engines, seats)
+    values (%(new)s, %(year)s, 'Fixed wing', 2, %(seats)s)
+"""
+_PAUSE_SECONDS = 0.005
+_STATEMENTS = {
+    "insert": (_INSERT,),
+    "update": ("update public.planes set seats = %(seats)s where tailnum = %(one)s",),
+    "update of nothing": ("update public.planes set seats = seats where tailnum = %(one)s",),
+    "delete": ("delete from public.planes where tailnum = %(one)s",),
+    "new tail number": ("update public.planes set tailnum = %(new)s where tailnum = %(one)s",),
+    "swap": (
+        "update public.planes set tailnum = 'swap' where tailnum = %(one)s",
+        "update public.planes set tailnum = %(one)s where tailnum = %(other)s",
+        "update public.planes set tailnum = %(other)s where tailnum = 'swap'",
+    ),
+    "alter": (
+        "alter table public.planes add column if not exists remarks text default 'none'",
+        "update public.planes set remarks = %(new)s where tailnum = %(one)s",
+        "alter table public.planes drop column remarks",
+    ),
+}
+_WEIGHTS = (30, 40, 5, 15, 10, 5, 1)
+
+
+class Application(threading.Thread):
+    """Changes the fleet in transactions of a few statements, until it is told to stop.
+
+    Attributes:
+        done: how many changes of each kind it has committed.
+    """
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.done: Counter[str] = Counter()
+        self.error: Exception | None = None
+        self._url, self._random, self._stop = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
+
+    def stop(self) -> None:
+        """End after the transaction in progress; raises what went wrong."""
+        self._stop.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        """Work."""
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                while not self._stop.wait(_PAUSE_SECONDS):
+                    self._transaction(connection)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self.error = error
+
+    def _transaction(self, connection: psycopg.Connection) -> None:
+        pick = self._random
+        kinds = pick.choices(list(_STATEMENTS), _WEIGHTS, k=pick.randint(1, 4))
+        changes_its_mind = pick.random() < 0.1
+        with connection.transaction(force_rollback=changes_its_mind):
+            for kind in kinds:
+                (one, other) = (row[0] for row in connection.execute(_TWO))
+                values = {"new": f"D{pick.getrandbits(40):010x}", "one": one, "other": other,
+                          "year": pick.choice([None, *range(1990, 2014)]), "seats": pick.randint(2, 400)}  # fmt: skip
+                for statement in _STATEMENTS[kind]:
+                    connection.execute(statement.encode(), values)
+        self.done.update(["rolled back"] if changes_its_mind else kinds)
+
+
+def run(console: Console, seconds: float) -> None:
+    """The demo. Raises VarveError where lake and source differ in the end."""
+    from resources.spark import open_session
+
+    settings = Settings()
+    cdc.lay(console)
+    application = Application(source_url(settings), seed=2013)
+    application.start()
+    try:
+        with opened(cdc.find(DATASET), settings) as capture:
+            again = capture.capturing.positions.find(DATASET) is not None
+            batch = capture.bootstrap(again=again)
+            console.print(f"A snapshot of {batch.counts.inserts:,} planes, taken while the application writes.")
+            spark = open_session(settings)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                _round(console, capture, spark)
+            application.stop()
+            _round(console, capture, spark)
+            rows = _compare(capture, spark)
+    finally:
+        application.stop()
+    table = Table("change", "committed", box=None)
+    for kind, count in application.done.most_common():
+        table.add_row(kind, f"{count:,}")
+    console.print(table)
+    console.print(f"[bold]Lake and source are equal, row for row: {rows:,} planes.[/bold]", highlight=False)
+
+
+def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
+    events = capture.capture()
+    done = capture.apply(lambda: spark, "varve cdc demo")
+    if done is not None:
+        told = f"  {events:,} events captured; {done.events:,} applied, {len(done.published)} partitions published."
+        console.print(told, highlight=False)
+
+
+def _compare(capture: OpenCapture, spark: SparkSession) -> int:
+    """How many rows both have."""
+    dataset, names = capture.captured.dataset, sorted(capture.captured.names)
+    store = LakeStore(Layout(capture.settings.lake), capture.catalog, lambda: spark)
+    frame = store.read(dataset, list(capture.catalog.current(dataset.name).values()))
+    in_lake = Counter(tuple(row) for row in frame.select(*names).collect())
+    with psycopg.connect(source_url(capture.settings)) as connection:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        in_source = Counter(connection.execute(sql.SQL("select {} from public.planes").format(columns)).fetchall())
+    if in_lake != in_source:
+        raise VarveError(
+            f"{dataset}: lake and source differ: {(in_lake - in_source).total()} rows are in the lake alone, "
+            f"{(in_source - in_lake).total()} in the source alone."
+        )
+    return in_lake.total()

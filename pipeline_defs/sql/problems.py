@@ -1,0 +1,190 @@
+"""What is wrong with one file beyond its syntax: clocks, random values, types that do not fit, modules not there.
+
+Not here: its scopes (scopes.py) and what concerns several files (project.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from pipeline_defs.sql.binding import clashes, variable_of
+from pipeline_defs.sql.body import span_of
+from pipeline_defs.sql.errors import Problem, Span, nearest
+from pipeline_defs.sql.source import Allowed, Body, SqlDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pipeline_defs.sql.dependencies import Dependencies
+    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.planned import Inference
+
+_CLOCKS = {
+    "CURRENT_DATE", "CURDATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "NOW", "LOCALTIMESTAMP", "CURRENT_TIMEZONE",
+    "UNIX_TIMESTAMP",
+}  # fmt: skip
+_RANDOM = {
+    "RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "RANDSTR", "UNIFORM", "MONOTONICALLY_INCREASING_ID",
+    "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "CURRENT_USER", "USER", "CURRENT_DATABASE", "CURRENT_CATALOG",
+}  # fmt: skip
+
+
+# Types that a store widens without loss.
+_WIDENS = {
+    "TINYINT": ("INT", "BIGINT", "DOUBLE"),
+    "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
+    "INT": ("BIGINT", "DOUBLE"),
+    "FLOAT": ("DOUBLE",),
+}
+
+
+def plan_problems(sql: SqlDataset, queries: Inference, found: Sequence[Dependencies]) -> Iterator[Problem]:
+    """Unknown columns, and scans of all partitions that the file does not allow."""
+    for finding in queries.findings:
+        yield sql.problem(sql.span_at(finding.node), finding.message)
+    if queries.findings or Allowed.FULL_SCAN in sql.allows:
+        return
+    for each in found:
+        for scan in each.unrestricted:
+            yield sql.problem(
+                sql.span_at(scan.table),
+                f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with a "
+                "variable of the scope, or write ALLOW FULL SCAN to read all of them.",
+            )
+
+
+def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
+    """Functions that a query must not call, and names that are a variable and a column; `columns` by dataset."""
+    for query in sql.queries:
+        yield from _calls(sql, query)
+        yield from clashes(sql.source, query, sql.variables, columns.get)
+
+
+def _outermost(query: exp.Query) -> Iterator[exp.Select]:
+    """The SELECTs that give the result its columns; the first one names them."""
+    if isinstance(query, exp.Select):
+        yield query
+    elif isinstance(query, exp.SetOperation):
+        for side in (query.left, query.right):
+            if isinstance(side, exp.Query):
+                yield from _outermost(side)
+    elif isinstance(query, exp.Subquery):
+        yield from _outermost(query.unnest())  # type: ignore[arg-type]
+
+
+def _is_star(projection: exp.Expr) -> bool:
+    """Whether it is `*` or `table.*`, and not COUNT(*)."""
+    return isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
+
+
+def _calls(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
+    """Functions whose value is not a matter of the inputs."""
+    for node in query.walk():
+        name = ""
+        if isinstance(node, exp.Anonymous):
+            name = node.name.upper()
+        elif isinstance(node, exp.Func):
+            name = node.sql_name().upper()
+        elif isinstance(node, exp.Column) and not node.table and node.name.upper() in _CLOCKS:
+            name = node.name.upper() if variable_of(node, sql.variables) is None else ""
+        takes = isinstance(node, exp.Func) and any(each is not None for each in node.args.values() if each != [])
+        if name == "UNIX_TIMESTAMP" and takes:
+            continue
+        if name in _CLOCKS and Allowed.CLOCK not in sql.allows:
+            yield sql.problem(
+                _called(sql, node, name),
+                f"{name} depends on when it runs, so that a rerun gives other rows; take a variable of the scope "
+                "(the end of its window is t_end), or write ALLOW CLOCK.",
+            )
+        elif name in _RANDOM and Allowed.RANDOM not in sql.allows:
+            yield sql.problem(
+                _called(sql, node, name), f"{name} gives other values in every run; take it out, or write ALLOW RANDOM."
+            )
+
+
+def _called(sql: SqlDataset, node: exp.Expr, name: str) -> Span:
+    """Where a call without arguments stands: the parser keeps no place for it."""
+    if found := span_of(node):
+        return found
+    within = sql.span_of("AS") if sql.query is not None else Span(0, len(sql.source.text))
+    word = re.compile(rf"\b{name}\b", re.IGNORECASE).search(sql.source.text, within.start)
+    return Span(word.start(), word.end()) if word else within
+
+
+def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
+    """Declared columns that the query does not have, and the other way round."""
+    if sql.query is None or not sql.columns:
+        return
+    first = next(_outermost(sql.query), None)
+    if first is None or any(map(_is_star, first.expressions)):
+        return
+    given = {each.output_name.lower(): each for each in first.expressions if each.output_name}
+    declared = {column.name.lower(): column for column in sql.columns}
+    for name, column in declared.items():
+        if name not in given:
+            yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, given)}")
+    partitions = {column.name.lower() for column in sql.partition_columns}
+    for name, projection in given.items():
+        if name in partitions:
+            yield sql.problem(
+                sql.span_at(projection),
+                f"{name} is a partition column: its value is INSERT's, so leave it out of the query.",
+            )
+        elif name not in declared:
+            yield sql.problem(
+                sql.span_at(projection), f"{name} is not among the declared columns.{nearest(name, declared)}"
+            )
+
+
+def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
+    """Declared types that the query's own do not fit without loss."""
+    found = {each.name.lower(): each for each in inferred if each.verified}
+    for column in sql.columns:
+        output = found.get(column.name.lower())
+        if output is None or output.type == "void":
+            continue
+        kind = output.type.upper()
+        if kind != column.type.replace(", ", ",") and kind != column.type and column.type not in _WIDENS.get(kind, ()):
+            yield sql.problem(
+                column.span,
+                f"{column.name} is declared {column.type}, but the query gives {kind}; declare {kind}, or write "
+                f"CAST(... AS {column.type}) AS {column.name}.",
+            )
+
+
+def foreign_problems(sql: SqlDataset) -> Iterator[Problem]:
+    """A Python function that is not there. The module is read, not imported."""
+    if sql.body is Body.SPARK:
+        yield sql.problem(sql.span_of("SPARK"), "SPARK is not run yet; call the program from a function by PYTHON.")
+    if sql.body is Body.EXTERNAL:
+        yield from _external(sql)
+    if sql.body is not Body.PYTHON:
+        return
+    module, _, function = sql.entry.partition(":")
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        yield sql.problem(sql.span_of("entry"), f"there is no module {module}; put it where Python finds it.")
+        return
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    names = [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
+    if function not in names:
+        yield sql.problem(
+            sql.span_of("entry"), f"module {module} has no function {function}.{nearest(function, names)}"
+        )
+
+
+def _external(sql: SqlDataset) -> Iterator[Problem]:
+    source = sql.option("source") or "landing"
+    if source not in {"landing", "table"}:
+        yield sql.problem(sql.span_of("OPTIONS"), f"source '{source}' is unknown; it is 'landing' or 'table'.")
+    if source == "table" and not sql.option("table"):
+        yield sql.problem(sql.span_of("OPTIONS"), "which table? Write OPTIONS (source = 'table', table = 'db.name').")

@@ -1,0 +1,169 @@
+"""Changes that come as files: the same histories end in the same table, each file once, nothing lost or guessed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import chain, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.cdc.event import format_lsn
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat
+from pipeline_defs.model.errors import BadInput, VarveError
+from pipeline_defs.model.schema import Schema
+from resources.cdc.captures import opened
+from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
+from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pipeline_defs.cdc.event import ChangeEvent
+    from resources.settings import Settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(autouse=True)
+def _unsettled(settings: Settings) -> None:
+    assert settings.settle_seconds == 0
+
+
+def followed(lab: Lab, kind: ChangeFormat, *, history: bool = False) -> Lab:
+    """The same table by way of files."""
+    dataset = dataclasses.replace(
+        lab.captured.dataset, name=f"{lab.captured.dataset.db}.{kind}{'_history' if history else ''}",
+        schema=Schema((*SCHEMA.columns, *VALIDITY)) if history else SCHEMA,
+    )  # fmt: skip
+    key = () if lab.kind == UNKEYED else KEY
+    other = object.__new__(Lab)
+    other.__dict__ |= lab.__dict__
+    other.captured = CapturedTable(
+        dataset, lab.captured.source, lab.captured.partition_by, history=history, files=ChangeFiles(kind, key)
+    )
+    return other
+
+
+def put(lab: Lab, name: str, lines: Iterable[str]) -> Path:
+    dataset = lab.captured.dataset
+    path = Path(lab.settings.landing) / "_changes" / dataset.db / dataset.table / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def take(lab: Lab) -> int:
+    """Capture and apply all files; how many partitions were published."""
+    with opened(lab.captured, lab.settings) as capture:
+        capture.capture()
+        done = capture.apply(lab.spark, "test")
+        assert done is None or done.quarantined == 0
+        return len(done.published) if done else 0
+
+
+@pytest.mark.parametrize("kind", [DEFAULT, FULL, UNKEYED])
+def test_the_same_history_through_all_three_ends_in_the_same_table(make_lab: Callable[..., Lab], kind: str) -> None:
+    lab = make_lab(kind)
+    lab.bootstrap()
+    sessions = [Application(lab, workload, workload, 150, truncates=True) for workload in range(3)]
+    for session in sessions:
+        session.start()
+    for session in sessions:
+        session.join(timeout=120)
+    events = decoded(lab, "proto_version", "1")
+    while lab.capture() is not None:
+        pass
+    lab.apply()
+    expected = lab.in_source()
+    assert lab.in_lake() == expected
+    written = {ChangeFormat.WAL2JSON: as_wal2json, ChangeFormat.DEBEZIUM: as_debezium}
+    for format_, lines in written.items():
+        other = followed(lab, format_)
+        for number, part in enumerate(thirds(events)):
+            put(other, f"{number:04}.jsonl", lines(lab.table, part))
+        take(other)
+        assert other.in_lake() == expected
+
+
+def thirds(events: list[ChangeEvent]) -> list[list[ChangeEvent]]:
+    transactions = [list(found) for _, found in groupby(events, key=lambda event: event.commit_lsn)]
+    cut = len(transactions) // 3
+    parts = transactions[:cut], transactions[cut : 2 * cut], transactions[2 * cut :]
+    return [list(chain.from_iterable(part)) for part in parts]
+
+
+def transaction(lab: Lab, lsn: int, *changes: tuple[str, int, str | None]) -> list[str]:
+    """A transaction of wal2json: (action, id, note) each."""
+    schema, _, table = lab.table.partition(".")
+    end = {"xid": lsn, "nextlsn": format_lsn(lsn), "timestamp": f"2013-01-05 10:00:{lsn % 60:02}+00"}
+    lines = [json.dumps({"action": "B", **end})]
+    for action, number, note in changes:
+        key = [{"name": "w", "type": "integer", "value": 1}, {"name": "id", "type": "integer", "value": number}]
+        rest = [{"name": column.name, "type": "text", "value": note if column.name == "note" else None}
+                for column in SCHEMA.columns[2:]]  # fmt: skip
+        said = {"columns": [*key, *rest]} if action != "D" else {}
+        identity = {"identity": key} if action != "I" else {}
+        lines.append(json.dumps({"action": action, "schema": schema, "table": table, **said, **identity}))
+    return [*lines, json.dumps({"action": "C", **end})]
+
+
+def notes(lab: Lab, where: str = "true") -> list[tuple[int, str]]:
+    with lab.lake() as frame:
+        return sorted(tuple(row) for row in frame.where(where).select("id", "note").collect())
+
+
+def late(lab: Lab) -> int:
+    return sum(batch.late for batch in lab.log().batches(1))
+
+
+def test_each_file_is_taken_once_and_late_events_do_not_turn_the_state_back(lab: Lab) -> None:
+    state, history = (followed(lab, ChangeFormat.WAL2JSON, history=kept) for kept in (False, True))
+    for one in (state, history):
+        first = transaction(one, 10, ("I", 1, "a"), ("I", 2, "b"))
+        put(one, "1.jsonl", [*first, *transaction(one, 30, ("D", 2, None))])
+        assert take(one) > 0
+        # 01: the same lines in another file; 03 and 11: an update that is older than what is known.
+        put(one, "2.jsonl", first)
+        put(one, "3.jsonl", transaction(one, 20, ("U", 1, "between"), ("U", 2, "late")))
+        put(one, "4.jsonl", transaction(one, 40, ("U", 1, "now")))
+        take(one)
+        assert take(one) == 0
+    assert notes(state) == [(1, "now")]
+    assert (late(state), late(history)) == (4, 4)
+    assert notes(history, "valid_to_lsn is null") == [(1, "now")]
+    assert notes(history) == [(1, "a"), (1, "between"), (1, "now"), (2, "b"), (2, "late")]
+
+
+def test_a_file_that_cannot_be_taken_is_named_and_nothing_after_it_is_taken(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    put(other, "1.jsonl", transaction(other, 10, ("I", 1, "a")))
+    assert take(other) == 1
+    whole = transaction(other, 20, ("I", 2, "b"))
+    put(other, "3.jsonl", transaction(other, 30, ("I", 3, "c")))
+    for lines, said in ((["{"], "line 1 is no JSON"), (whole[:-1], "end within a transaction, of which 1 changes")):
+        broken = put(other, "2.jsonl", lines)
+        with pytest.raises(BadInput, match=rf"(?s)2\.jsonl cannot be taken.*{said}.*serves its last exact state"):
+            take(other)
+        assert notes(other) == [(1, "a")]
+    put(other, broken.name, whole)
+    assert take(other) > 0
+    assert notes(other) == [(1, "a"), (2, "b"), (3, "c")]
+    put(other, "1.jsonl", whole)
+    with pytest.raises(BadInput, match="was taken, and has other content now"):
+        take(other)
+
+
+def test_two_events_at_one_place_are_refused(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    put(other, "1.jsonl", [*transaction(other, 10, ("I", 1, "a")), *transaction(other, 10, ("I", 2, "b"))])
+    with pytest.raises(BadInput, match="two different events at LSN 10, sequence 1"):
+        take(other)
+
+
+def test_files_have_no_snapshot(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.DEBEZIUM)
+    with opened(other.captured, lab.settings) as capture, pytest.raises(VarveError, match="which have no snapshot"):
+        capture.bootstrap()

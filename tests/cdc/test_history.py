@@ -1,0 +1,192 @@
+"""History: every version of a row, true from one LSN to the next; late events in their place.
+
+All cases are resolved together, each under a key of its own; what is current must always be what the state would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.cdc.event import ChangeEvent, ChangeType, Counts, event
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.schema import Column, ColumnType
+from resources.cdc.frame import event_frame
+from resources.cdc.resolve import resolve
+from resources.cdc.shape import Shape
+from tests.cdc.lab import HISTORY, Application, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+COLUMNS = tuple(Column(name, ColumnType.STRING) for name in ("case", "id", "name", "notes"))
+SHAPE = Shape("t.people", COLUMNS, ("case", "id"), history=True)
+# id, name, notes, true from, true until
+Version = tuple[str, str | None, str | None, int, int | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    stored: list[Version]
+    events: list[ChangeEvent]
+    versions: list[Version]
+    quarantined: tuple[int, ...] = ()
+
+
+def insert(lsn: int, key: str, name: str, seq: int = 1) -> ChangeEvent:
+    return event(ChangeType.INSERT, new={"id": key, "name": name, "notes": "n"}, commit_lsn=lsn, seq=seq)
+
+
+def update(lsn: int, key: str, seq: int = 1, **new: str | None) -> ChangeEvent:
+    return event(ChangeType.UPDATE, new={"id": key, **new}, old_key={"id": key}, commit_lsn=lsn, seq=seq)
+
+
+def delete(lsn: int, key: str, seq: int = 1) -> ChangeEvent:
+    return event(ChangeType.DELETE, old_key={"id": key}, commit_lsn=lsn, seq=seq)
+
+
+ANN: Version = ("A", "ann", "n", 10, None)
+WAS: list[Version] = [("A", "ann", "n", 10, 20), ("A", "bea", "n", 20, 30)]
+CASES = {
+    "a change ends one version and begins the next": Case(
+        [ANN], [update(20, "A", name="bea")], [("A", "ann", "n", 10, 20), ("A", "bea", "n", 20, None)]
+    ),
+    "a delete ends the last version": Case([ANN], [delete(20, "A")], [("A", "ann", "n", 10, 20)]),
+    "what a transaction made and unmade was never true": Case(
+        [ANN], [update(20, "A", name="bea"), update(20, "A", 2, name="cy"), insert(21, "B", "b"), delete(21, "B", 2)],
+        [("A", "ann", "n", 10, 20), ("A", "cy", "n", 20, None)],
+    ),
+    "an update that changes nothing begins no version": Case([ANN], [update(20, "A", name="ann")], [ANN]),
+    "a row that was deleted and inserted again has a gap": Case(
+        WAS, [insert(40, "A", "cy")], [*WAS, ("A", "cy", "n", 40, None)]
+    ),
+    "a changed key ends a version here and begins one there": Case(
+        [ANN], [event(ChangeType.UPDATE, new={"id": "B", "name": "bea"}, old_key={"id": "A"}, commit_lsn=20, seq=1)],
+        [("A", "ann", "n", 10, 20), ("B", "bea", "n", 20, None)],
+    ),
+    "03 a late update finds its place and leaves the present alone": Case(
+        [*WAS, ("A", "cy", "n", 30, None)], [update(25, "A", name="late")],
+        [("A", "ann", "n", 10, 20), ("A", "bea", "n", 20, 25), ("A", "late", "n", 25, 30), ("A", "cy", "n", 30, None)],
+    ),
+    "03 a late update after all that is known is the present": Case(
+        [ANN], [update(25, "A", name="late")], [("A", "ann", "n", 10, 25), ("A", "late", "n", 25, None)]
+    ),
+    "03 a late insert was true until what is known began": Case(
+        [ANN], [insert(5, "A", "early")], [("A", "early", "n", 5, 10), ANN]
+    ),
+    "03 a late delete leaves a gap": Case(
+        [*WAS, ("A", "cy", "n", 30, None)], [delete(25, "A")],
+        [("A", "ann", "n", 10, 20), ("A", "bea", "n", 20, 25), ("A", "cy", "n", 30, None)],
+    ),
+    "11 a row that was deleted stays deleted when an older update arrives": Case(
+        WAS, [update(25, "A", name="late")],
+        [("A", "ann", "n", 10, 20), ("A", "bea", "n", 20, 25), ("A", "late", "n", 25, 30)],
+    ),
+    "01 events that are applied already change nothing": Case(
+        [*WAS, ("A", "cy", "n", 40, None)],
+        [insert(10, "A", "ann"), update(20, "A", name="bea"), delete(30, "A"), insert(40, "A", "cy")],
+        [*WAS, ("A", "cy", "n", 40, None)],
+    ),
+    "02 events out of order are as sorted": Case(
+        [], [delete(30, "A"), update(20, "A", name="bea"), insert(10, "A", "ann")], WAS
+    ),
+    "what is not known whole is quarantined": Case([ANN], [update(20, "C", name="c")], [ANN], (20,)),
+    "what was not known whole for a while is left out": Case(
+        [], [update(20, "C", name="c"), update(30, "C", notes="now")], [("C", "c", "now", 30, None)]
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession) -> dict[str, Case]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    ddl = "`case` string, id string, name string, notes string, valid_from_lsn bigint, valid_to_lsn bigint"
+    base = spark.createDataFrame([(name, *row) for name, case in CASES.items() for row in case.stored], ddl)
+    # Moments follow LSNs, so that both can be looked at by one.
+    base = base.withColumns({f"valid_{side}": F.timestamp_seconds(f"valid_{side}_lsn") for side in ("from", "to")})
+    events, named = [], {}
+    for number, (name, case) in enumerate(CASES.items()):
+        for one in case.events:
+            new = {"case": name, **one.new} if one.new else {}
+            at = f"1970-01-01T00:00:{one.commit_lsn:02}+00:00"
+            # Cases do not share places: the sequence tells their events apart.
+            seq = 100 * number + one.seq
+            named[one.commit_lsn, seq] = name
+            key = {"case": name, **one.old_key} if one.old_key else {}
+            events.append(
+                event(one.change_type, new=new, old_key=key, timestamp=at, commit_lsn=one.commit_lsn, seq=seq)
+            )
+    found = resolve(base, event_frame(spark, events[::-1]), SHAPE, Counts(masked=1))
+    table = found.replaced(base).select(*SHAPE.stored).unionByName(found.after)
+    assert table.where("valid_from <> timestamp_seconds(valid_from_lsn) or "
+                       "not valid_to <=> timestamp_seconds(valid_to_lsn)").isEmpty()  # fmt: skip
+    rows = [tuple(row)[:6] for row in table.collect()]
+    held = [] if found.quarantined is None else found.quarantined.select("commitLsn", "seq").collect()
+    return {
+        name: Case([], [], sorted((row[1:] for row in rows if row[0] == name), key=lambda row: (row[0], row[3])),
+                   tuple(row[0] for row in held if named[tuple(row)] == name))
+        for name in CASES
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(outcomes: dict[str, Case], name: str) -> None:
+    found, wanted = outcomes[name], CASES[name]
+    assert (found.versions, found.quarantined) == (wanted.versions, wanted.quarantined)
+
+
+def versions(lab: Lab) -> list[tuple[object, ...]]:
+    with lab.lake() as frame:
+        chosen = frame.select("w", "id", "note", "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to")
+        return [tuple(row) for row in chosen.collect()]
+
+
+def test_at_every_moment_the_history_is_the_table_that_was(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(HISTORY)
+    lab.bootstrap()
+    tables: dict[int, list[tuple[object, ...]]] = {}
+    for round_ in range(4):
+        session = Application(lab, 0, round_, 60, truncates=round_ == 1)
+        session.run()
+        assert session.error is None
+        with lab.source() as source:
+            row = source.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+            assert row is not None
+            rows = source.execute(f"select w, id, note from {lab.table}").fetchall()
+        tables[int(row[0])] = sorted(rows, key=repr)
+        lab.capture()
+        if round_ % 2:
+            lab.apply()
+    assert lab.in_lake("valid_to_lsn is null") == lab.in_source()
+    found = versions(lab)
+    for lsn, rows in tables.items():
+        then = [row[:3] for row in found if row[3] <= lsn and (row[4] is None or row[4] > lsn)]  # type: ignore[operator]
+        assert sorted(then, key=repr) == rows
+    assert all(row[5] < row[6] for row in found if row[6] is not None)  # type: ignore[operator]
+    lab.bootstrap(again=True)
+    lab.apply()
+    # The same rows again begin no new versions.
+    assert sorted(map(repr, versions(lab))) == sorted(map(repr, found))
+
+
+def test_a_history_needs_its_columns(make_lab: Callable[..., Lab]) -> None:
+    captured = make_lab().captured
+    with pytest.raises(VarveError, match="its history needs the columns valid_from_lsn BIGINT, valid_to_lsn BIGINT"):
+        CapturedTable(captured.dataset, captured.source, captured.partition_by, history=True)
+
+
+def names(columns: Sequence[Column]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def test_columns_of_the_history_are_not_of_the_source(make_lab: Callable[..., Lab]) -> None:
+    captured = make_lab(HISTORY).captured
+    assert names(captured.dataset.schema.columns) == [*names(captured.columns), *names(VALIDITY)]

@@ -23,7 +23,7 @@ from resources.settings import Settings
 from resources.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pipeline_defs.model.batch import StagedBatch
     from pipeline_defs.model.dataset import Dataset
@@ -66,7 +66,7 @@ class Builds:
         if identity not in self._open:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
-            together = group.members(step.dagster_run.tags, *run_assets(step))
+            together = group.members(step.dagster_run.tags, *map(self._datasets, run_assets(step)))
             catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
             try:
                 catalog.ensure_schema()
@@ -85,6 +85,10 @@ class Builds:
     def dataset(self, key: dg.AssetKey) -> Dataset:
         """The dataset that an asset is."""
         return self.graph.datasets[".".join(key.path)]
+
+    def _datasets(self, keys: Iterable[dg.AssetKey]) -> set[str]:
+        """Those of the assets that are datasets; a run may have others."""
+        return {name for key in keys if (name := ".".join(key.path)) in self.graph.datasets}
 
     def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
         """The dynamic sets of all datasets."""

@@ -143,7 +143,9 @@ class Catalog(Followers):
         found: dt.datetime = row[0]
         return found
 
-    def repoint(self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "") -> None:
+    def repoint(
+        self, build: Build, targets: Mapping[PartitionKey, BatchId], *, reason: str = "", at: dt.datetime | None = None
+    ) -> None:
         """Put earlier batches back in force: compare and swap, all or nothing, as `publish` does.
 
         A partition of the build without a target is withdrawn: it has no batch afterwards. Where the build `holds`, the
@@ -157,8 +159,8 @@ class Catalog(Followers):
         with self.connection.transaction():
             self._refuse_stale(build)
             self._refuse_not_kept(build, wanted)
-            kind, states, at = "rollback" if build.holds else "publish", ["retired", "published"], self.instant()
-            done = self._point(build, wanted, at, kind=kind, reason=reason, states=states)
+            kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
+            done = self._point(build, wanted, at or self.instant(), kind=kind, reason=reason, states=states)
             assert done == len(wanted), "the targets are locked and were looked at"
             paths = [partition.path for partition in build.partitions]
             withdrawn = [path for path in paths if path not in wanted]

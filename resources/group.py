@@ -1,4 +1,4 @@
-"""Publishing all datasets of one run at once: runs that carry the tag `varve/publish: together`.
+"""Several datasets put in force at once: by runs that carry the tag `varve/publish: together`, and when they go back.
 
 Each step stages, verifies and audits its dataset, and keeps it back; steps after it read what was kept back. The last
 one publishes all of them in one transaction. Where a step fails, or the run is killed, nothing of it is in force.
@@ -10,6 +10,8 @@ Not here: the order of a publish (lake/store.py, warehouse/publish.py).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.dataset import StoreKind
@@ -17,22 +19,24 @@ from pipeline_defs.model.errors import NOTHING_LOST, VarveError
 from resources.warehouse import publish as views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    import datetime as dt
+    from collections.abc import Callable, Mapping, Sequence
 
-    from dagster import AssetKey
-
-    from pipeline_defs.model.batch import Batch
+    from pipeline_defs.model.batch import Batch, BatchId
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
     from resources.builds import Builds, OpenBuild
+    from resources.catalog import Catalog
+    from resources.store import Build, Store
 
 TAG = "varve/publish"
 TOGETHER = "together"
 
 
-def members(tags: Mapping[str, str], assets: Iterable[AssetKey], here: Iterable[AssetKey]) -> list[str]:
+def members(tags: Mapping[str, str], datasets: set[str], here: set[str]) -> list[str]:
     """The datasets that a run with these tags publishes at once; empty where each step publishes its own.
 
-    `assets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
+    `datasets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
     where there are others: they could not be kept back.
     """
     asked = tags.get(TAG)
@@ -42,14 +46,13 @@ def members(tags: Mapping[str, str], assets: Iterable[AssetKey], here: Iterable[
         raise VarveError(
             f"the run's tag {TAG} is {asked!r}; it may be {TOGETHER!r}, or be left out. Nothing was computed."
         )
-    wanted, ours = ({".".join(key.path) for key in keys} for keys in (assets, here))
-    if away := sorted(wanted - ours):
+    if away := sorted(datasets - here):
         raise VarveError(
-            f"the run publishes {', '.join(sorted(wanted))} together, and this process is not to compute "
+            f"the run publishes {', '.join(sorted(datasets))} together, and this process is not to compute "
             f"{', '.join(away)}. {NOTHING_LOST} Run all of them again, in one process (dg.in_process_executor), not "
             f"from the step that failed; or without the tag {TAG}."
         )
-    return sorted(wanted)
+    return sorted(datasets)
 
 
 def complete(builds: Builds, opened: OpenBuild) -> list[OpenBuild]:
@@ -85,12 +88,70 @@ def publish(builds: Builds, group: Sequence[OpenBuild]) -> None:
         # Its own step has looked when it staged; the others may have taken hours since.
         for look in opened.last_looks:
             look()
-    found = sorted((opened.build for opened in group), key=lambda build: build.dataset.name)
-    shown = [build for build in found if build.dataset.store is StoreKind.WAREHOUSE]
-    pointed = [build for build in found if build.dataset.store is StoreKind.LAKE]
-    if shown:
-        views.publish(last.catalog, *shown, along=pointed, seconds=builds.settings.publish_seconds)
+    changes = [Change(opened.build, partial(_publish, last.catalog, opened.build)) for opened in group]
+    put_in_force(
+        last.catalog, changes, lambda dataset: builds.store(dataset, last.catalog), builds.settings.publish_seconds
+    )
+
+
+def republish(
+    catalog: Catalog,
+    returns: Mapping[str, tuple[Build, Sequence[Batch]]],
+    store_of: Callable[[Dataset], Store],
+    *,
+    reason: str,
+    seconds: float,
+) -> None:
+    """Put earlier batches back in force, by dataset with the build that holds its partitions.
+
+    All at once or none; see `Store.republish`.
+    """
+    if len(returns) == 1:
+        ((build, batches),) = returns.values()
+        store_of(build.dataset).republish(build, batches, reason=reason)
+        return
+    changes = []
+    for build, batches in returns.values():
+        store_of(build.dataset).refuse_missing(build.dataset, batches)
+        keys = {partition.path: partition for partition in build.partitions}
+        targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+        changes.append(Change(build, partial(_repoint, catalog, build, targets, reason)))
+    put_in_force(catalog, changes, store_of, seconds)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is put in force of one build's dataset, as the catalog is told it: as of an instant."""
+
+    build: Build
+    point: Callable[[dt.datetime], None]
+
+
+def put_in_force(
+    catalog: Catalog, changes: Sequence[Change], store_of: Callable[[Dataset], Store], seconds: float
+) -> None:
+    """Make the changes in one transaction, the views of the warehouse among them; then do what follows a publish."""
+    ordered = sorted(changes, key=lambda change: change.build.dataset.name)
+
+    def point() -> None:
+        with catalog.connection.transaction():
+            at = catalog.instant()
+            for change in ordered:
+                change.point(at)
+
+    if shown := [change.build for change in ordered if change.build.dataset.store is StoreKind.WAREHOUSE]:
+        views.change(catalog, shown, point, seconds)
     else:
-        last.catalog.publish_all(pointed)
-    for build in found:
-        builds.store(build.dataset, last.catalog).published(build)
+        point()
+    for change in ordered:
+        store_of(change.build.dataset).published(change.build)
+
+
+def _publish(catalog: Catalog, build: Build, at: dt.datetime) -> None:
+    catalog.publish(build, at=at)
+
+
+def _repoint(
+    catalog: Catalog, build: Build, targets: Mapping[PartitionKey, BatchId], reason: str, at: dt.datetime
+) -> None:
+    catalog.repoint(build, targets, reason=reason, at=at)

@@ -177,6 +177,10 @@ class Store(Protocol):
         """
         ...
 
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """Raise MissingUpstream where the data of one of the batches is gone."""
+        ...
+
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
         ...

@@ -12,6 +12,7 @@ from pipeline_defs.cli.history import opened
 from pipeline_defs.cli.selection import declared, matching, who
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import NotKept, VarveError, some
+from resources import group
 from resources.catalog import Catalog
 from resources.history import NOTHING_CHANGED
 from resources.settings import Settings
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from resources.history import History
+    from resources.store import Build
 
 
 @dataclass
@@ -124,7 +126,7 @@ def as_values(plans: Sequence[Plan], *, done: bool) -> dict[str, Any]:
 
 
 def carry_out(plans: Sequence[Plan], *, reason: str, withdraw: bool) -> None:
-    """Do it: one dataset after the other, each whole or not at all.
+    """Do it: all of it at once, or nothing.
 
     Raises VarveError where a partition would be left without a batch and `withdraw` does not say so.
     """
@@ -134,24 +136,33 @@ def carry_out(plans: Sequence[Plan], *, reason: str, withdraw: bool) -> None:
             f"{some(without, limit=3)} had no batch then, and would have none again. {NOTHING_CHANGED} "
             "Say --withdraw if that is meant, or name the partitions to roll back."
         )
-    settings = Settings()
-    for plan in plans:
-        if not plan.moves:
-            continue
-        dataset = declared(plan.dataset)
-        with opened() as history:
-            catalog = Catalog(history.connection)
-            keys = [dataset.partitioning.from_path(path) for path in plan.moves]
-            run_id = f"rollback-{uuid.uuid4().hex[:8]} by {who()}"
-            build = catalog.take(dataset, keys, run_id=run_id)
-            try:
-                # What was planned on is what must still be in force.
-                build.expected = {key: plan.moves[key.path][0] for key in keys}
-                store = open_store(dataset.store, settings, catalog, _session)
-                targets = [target for _, target in plan.moves.values() if target is not None]
-                store.republish(build, targets, reason=reason)
-            finally:
+    settings, run_id = Settings(), f"rollback-{uuid.uuid4().hex[:8]} by {who()}"
+    with opened() as history:
+        catalog = Catalog(history.connection)
+        returns: dict[str, tuple[Build, Sequence[Batch]]] = {}
+        try:
+            for plan in (plan for plan in plans if plan.moves):
+                build = _taken(catalog, plan, run_id)
+                returns[plan.dataset] = build, [target for _, target in plan.moves.values() if target is not None]
+            group.republish(
+                catalog,
+                returns,
+                lambda dataset: open_store(dataset.store, settings, catalog, _session),
+                reason=reason,
+                seconds=settings.publish_seconds,
+            )
+        finally:
+            for build, _ in returns.values():
                 catalog.release(build)
+
+
+def _taken(catalog: Catalog, plan: Plan, run_id: str) -> Build:
+    """The plan's partitions, locked; what was planned on is what must still be in force."""
+    dataset = declared(plan.dataset)
+    keys = [dataset.partitioning.from_path(path) for path in plan.moves]
+    build = catalog.take(dataset, keys, run_id=run_id)
+    build.expected = {key: plan.moves[key.path][0] for key in keys}
+    return build
 
 
 def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> Plan:

@@ -92,10 +92,22 @@ class LakeStore:
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
-        self._refuse_missing(build.dataset, batches)
+        self.refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
         self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
         self.published(build)
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """See `Store.refuse_missing`."""
+        files, _ = open_files(self.layout.root)
+        locations = [batch.location for batch in batches]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            there = list(pool.map(files.exists, locations))
+        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
+            raise MissingUpstream(
+                f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
+                "Nothing was read or changed. Put the folder back, or rerun those partitions."
+            )
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""
@@ -119,7 +131,7 @@ class LakeStore:
         """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
         if not batches:
             return self.spark().createDataFrame([], spark_schema(dataset.read_columns(columns)))
-        self._refuse_missing(dataset, batches)
+        self.refuse_missing(dataset, batches)
         return self._scan(dataset, [batch.location for batch in batches], columns)
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
@@ -169,14 +181,3 @@ class LakeStore:
         wanted = dataset.read_columns(columns)
         reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", self.layout.table(dataset))
         return reader.parquet(*locations).select(*[column.name for column in wanted])
-
-    def _refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
-        files, _ = open_files(self.layout.root)
-        locations = [batch.location for batch in batches]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            there = list(pool.map(files.exists, locations))
-        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
-            raise MissingUpstream(
-                f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
-                "Nothing was read or changed. Put the folder back, or rerun those partitions."
-            )

@@ -68,25 +68,28 @@ class ViewBusy(Exception):
     """Somebody has held the view for longer than we may make others wait."""
 
 
-def publish(catalog: Catalog, *builds: Build, along: Sequence[Build] = (), seconds: float) -> None:
+def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
     """Publish the staged batches of the builds: all periods of all of them at once, or none.
 
-    Builds that go `along` have no view here: the catalog points at their batches in the same transaction.
     Raises PublishTimeout after `seconds`, naming who is in the way, and StalePublish.
     """
-    _move(catalog, builds, partial(catalog.publish_all, [*builds, *along]), seconds)
+    change(catalog, builds, partial(catalog.publish_all, builds), seconds)
 
 
 def republish(catalog: Catalog, build: Build, batches: Sequence[Batch], *, reason: str, seconds: float) -> None:
     """Put earlier batches back in force, and withdraw the build's partitions that have none among them."""
     keys = {partition.path: partition for partition in build.partitions}
     targets = {keys[batch.partition]: batch.batch_id for batch in batches}
-    _move(catalog, [build], partial(catalog.repoint, build, targets, reason=reason), seconds)
+    change(catalog, [build], partial(catalog.repoint, build, targets, reason=reason), seconds)
 
 
-def _move(catalog: Catalog, moved: Iterable[Build], point: Callable[[], None], seconds: float) -> None:
+def change(catalog: Catalog, changed: Iterable[Build], point: Callable[[], None], seconds: float) -> None:
+    """Do what tells the catalog what is in force from now on, and in the same transaction change the builds' views.
+
+    Raises PublishTimeout after `seconds`, naming who is in the way, and what `point` raises.
+    """
     deadline = time.monotonic() + seconds
-    builds = sorted(moved, key=lambda build: build.dataset.name)
+    builds = sorted(changed, key=lambda build: build.dataset.name)
     told = ", ".join(map(str, builds))
     notes.ensure_tables(catalog.connection)
     roles.refuse_blindness(catalog.connection)
@@ -155,7 +158,8 @@ def lock_publishers(connection: psycopg.Connection, *datasets: Dataset) -> int:
     connection.execute(_NO_LOCK_TIMEOUT)
     for name in sorted(dataset.name for dataset in datasets):
         connection.execute(_PUBLISHERS, (name,))
-    milliseconds = min(dataset.warehouse.stall_milliseconds for dataset in datasets)
+    # Readers of the first view wait while we wait for the others': together no longer than for one.
+    milliseconds = max(1, min(one.warehouse.stall_milliseconds for one in datasets) // len(datasets))
     connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
     return milliseconds
 

@@ -84,8 +84,12 @@ class WarehouseStore:
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """See `Store.republish`: the view goes back to tables that are still there."""
-        self._refuse_missing(build.dataset, [batch.location for batch in batches], MissingUpstream)
+        self.refuse_missing(build.dataset, batches)
         publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """See `Store.refuse_missing`."""
+        self._refuse_missing(dataset, [batch.location for batch in batches], MissingUpstream)
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""

@@ -27,10 +27,10 @@ DAYS = ("2013-01-05", "2013-01-06")
 
 
 def datasets(db: str) -> dict[str, Dataset]:
-    """A dataset of the lake, and two of the warehouse that read it."""
+    """A dataset of the lake, and two of the warehouse that read it; of the lake, where the name says so."""
     schema = Schema((Column("version", ColumnType.INT, "which run has made it"),))
     first = Dataset(f"{db}.lake_first", Partitioning((DAY,)), schema, StoreKind.LAKE, "The rows.")
-    shown = replace(first, store=StoreKind.WAREHOUSE)
+    shown = replace(first, store=StoreKind.LAKE if db.startswith("lake") else StoreKind.WAREHOUSE)
     return {"lake_first": first, **{name: replace(shown, name=f"{db}.{name}") for name in TABLES[1:]}}
 
 
@@ -53,10 +53,16 @@ def project(db: str) -> list[DatasetAsset]:
     return [lake_first, shown_first, shown_last]
 
 
+@dg.asset
+def no_dataset() -> None:
+    """An asset of another kind, with which a group has nothing to do."""
+
+
 def job(db: str) -> dg.JobDefinition:
-    """The job of all three."""
+    """The job of all three, and of an asset that is no dataset."""
     whole = dg.define_asset_job("whole", selection="*", executor_def=dg.in_process_executor)
-    return dg.Definitions.merge(build_defs(project(db)), dg.Definitions(jobs=[whole])).resolve_job_def("whole")
+    found = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
+    return found.resolve_job_def("whole")
 
 
 def tags(*, together: str | None = TOGETHER) -> dict[str, str]:

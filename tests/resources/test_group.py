@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -16,16 +16,22 @@ import psycopg
 import pytest
 from dagster._core.definitions.reconstruct import build_reconstructable_job  # noqa: TID251 - runs again from a failure
 
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import MissingUpstream, VarveError
 from resources import group
+from resources.history import History
 from resources.postgres import warehouse_url
 from resources.settings import project_root
 from tests.resources import group_run
 from tests.resources.group_run import FAILING, KILLING, TABLES, VERSION
+from tests.resources.warehouse.test_retries import without_spark
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline_defs.model.dataset import Dataset
     from resources.catalog import Catalog
     from resources.settings import Settings
+    from resources.store import Store
     from tests.conftest import Workbench
 
 
@@ -106,6 +112,40 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
         (f"{db}.%",),
     ).fetchall()
     assert traced == [(True,)]
+    go_back(workbench, db)
+    assert in_force(workbench, db) == {name: {1} for name in TABLES}
+
+
+def go_back(workbench: Workbench, db: str) -> None:
+    """None of the datasets to the batches before where one's is gone, then all of them at one instant."""
+    catalog = workbench.catalog()
+    try:
+        returns = {}
+        for dataset in group_run.datasets(db).values():
+            keys = [dataset.partitioning.from_path(path) for path in catalog.current(dataset.name)]
+            build = catalog.take(dataset, keys, run_id="going back")
+            batches = History(catalog.connection).batches(dataset.name)
+            first = min(one.batch_id for one in batches if one.state == "retired")
+            returns[dataset.name] = build, list(History(catalog.connection).batch(dataset.name, first).values())
+        last = group_run.datasets(db)["shown_last"].name
+        gone = {**returns, last: (returns[last][0], [replace(one, location="gone") for one in returns[last][1]])}
+
+        def store_of(dataset: Dataset) -> Store:
+            return workbench.store(dataset, catalog)
+
+        with pytest.raises(MissingUpstream, match="gone"):
+            group.republish(catalog, gone, store_of, reason="wrong", seconds=20)
+        assert in_force(workbench, db) == {name: {2} for name in TABLES}
+        group.republish(catalog, returns, store_of, reason="wrong", seconds=20)
+        instants = catalog.connection.execute(
+            "select count(distinct published_at), count(distinct dataset) from varve.publication "
+            "where dataset like %s and kind = 'rollback'",
+            (f"{db}.%",),
+        ).fetchone()
+        assert instants == (1, 3)
+    finally:
+        catalog.connection.execute("select pg_advisory_unlock_all()")
+        catalog.connection.close()
 
 
 @pytest.mark.spark
@@ -132,12 +172,20 @@ def test_where_a_step_fails_nothing_of_the_run_is_published_and_it_must_run_whol
 
 @pytest.mark.spark
 def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
-    workbench: Workbench, db: str, monkeypatch: pytest.MonkeyPatch
+    workbench: Workbench, settings: Settings, db: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    # In one store alone this time.
+    db = f"lake_{db}"
     assert run(db, 1, monkeypatch).success
+    # A Spark of its own, whose metastore nobody else has.
+    own = {
+        "VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": warehouse_url(settings), "VARVE_LAKE_ROOT": settings.lake,
+        "VARVE_SPARK_MASTER": "local[2]",
+    }  # fmt: skip
     killed = subprocess.run(
         [sys.executable, "-m", "tests.resources.group_run", db], cwd=project_root(), check=False,
-        env={**os.environ, VERSION: "2", KILLING: "shown_last"}, capture_output=True, text=True, timeout=120,
+        env={**without_spark(), **own, VERSION: "2", KILLING: "shown_last"}, capture_output=True, text=True,
+        timeout=240,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert in_force(workbench, db) == {name: {1} for name in TABLES}
@@ -146,10 +194,10 @@ def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
 
 
 def test_a_group_is_refused_where_it_could_not_be_kept_back() -> None:
-    one, other = dg.AssetKey(["a", "one"]), dg.AssetKey(["a", "other"])
-    assert group.members({}, [one, other], [one]) == []
-    assert group.members({group.TAG: "together"}, [one, other], [other, one]) == ["a.one", "a.other"]
+    both, one = {"a.one", "a.other"}, {"a.one"}
+    assert group.members({}, both, one) == []
+    assert group.members({group.TAG: "together"}, both, both) == ["a.one", "a.other"]
     with pytest.raises(VarveError, match=r"is not to compute a\.other.*dg\.in_process_executor"):
-        group.members({group.TAG: "together"}, [one, other], [one])
+        group.members({group.TAG: "together"}, both, one)
     with pytest.raises(VarveError, match=r"varve/publish is 'all'; it may be 'together'"):
-        group.members({group.TAG: "all"}, [one], [one])
+        group.members({group.TAG: "all"}, one, one)

@@ -260,6 +260,9 @@ def test_two_datasets_are_published_at_once_or_not_at_all(shop: Shop) -> None:
     builds = [shop.stage(each, {key(1): [("pen", 3)]}) for each in (one, two)]
     publish.publish(shop.catalog, *builds, seconds=10)
     assert [shop.rows(each)[0][3] for each in (one, two)] == [3, 3]
+    with shop.connection.transaction():
+        # Who reads the one view waits no longer than for a publish of it alone.
+        assert publish.lock_publishers(shop.connection, one, two) == one.warehouse.stall_milliseconds / 2
     for build in builds:
         shop.catalog.release(build)
 

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("retried_load.py")
 
 
+def without_spark() -> dict[str, str]:
+    """The environment without what PySpark leaves there, once it has a session on a server, for processes to come."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+
+
 def loaded(how: str, master: str, folder: Path, settings: Settings) -> set[str]:
     """Run the load in a process of its own, and check its rows; the attempts that its tasks made."""
     folder.chmod(0o777)
@@ -35,7 +40,7 @@ def loaded(how: str, master: str, folder: Path, settings: Settings) -> set[str]:
         [sys.executable, SCRIPT, how, folder],
         cwd=project_root(),
         env={
-            **os.environ,
+            **without_spark(),
             "PYTHONPATH": str(project_root()),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -82,7 +87,7 @@ def cluster(settings: Settings, folder: Path) -> Iterator[str]:
 def daemon(settings: Settings, folder: Path, name: str, *arguments: str) -> Iterator[None]:
     home = Path(pyspark.__file__).parent
     environment = {
-        **os.environ,
+        **without_spark(),
         "JAVA_HOME": str(java_home(settings.home_dir)),
         "SPARK_WORKER_DIR": str(folder / "work"),
     }

@@ -119,7 +119,7 @@ def main() -> None:
                     "create table public.orders (id bigint primary key, day int, note text, amount float8)"
                 )
                 connection.execute(
-                    f"insert into public.orders select i, i % {DAYS}, 'as it was', i from generate_series(0, %s) i",
+                    f"insert into public.orders select i, i %% {DAYS}, 'as it was', i from generate_series(0, %s) i",
                     (given.rows - 1,),
                 )
             with opened(ORDERS, settings) as capture:

@@ -58,7 +58,7 @@ def test_wal2json_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]])
     lab, events = history
     lines = list(as_wal2json(lab.table, events))
     assert list(map(told, wal2json.read(lines, relation=lab.table, key=KEY))) == list(map(told, events))
-    # Nothing of a transaction is taken before its commit.
+    # 25: nothing of a transaction is taken before its commit.
     assert len(list(wal2json.read(lines[:-1], relation=lab.table, key=KEY))) < len(events)
 
 

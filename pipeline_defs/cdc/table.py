@@ -183,8 +183,8 @@ def check_key(captured: CapturedTable, *, keyed: bool) -> None:
     if asked and not keyed:
         raise SourceRefused(
             f"{captured.dataset} from {captured.source}: {asked} follows rows by their key, and the table has none "
-            "that is checked at once. Nothing was changed. Give it a primary key that is not deferrable, or declare the "
-            "dataset without."
+            "that is checked at once. Nothing was changed. Give it a primary key that is not deferrable, or declare "
+            "the dataset without."
         )
 
 

@@ -186,7 +186,7 @@ def test_a_history_needs_its_columns(make_lab: Callable[..., Lab]) -> None:
 @pytest.mark.parametrize("asked", ["history", "ignore_null_updates"])
 def test_what_follows_rows_needs_a_key(make_lab: Callable[..., Lab], asked: str) -> None:
     lab = make_lab(HISTORY)
-    lab.captured = replace(lab.captured, history=False, **{asked: True})
+    lab.captured = replace(lab.captured, **{"history": False, asked: True})
     name = lab.table.partition(".")[2]
     lab.sql(f"alter table {{t}} replica identity full, drop constraint {name}_pkey")
     with pytest.raises(SourceRefused, match="follows rows by their key, and the table has none"):

@@ -44,10 +44,10 @@ ORDERS = CapturedTable(DATASET, "public.orders", {"part": "cast(day as string)"}
 _CHANGES = f"""
     do $$ begin for i in 1..%(transactions)s loop
         update public.orders set amount = amount + 1, note = 'changed ' || i
-        where id in (select ((i * 104729 + n * 7919) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
+        where id in (select ((i::bigint * 104729 + n * 7919) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
                      from generate_series(1, 66) n);
         delete from public.orders where id in (
-            select ((i * 15485863 + n * 104723) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
+            select ((i::bigint * 15485863 + n * 104723) %% %(rows)s) / {DAYS} * {DAYS} + (n + i) %% {TOUCHED}
             from generate_series(1, 17) n);
         insert into public.orders
         select %(rows)s + i * {DAYS}::bigint * 17 + n * {DAYS} + n %% {TOUCHED}, n %% {TOUCHED}, 'new', 1
@@ -119,7 +119,7 @@ def main() -> None:
                     "create table public.orders (id bigint primary key, day int, note text, amount float8)"
                 )
                 connection.execute(
-                    f"insert into public.orders select i, i % {DAYS}, 'as it was', i from generate_series(0, %s) i",
+                    f"insert into public.orders select i, i %% {DAYS}, 'as it was', i from generate_series(0, %s) i",
                     (given.rows - 1,),
                 )
             with opened(ORDERS, settings) as capture:

@@ -28,9 +28,11 @@ def main() -> None:
     spark.read.parquet(f"{home}/events").createOrReplaceTempView("events")
     last = """
         select key, last.* from (
-            select coalesce(oldKeyValues[0], columnValues[0]) key,
-                max_by(struct(changeType, columnValues[0] id, columnValues[1] name, columnValues[2] seats),
-                    struct(commitLsn, seq)) last
+            select coalesce(get(oldKeyValues, 0), get(columnValues, 0)) key,
+                max_by(
+                    struct(changeType, get(columnValues, 0) id, get(columnValues, 1) name, get(columnValues, 2) seats),
+                    struct(commitLsn, seq)
+                ) last
             from events group by 1)
     """
     seconds = []

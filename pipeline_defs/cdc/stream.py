@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from pipeline_defs.cdc import pgoutput
+from pipeline_defs.cdc import messages
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, event
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class End:
 class Described:
     """The source describes a table, anew or for the first time in the session; what follows is written so."""
 
-    relation: pgoutput.Relation
+    relation: messages.Relation
 
 
 Item: TypeAlias = Start | End | Described | ChangeEvent
@@ -61,32 +61,32 @@ class Stream:
         self._seq = 0
         self._block: int | None = None
         # What transactions in progress have sent so far (protocol 2 with streaming).
-        self._streamed: dict[int, list[pgoutput.Decoded]] = {}
+        self._streamed: dict[int, list[messages.Decoded]] = {}
 
-    def read(self, messages: Iterable[pgoutput.Decoded]) -> Iterator[Item]:
+    def read(self, decoded: Iterable[messages.Decoded]) -> Iterator[Item]:
         """The items of the messages, in order."""
-        for message in messages:
+        for message in decoded:
             yield from self._take(message)
 
-    def _take(self, message: pgoutput.Decoded) -> Iterator[Item]:
+    def _take(self, message: messages.Decoded) -> Iterator[Item]:
         match message:
-            case pgoutput.StreamStart():
+            case messages.StreamStart():
                 self._block = message.xid
                 self._streamed.setdefault(message.xid, [])
-            case pgoutput.StreamStop():
+            case messages.StreamStop():
                 self._block = None
-            case pgoutput.StreamAbort():
+            case messages.StreamAbort():
                 self._abort(message)
-            case pgoutput.StreamCommit():
+            case messages.StreamCommit():
                 yield from self._begin(message.xid, message.lsn, message.timestamp)
                 for held in self._streamed.pop(message.xid, []):
                     yield from self._items(held)
                 yield End(message.xid, message.end_lsn, message.timestamp)
             case _ if self._block is not None:
                 self._streamed[self._block].append(message)
-            case pgoutput.Begin():
+            case messages.Begin():
                 yield from self._begin(message.xid, message.final_lsn, message.timestamp)
-            case pgoutput.Commit():
+            case messages.Commit():
                 yield End(self._xid, message.end_lsn, message.timestamp)
             case _:
                 yield from self._items(message)
@@ -95,30 +95,30 @@ class Stream:
         self._xid, self._timestamp, self._seq = xid, timestamp, 0
         yield Start(xid, lsn)
 
-    def _abort(self, message: pgoutput.StreamAbort) -> None:
+    def _abort(self, message: messages.StreamAbort) -> None:
         if message.xid == message.subxid:
             self._streamed.pop(message.xid, None)
             return
         held = self._streamed.get(message.xid, [])
         self._streamed[message.xid] = [
             # A relation stays described even where the subtransaction that first needed it was rolled back.
-            found for found in held if isinstance(found, pgoutput.Relation) or _xid(found) != message.subxid
+            found for found in held if isinstance(found, messages.Relation) or _xid(found) != message.subxid
         ]  # fmt: skip
 
-    def _items(self, message: pgoutput.Decoded) -> Iterator[Item]:
+    def _items(self, message: messages.Decoded) -> Iterator[Item]:
         match message:
-            case pgoutput.Relation():
+            case messages.Relation():
                 yield Described(message)
-            case pgoutput.Change():
+            case messages.Change():
                 yield self._event(message)
-            case pgoutput.Truncate():
+            case messages.Truncate():
                 for relation in message.relations:
                     yield self._placed(ChangeType.TRUNCATE, relation)
             case _:
                 # Types, origins and messages of the application change no row.
                 return
 
-    def _event(self, change: pgoutput.Change) -> ChangeEvent:
+    def _event(self, change: messages.Change) -> ChangeEvent:
         relation, new = change.relation, change.new or {}
         key = self._keys.get(relation.full_name)
         if key is None:
@@ -132,7 +132,7 @@ class Stream:
     def _placed(
         self,
         kind: ChangeType,
-        relation: pgoutput.Relation,
+        relation: messages.Relation,
         new: Mapping[str, str | None] | None = None,
         old_key: Mapping[str, str | None] | None = None,
         old: Mapping[str, str | None] | None = None,
@@ -144,5 +144,5 @@ class Stream:
         )  # fmt: skip
 
 
-def _xid(message: pgoutput.Decoded) -> int | None:
+def _xid(message: messages.Decoded) -> int | None:
     return getattr(message, "xid", None)

@@ -177,6 +177,17 @@ class NeedsResnapshot(VarveError):
     """The stream cannot say what the table holds now; its last exact state stays in force."""
 
 
+def check_key(captured: CapturedTable, *, keyed: bool) -> None:
+    """Raise SourceRefused where what is asked for needs rows that can be told apart."""
+    asked = "a history" if captured.history else "ignore_null_updates" if captured.ignore_null_updates else None
+    if asked and not keyed:
+        raise SourceRefused(
+            f"{captured.dataset} from {captured.source}: {asked} follows rows by their key, and the table has none "
+            "that is checked at once. Nothing was changed. Give it a primary key that is not deferrable, or declare "
+            "the dataset without."
+        )
+
+
 def check(captured: CapturedTable, table: SourceTable) -> None:
     """Raise SourceRefused where capture would break the application or could not be exact."""
     where = f"{captured.dataset} from {captured.source}"
@@ -189,11 +200,7 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
             f"published. Nothing was changed. Run this at the source first: ALTER TABLE {captured.source} REPLICA "
             "IDENTITY FULL, or give it a primary key that is not deferrable."
         )
-    if captured.history and not table.keyed:
-        raise SourceRefused(
-            f"{where}: a history follows rows by their key, and the table has none that is checked at once. Nothing "
-            "was changed. Give it a primary key that is not deferrable, or declare it without history."
-        )
+    check_key(captured, keyed=table.keyed)
     sources = {captured.column(column.name): column for column in table.columns}
     if missing := [column.name for column in captured.columns if column.name not in sources]:
         raise SourceRefused(

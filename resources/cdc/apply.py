@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pipeline_defs.cdc.table import CapturedTable, SourceTable
     from pipeline_defs.model.batch import Batch, StagedBatch
     from pipeline_defs.model.partition import PartitionKey
-    from resources.cdc.event_log import EventBatch, EventLog
+    from resources.cdc.batch_writer import EventBatch
+    from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Position, Positions
     from resources.lake.store import LakeStore
     from resources.store import Build

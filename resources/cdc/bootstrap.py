@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from pipeline_defs.cdc.table import CapturedTable, SourceTable
-    from resources.cdc.event_log import EventBatch, EventLog
+    from resources.cdc.batch_writer import EventBatch
+    from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Positions
     from resources.cdc.source import Source
 

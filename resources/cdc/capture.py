@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn, parse_lsn
-from pipeline_defs.cdc.pgoutput import Decoder, Relation
+from pipeline_defs.cdc.pgoutput import Decoder
 from pipeline_defs.cdc.stream import Described, End, Start, Stream
 from pipeline_defs.cdc.table import NeedsResnapshot, compare
 from pipeline_defs.model.errors import ServiceUnavailable
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from pipeline_defs.cdc.messages import Relation
     from pipeline_defs.cdc.table import CapturedTable, SourceTable
-    from resources.cdc.event_log import BatchWriter, EventBatch, EventLog
+    from resources.cdc.batch_writer import BatchWriter, EventBatch
+    from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Position, Positions
     from resources.cdc.source import Source
 

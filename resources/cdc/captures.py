@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline_defs.cdc.table import CapturedTable
-    from resources.cdc.event_log import EventBatch
+    from resources.cdc.batch_writer import EventBatch
     from resources.cdc.positions import Position
     from resources.settings import Settings
 

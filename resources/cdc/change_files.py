@@ -19,12 +19,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import fsspec
+import pyarrow.parquet as pq
 
 from pipeline_defs.cdc import debezium, wal2json
 from pipeline_defs.cdc.order import in_order
-from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable
+from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable, check_key
 from pipeline_defs.model.errors import BadInput, VarveError
 from resources.cdc.event_log import FOLDER
+from resources.cdc.frame import arrow_table
 from resources.cdc.positions import Position
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.cdc.event import ChangeEvent
     from pipeline_defs.cdc.table import CapturedTable
-    from resources.cdc.event_log import EventBatch, EventLog
+    from resources.cdc.batch_writer import EventBatch
+    from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Positions
 
 # There is one: files hold all there is, and begin with no snapshot.
@@ -88,6 +91,7 @@ class FileCapture:
                 continue
             self.step("read")
             events = self._events(path, content)
+            self._refuse_cut(path, events, taken)
             self.step("write")
             return self._write(events, taken, (name, digest))
         return None
@@ -98,6 +102,7 @@ class FileCapture:
     def _begin(self) -> None:
         dataset, files = self.captured.dataset, self.captured.files
         assert files is not None
+        check_key(self.captured, keyed=bool(files.key))
         columns = tuple(
             SourceColumn(name, number, "text") for number, name in enumerate(self.captured.source_columns, 1)
         )
@@ -131,6 +136,28 @@ class FileCapture:
                 f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
                 "mend the file, or remove it, and capture again."
             ) from error
+
+    def _refuse_cut(self, path: str, events: list[ChangeEvent], taken: list[EventBatch]) -> None:
+        """Raise BadInput where a file goes on within the transaction that the one before it ended with.
+
+        Where lines do not number their events, those of both parts have the same places, and would be taken for late.
+        """
+        last = max((batch.horizon for batch in taken), default=(-1, -1))
+        mine = {event.order: event for event in events if event.commit_lsn == last[0]}
+        files, _ = fsspec.core.url_to_fs(self.log.root)
+        for batch in taken if mine else ():
+            if batch.horizon != last or not files.exists(batch.data):
+                continue
+            with files.open(batch.data) as file:
+                rows = pq.read_table(file, filters=[("commitLsn", "==", last[0])]).to_pylist()
+            for row in rows:
+                here = mine.get((row["commitLsn"], row["seq"]))
+                if here is not None and arrow_table([here]).to_pylist() != [row]:
+                    raise BadInput(
+                        f"{self.captured.dataset}: {path} begins within the transaction at LSN {last[0]} that the file "
+                        "before it ends with, and its lines do not say which place in it they have. Nothing of it was "
+                        "taken. Write whole transactions into a file, or set provide.transaction.metadata."
+                    )
 
     def _write(self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str]) -> EventBatch:
         before = max((batch.horizon for batch in taken), default=(-1, -1))

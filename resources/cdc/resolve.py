@@ -84,6 +84,8 @@ def connected(events: DataFrame, shape: Shape, undecided: DataFrame) -> DataFram
 
     keys = [key_column(name) for name in shape.key]
     pairs = [(key, key) for key in keys]
+    # A TRUNCATE is about no key; it is never held back.
+    events = events.where("changeType <> 'truncate'")
     touches = keys_of_events(events, shape).localCheckpoint()
     found = undecided.select(*keys).distinct().localCheckpoint()
     size = -1

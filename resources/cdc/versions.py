@@ -26,9 +26,9 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
-    operations = operations_of(events.where("changeType <> 'truncate'"), shape)
+    operations = operations_of(events.where("changeType <> 'truncate'"), shape).localCheckpoint()
     truncates = events.where("changeType = 'truncate'").select("commitLsn", "seq", "timestamp").distinct()
-    touched = operations.select(*keys).distinct().localCheckpoint()
+    touched = operations.select(*keys).distinct()
     if not truncates.isEmpty():
         there = base.select(*[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key])
         touched = touched.unionByName(there).distinct().localCheckpoint()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from resources.cdc.event_log import EventBatch
+    from resources.cdc.batch_writer import EventBatch
     from resources.settings import Settings
 
 PARTS = 4

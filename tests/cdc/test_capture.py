@@ -10,7 +10,7 @@ import pytest
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cdc.table import NeedsResnapshot, SourceRefused
 from pipeline_defs.model.errors import VarveError
-from resources.cdc import event_log
+from resources.cdc import batch_writer
 from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Lab
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_a_snapshot_under_writers_meets_the_stream_without_gap_or_double(lab: La
 
 
 def test_a_transaction_larger_than_memory_is_captured_whole(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "CHUNK", 100)
+    monkeypatch.setattr(batch_writer, "CHUNK", 100)
     lab.bootstrap()
     put(lab, 0, 950)
     put(lab, 1_000, 10)
@@ -141,12 +141,17 @@ def test_a_table_is_refused_before_its_application_could_break(lab: Lab, alter: 
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [
-        (DEFAULT, "alter table {t} rename note to remark", "column note is now called remark"),
-        (DEFAULT, "alter table {t} drop note, add note text", "dropped and added again"),
-        (DEFAULT, "alter table {t} alter id type bigint", "was integer and is bigint"),
-        (DEFAULT, "alter table {t} drop constraint {n}_pkey, add primary key (id)", "its key was"),
+        pytest.param(DEFAULT, "alter table {t} rename note to remark", "note is now called remark", id="30 renamed"),
+        pytest.param(DEFAULT, "alter table {t} drop note, add note text", "dropped and added again", id="29 and again"),
+        pytest.param(DEFAULT, "alter table {t} alter id type bigint", "was integer and is bigint", id="31 rewritten"),
+        pytest.param(
+            DEFAULT,
+            "alter table {t} drop constraint {n}_pkey, add primary key (id)",
+            "its key was",
+            id="32 another key",
+        ),
         (DEFAULT, "alter table {t} alter x type float8 using x * 2", "every row written anew"),
-        (UNKEYED, "alter table {t} add primary key (w, id)", "its key was"),
+        pytest.param(UNKEYED, "alter table {t} add primary key (w, id)", "its key was", id="32 a key at last"),
         (DEFAULT, "drop table {t}", "has no table"),
     ],
 )
@@ -166,7 +171,7 @@ def test_what_the_stream_cannot_say_asks_for_a_snapshot(
         assert lab.capture() is not None
 
 
-def test_columns_that_come_and_go_are_taken_as_they_are(lab: Lab) -> None:
+def test_28_and_29_columns_that_come_and_go_are_taken_as_they_are(lab: Lab) -> None:
     lab.bootstrap()
     lab.sql("alter table {t} add extra int default 7")
     put(lab, 1)
@@ -178,6 +183,35 @@ def test_columns_that_come_and_go_are_taken_as_they_are(lab: Lab) -> None:
     new = dict(zip(last["columnNames"], last["columnValues"], strict=True))  # type: ignore[call-overload]
     assert (new["extra"], new["flag"]) == ("7", None)
     assert [row["schemaVersion"] for row in events(lab)] == [1, 2, 3]
+
+
+def test_31_a_type_that_only_widens_is_taken(lab: Lab) -> None:
+    lab.bootstrap()
+    lab.sql("alter table {t} alter amount type numeric(14, 2)")
+    lab.sql("insert into {t} (w, id, amount) values (1, 1, 123456789012.34)")
+    assert lab.capture() is not None
+    last = events(lab)[-1]
+    assert "123456789012.34" in last["columnValues"]  # type: ignore[operator]
+
+
+def test_26_a_truncate_cascades_to_the_table(lab: Lab) -> None:
+    lab.sql("create table {t}_parent (id int primary key)")
+    lab.sql("alter table {t} add foreign key (id) references {t}_parent")
+    lab.bootstrap()
+    lab.sql("insert into {t}_parent values (1)")
+    put(lab, 1)
+    lab.sql("truncate {t}_parent cascade")
+    batch = lab.capture()
+    assert batch is not None
+    assert (batch.counts.inserts, batch.counts.truncates) == (1, 1)
+
+
+def test_a_giant_value_is_captured_whole(lab: Lab) -> None:
+    lab.bootstrap()
+    lab.sql("insert into {t} (w, id, big) values (1, 1, repeat('x', 30000000))")
+    assert lab.capture() is not None
+    values = events(lab)[-1]["columnValues"]
+    assert max(len(value) for value in values if value is not None) == 30_000_000  # type: ignore[attr-defined]
 
 
 def test_truncate_is_no_rewrite_wherever_a_batch_ends(make_lab: Callable[..., Lab]) -> None:
@@ -261,13 +295,16 @@ def test_a_lost_slot_or_one_that_others_have_moved_asks_for_a_snapshot(lab: Lab)
         lab.capture()
 
 
-def test_another_server_asks_for_a_snapshot(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("column", "said"), [("system_identifier", "another server"), ("timeline", "a standby was promoted")]
+)
+def test_another_server_asks_for_a_snapshot(lab: Lab, column: str, said: str) -> None:
     lab.bootstrap()
     with lab.catalog() as catalog:
         catalog.connection.execute(
-            "update varve.cdc_position set system_identifier = '1' where dataset = %s", (lab.captured.dataset.name,)
+            f"update varve.cdc_position set {column} = '999' where dataset = %s", (lab.captured.dataset.name,)
         )
-    with pytest.raises(NeedsResnapshot, match="another server"):
+    with pytest.raises(NeedsResnapshot, match=said):
         lab.capture()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline_defs.cdc.event import format_lsn
-from pipeline_defs.cdc.table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat, SourceRefused
 from pipeline_defs.model.errors import BadInput, VarveError
 from pipeline_defs.model.schema import Schema
 from resources.cdc.captures import opened
@@ -112,7 +112,7 @@ def transaction(lab: Lab, lsn: int, *changes: tuple[str, int, str | None]) -> li
 
 def notes(lab: Lab, where: str = "true") -> list[tuple[int, str]]:
     with lab.lake() as frame:
-        return sorted(tuple(row) for row in frame.where(where).select("id", "note").collect())
+        return sorted((tuple(row) for row in frame.where(where).select("id", "note").collect()), key=repr)
 
 
 def late(lab: Lab) -> int:
@@ -160,6 +160,34 @@ def test_two_events_at_one_place_are_refused(lab: Lab) -> None:
     other = followed(lab, ChangeFormat.WAL2JSON)
     put(other, "1.jsonl", [*transaction(other, 10, ("I", 1, "a")), *transaction(other, 10, ("I", 2, "b"))])
     with pytest.raises(BadInput, match="two different events at LSN 10, sequence 1"):
+        take(other)
+
+
+def test_a_transaction_that_is_cut_into_two_files_is_refused(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.DEBEZIUM)
+    schema, _, table = lab.table.partition(".")
+    empty = {column.name: None for column in SCHEMA.columns}
+
+    def line(number: int, **more: object) -> str:
+        source = {"schema": schema, "table": table, "ts_ms": 1_357_000_000_000, "txId": 7, "sequence": '["10", "20"]'}
+        return json.dumps({"op": "c", "after": {**empty, "w": 1, "id": number}, "source": source, **more})
+
+    put(other, "1.jsonl", [line(1), line(2)])
+    assert take(other) == 2
+    second = put(other, "2.jsonl", [line(3)])
+    with pytest.raises(BadInput, match="begins within the transaction at LSN 10 that the file before it ends with"):
+        take(other)
+    # Sent again it is no other event, and numbered it has a place of its own.
+    second.write_text(f"{line(1)}\n")
+    assert take(other) == 0
+    put(other, "3.jsonl", [line(3, transaction={"id": "7:20", "total_order": 3})])
+    assert take(other) == 1
+    assert [number for number, _ in notes(other)] == [1, 2, 3]
+
+
+def test_a_history_of_files_needs_a_key(make_lab: Callable[..., Lab]) -> None:
+    other = followed(make_lab(UNKEYED), ChangeFormat.DEBEZIUM, history=True)
+    with pytest.raises(SourceRefused, match="follows rows by their key"):
         take(other)
 
 

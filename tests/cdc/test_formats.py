@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pipeline_defs.cdc import debezium, pgoutput, wal2json
+from pipeline_defs.cdc import debezium, messages, wal2json
 from pipeline_defs.cdc.pgoutput import Decoder
 from pipeline_defs.model.errors import BadInput
 from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
@@ -58,7 +58,7 @@ def test_wal2json_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]])
     lab, events = history
     lines = list(as_wal2json(lab.table, events))
     assert list(map(told, wal2json.read(lines, relation=lab.table, key=KEY))) == list(map(told, events))
-    # Nothing of a transaction is taken before its commit.
+    # 25: nothing of a transaction is taken before its commit.
     assert len(list(wal2json.read(lines[:-1], relation=lab.table, key=KEY))) < len(events)
 
 
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
 def test_every_other_message_is_read() -> None:
     decoder = Decoder()
     lsn = struct.pack(">Q", 7)
-    assert decoder.decode(b"O" + lsn + b"standby\0") == pgoutput.Origin(7, "standby")
-    assert decoder.decode(b"Y\0\0\0\x09public\0mood\0") == pgoutput.Type(9, "public", "mood")
-    assert decoder.decode(b"M\x01" + lsn + b"ddl\0\0\0\0\x02{}") == pgoutput.Message(True, 7, "ddl", b"{}")
-    assert decoder.decode(b"A\0\0\0\x05\0\0\0\x06") == pgoutput.StreamAbort(5, 6)
+    assert decoder.decode(b"O" + lsn + b"standby\0") == messages.Origin(7, "standby")
+    assert decoder.decode(b"Y\0\0\0\x09public\0mood\0") == messages.Type(9, "public", "mood")
+    assert decoder.decode(b"M\x01" + lsn + b"ddl\0\0\0\0\x02{}") == messages.Message(True, 7, "ddl", b"{}")
+    assert decoder.decode(b"A\0\0\0\x05\0\0\0\x06") == messages.StreamAbort(5, 6)

@@ -5,13 +5,13 @@ All cases are resolved together, each under a key of its own; what is current mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, Counts, event
-from pipeline_defs.cdc.table import VALIDITY, CapturedTable
+from pipeline_defs.cdc.table import VALIDITY, CapturedTable, SourceRefused
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.schema import Column, ColumnType
 from resources.cdc.frame import event_frame
@@ -181,6 +181,16 @@ def test_a_history_needs_its_columns(make_lab: Callable[..., Lab]) -> None:
     captured = make_lab().captured
     with pytest.raises(VarveError, match="its history needs the columns valid_from_lsn BIGINT, valid_to_lsn BIGINT"):
         CapturedTable(captured.dataset, captured.source, captured.partition_by, history=True)
+
+
+@pytest.mark.parametrize("asked", ["history", "ignore_null_updates"])
+def test_what_follows_rows_needs_a_key(make_lab: Callable[..., Lab], asked: str) -> None:
+    lab = make_lab(HISTORY)
+    lab.captured = replace(lab.captured, **{"history": False, asked: True})
+    name = lab.table.partition(".")[2]
+    lab.sql(f"alter table {{t}} replica identity full, drop constraint {name}_pkey")
+    with pytest.raises(SourceRefused, match="follows rows by their key, and the table has none"):
+        lab.bootstrap()
 
 
 def names(columns: Sequence[Column]) -> list[str]:

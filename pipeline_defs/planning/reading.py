@@ -30,12 +30,21 @@ class Keys:
         self._partitioning = partitioning
         self._members = members
         self._found: dict[str, PartitionKey | None] = {}
+        self._there: set[str] = set()
 
     def key(self, path: str) -> PartitionKey | None:
         """The key with that path; None where the partitioning has none."""
         if path not in self._found:
-            self._found[path] = self._parsed(path)
+            found = self._found[path] = self._parsed(path)
+            if found is not None:
+                self._there.add(path)
         return self._found[path]
+
+    def inside(self, paths: AbstractSet[str]) -> set[str]:
+        """Those of the paths that the partitioning has."""
+        for path in paths - self._there:
+            self.key(path)
+        return self._there.intersection(paths)
 
     def _parsed(self, path: str) -> PartitionKey | None:
         try:
@@ -52,7 +61,7 @@ class Shape:
         self.wanted: dict[tuple[Value, ...], tuple[str, ...]] = {}
         # Of the last partitions that were asked for: nearly always the same ones, of one dataset after the other.
         self.wanted_by: tuple[frozenset[str], dict[str, tuple[str, ...]]] = (frozenset(), {})
-        self.readers: tuple[frozenset[str], list[str]] = (frozenset(), [])
+        self.readers: tuple[frozenset[str], set[str]] = (frozenset(), set())
 
 
 class Shapes:
@@ -110,21 +119,21 @@ class EdgePaths:
             )
         return self._shape.wanted_by[1]
 
-    def readers(self, paths: AbstractSet[str]) -> list[str]:
+    def readers(self, paths: AbstractSet[str]) -> AbstractSet[str]:
         """The partitions of the reader that read any of these; those that the graph does not have read nothing."""
         if self.identical:
-            return [path for path in paths if self._upstream.key(path) is not None]
+            return self._upstream.inside(paths)
         if self._shape.readers[0] != paths:
             self._shape.readers = frozenset(paths), self._readers(paths)
         return self._shape.readers[1]
 
-    def _readers(self, paths: AbstractSet[str]) -> list[str]:
+    def _readers(self, paths: AbstractSet[str]) -> set[str]:
         keys = [key for path in paths if (key := self._upstream.key(path)) is not None]
         found: dict[PartitionKey, None] = {}
         for box in boxes_of(self.edge.upstream.partitioning, keys):
             mapped = self.edge.dependency.readers_of(box, members=self._members, now=self._now)
             found |= dict.fromkeys(listed((*mapped.existing, *mapped.upcoming)))
-        return [key.path for key in found]
+        return {key.path for key in found}
 
     def _map(self, keys: Mapping[tuple[Value, ...], PartitionKey]) -> None:
         mapped = self.edge.dependency.upstream_of_each([*keys.values()], members=self._members, now=self._now)

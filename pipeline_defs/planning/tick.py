@@ -122,8 +122,8 @@ class Tick:
     ) -> None:
         name, judgements = dataset.name, self._memory.judgements
         keys = self._key_cache(dataset)
-        gone = [path for path in paths if keys.key(path) is None]
-        inside = {path for path in paths if keys.key(path) is not None} if gone else paths
+        inside = keys.inside(paths)
+        gone = [*paths - inside]
         own = self._of(name, None if at_once else paths)
         wanted = [each.wanted_by(inside) for each in edges]
         above = [
@@ -230,7 +230,7 @@ class Tick:
 
     def _unsettled(self, dataset: Dataset, edges: Sequence[EdgePaths], there: set[str]) -> set[str]:
         keys = self._key_cache(dataset)
-        inside = {path for path in there if keys.key(path) is not None}
+        inside = keys.inside(there)
         wanted = [Wanted(each.edge.upstream.name, None if each.identical else each.wanted_by(inside)) for each in edges]
         landing = landing_source(dataset) if dataset.landing else ""
         found = (there - inside) | self._facts.unsettled(dataset.name, landing, wanted)

@@ -10,11 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline_defs.planning.facts import Fact, Failure, Mark
+from psycopg import sql
+
+from pipeline_defs.planning.facts import Fact, Failure, Mark, Wanted
 from resources import planning_statements as statements
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
 
@@ -62,6 +64,18 @@ class CatalogFacts:
                 found[path] = Fact(batch, published, equal or (), trace)
         return found | {path: Fact(**known) for path, known in others.items()}  # type: ignore[arg-type]
 
+    def there(self, dataset: str) -> set[str]:
+        """See `planning.facts.BulkFacts`."""
+        return {path for (path,) in self.connection.execute(statements.THERE, (dataset,))}
+
+    def unsettled(self, dataset: str, landing: str, reads: Sequence[Wanted]) -> set[str]:
+        """See `planning.facts.BulkFacts`."""
+        found = set(self.in_flight.get(dataset, ()))
+        found.update(path for (path,) in self.connection.execute(statements.NOTED, {"dataset": dataset}))
+        statement, parameters = _otherwise_made(dataset, landing, reads)
+        found.update(path for (path,) in self.connection.execute(statement, parameters, binary=True))
+        return found
+
     def _others(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
         """What is known beside batches; nearly always of few partitions."""
         found: dict[str, dict[str, object]] = defaultdict(dict)
@@ -80,6 +94,30 @@ class CatalogFacts:
         for path, failed in failures.items():
             found[path]["failures"] = tuple(failed)
         return found
+
+
+def _otherwise_made(dataset: str, landing: str, reads: Sequence[Wanted]) -> tuple[sql.Composed, dict[str, object]]:
+    """The statement of the partitions whose trace is not what they would be made from now, with its parameters."""
+    parameters: dict[str, object] = {"dataset": dataset}
+    joins: list[sql.Composable] = []
+    parts: list[sql.Composable] = [sql.SQL("'[]'::jsonb")]
+    sources: list[Wanted] = [*reads, *([Wanted(landing, None)] if landing else [])]
+    for place, read in enumerate(sorted(sources, key=lambda source: source.source)):
+        edge, source = sql.Identifier(f"e{place}"), sql.Placeholder(f"source_{place}")
+        parameters[f"source_{place}"] = read.source
+        join, part = statements.OF_THE_SAME_PATH, statements.SAME_PATH
+        given: dict[str, sql.Composable] = {"edge": edge, "source": source}
+        if landing and read.source == landing:
+            join, part = statements.LANDED, statements.LANDED_FILE
+        elif read.paths is not None:
+            join, part = statements.OF_OTHER_PATHS, statements.OTHER_PATHS
+            pairs = [(reader, up) for reader, ups in read.paths.items() for up in sorted(ups)]
+            parameters |= {f"readers_{place}": [pair[0] for pair in pairs], f"ups_{place}": [pair[1] for pair in pairs]}
+            given |= {name: sql.Placeholder(f"{name}_{place}") for name in ("readers", "ups")}
+        joins.append(sql.SQL(join).format(**given))
+        parts.append(sql.SQL(part).format(**given))
+    statement = sql.SQL(statements.OTHERWISE_MADE)
+    return statement.format(joins=sql.SQL("").join(joins), parts=sql.SQL(" || ").join(parts)), parameters
 
 
 def living(connection: psycopg.Connection) -> InFlight:

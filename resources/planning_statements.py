@@ -38,6 +38,41 @@ HELD = """
     select partition, extract(epoch from since)::float8 from varve.hold
     where dataset = %s and (%s::text[] is null or partition = any(%s))
 """
+THERE = "select partition from varve.current where dataset = %s"
+# Of which something is known but a batch.
+NOTED = """
+    select partition from varve.dirty where dataset = %(dataset)s
+    union all select partition from varve.hold where dataset = %(dataset)s
+    union all select f.partition from varve.batch f
+        left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
+        where f.dataset = %(dataset)s and f.state = 'failed' and f.batch_id > coalesce(c.batch_id, 0)
+    union all select a.partition from varve.arrival a
+        where a.dataset = %(dataset)s and not exists (
+            select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
+"""
+# A trace is stored in order of sources and partitions, and so it is compared with all that it should hold. {joins} are
+# what each source has now, {parts} the arrays that follow.
+OTHERWISE_MADE = """
+    select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
+    where c.dataset = %(dataset)s and b.inputs is distinct from {parts}
+"""
+OF_THE_SAME_PATH = """
+    left join varve.current {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
+"""
+SAME_PATH = "jsonb_build_array(jsonb_build_array({source}::text, {edge}.partition, {edge}.batch_id::text))"
+LANDED = """
+    left join varve.arrival {edge} on {edge}.dataset = c.dataset and {edge}.partition = c.partition
+"""
+LANDED_FILE = "jsonb_build_array(jsonb_build_array({source}::text, {edge}.partition, {edge}.fingerprint))"
+OF_OTHER_PATHS = """
+    left join (
+        select w.reader, jsonb_agg(jsonb_build_array({source}::text, w.up, u.batch_id::text) order by w.place) as found
+        from unnest({readers}::text[], {ups}::text[]) with ordinality as w (reader, up, place)
+        left join varve.current u on u.dataset = {source} and u.partition = w.up
+        group by w.reader
+    ) {edge} on {edge}.reader = c.partition
+"""
+OTHER_PATHS = "coalesce({edge}.found, '[]')"
 LIVING = "select distinct dataset, partition, run_id from varve.living"
 # What was written by transactions that the last look did not see: those at or after its horizon. Some are read again.
 CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"

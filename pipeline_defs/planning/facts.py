@@ -7,7 +7,7 @@ Not here: where facts come from (resources/planning.py) and what follows from th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -66,6 +66,30 @@ class Facts(Protocol):
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """The facts of these partitions (None: of all) of a dataset, by path; of those of which any is known."""
+        ...
+
+
+class Wanted(NamedTuple):
+    """What partitions of a dataset want of one that it reads; `paths` None: each wants the one of the same path."""
+
+    source: str
+    paths: Mapping[str, Sequence[str]] | None
+
+
+@runtime_checkable
+class BulkFacts(Facts, Protocol):
+    """Facts that also tell, many partitions at once, which of them are not worth a look (settled.py)."""
+
+    def there(self, dataset: str) -> set[str]:
+        """The partitions of a dataset that have a batch."""
+        ...
+
+    def unsettled(self, dataset: str, landing: str, reads: Sequence[Wanted]) -> set[str]:
+        """The partitions of which anything is known but a batch made from exactly what they want, as it is now.
+
+        `landing` is how a trace names the landing folder, "" where there is none. It may name more than there are, and
+        never fewer: each one that it names is judged.
+        """
         ...
 
 

@@ -3,28 +3,26 @@
 A partition is due when it is missing, marked dirty, or made from something else than what is current (early cutoff: a
 batch with the same rows is the same), and ready when nothing that it reads is about to change.
 
-Not here: which partitions are looked at, and when (reconcile.py).
+Not here: what it reads (inputs.py), and which partitions are looked at, and when (tick.py).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import some
 from pipeline_defs.model.policy import OnUpstreamChange
-from pipeline_defs.planning.triggers import landing_source
-from pipeline_defs.planning.waiting import verdict
+from pipeline_defs.planning.inputs import Inputs, instant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.reads import Wait
     from pipeline_defs.planning.facts import Fact
+    from pipeline_defs.planning.inputs import Read
 
 
 class State(StrEnum):
@@ -64,16 +62,6 @@ class Judgement:
     backfill: bool = False
 
 
-class Read(NamedTuple):
-    """What a partition reads of one dataset: all that it wants, their facts, and judgements of the unsettled ones."""
-
-    source: str
-    wait: Wait
-    wanted: Sequence[str]
-    facts: Mapping[str, Fact]
-    judged: Mapping[str, Judgement]
-
-
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How failures are met.
@@ -95,30 +83,6 @@ class Patience:
 _CURRENT = Judgement(State.CURRENT, "made from what is current")
 
 
-def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -> bool:
-    """Whether nothing is known of a partition but a batch, made from exactly what is current, which is to stay.
-
-    So are nearly all, and `judge` would say the same at ten times the cost.
-    """
-    if not fact.batch or fact.run or fact.marks or fact.failures or fact.held:
-        return False
-    trace = {(source, partition): version for source, partition, version in fact.trace}
-    count = 0
-    if dataset.landing:
-        if trace.get((landing_source(dataset), path)) != fact.arrival:
-            return False
-        count = 1
-    for source, _, wanted, facts, unsettled in reads:
-        count += len(wanted)
-        for up in wanted:
-            known = facts.get(up)
-            if known is None or not known.batch or trace.get((source, up)) != str(known.batch):
-                return False
-            if unsettled and (judged := unsettled.get(up)) is not None and judged.pending:
-                return False
-    return count == len(trace)
-
-
 def judge(  # noqa: PLR0911 - one for each state
     dataset: Dataset,
     path: str,
@@ -137,7 +101,7 @@ def judge(  # noqa: PLR0911 - one for each state
     """
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
-    found = _Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
+    found = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
     cause = _cause(dataset, fact, found, refreshed_since)
     if cause is None:
         if fact.batch:
@@ -173,83 +137,7 @@ class _Cause:
     period: float = 0.0
 
 
-class _Inputs:
-    """What a partition would be made from, and whether it is all there."""
-
-    __slots__ = ("changed", "inputs", "newest", "pending", "unready", "until")
-
-    def __init__(
-        self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
-    ) -> None:
-        self.unready = ""
-        self.until: float | None = None
-        self.newest = 0.0
-        self.inputs: list[tuple[str, str, str]] = []
-        self.pending: list[str] = []
-        self.changed = 0
-        trace = {(source, partition): version for source, partition, version in fact.trace}
-        known = set[tuple[str, str]]()
-        if dataset.landing:
-            self._landed(dataset, path, fact, trace, known)
-        whole = True
-        for read in reads:
-            whole &= self._read(read, trace, known, now, window_end)
-        # What is not there any more is a change too, unless it is still waited for.
-        if whole and fact.batch:
-            self.changed += len(trace.keys() - known)
-
-    def _landed(
-        self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], known: set[tuple[str, str]]
-    ) -> None:
-        source = landing_source(dataset)
-        known.add((source, path))
-        if not fact.arrival:
-            self.unready = "no landing file has arrived"
-            return
-        self.inputs.append((source, path, fact.arrival))
-        self.changed += trace.get((source, path)) != fact.arrival
-
-    def _read(
-        self,
-        read: Read,
-        trace: Mapping[tuple[str, str], str],
-        known: set[tuple[str, str]],
-        now: float,
-        window_end: float | None,
-    ) -> bool:
-        there = 0
-        for path in read.wanted:
-            if (judged := read.judged.get(path)) is not None and judged.pending:
-                self.pending.append(f"{read.source} {path}")
-            fact = read.facts.get(path)
-            if fact is None or not fact.batch:
-                continue
-            there += 1
-            self.newest = max(self.newest, fact.published)
-            version = str(fact.batch)
-            self.inputs.append((read.source, path, version))
-            known.add((read.source, path))
-            made_from = trace.get((read.source, path))
-            if made_from != version and (made_from is None or int(made_from) not in fact.equal):
-                self.changed += 1
-        if there == len(read.wanted):
-            return True
-        deadline = read.wait.deadline
-        said = verdict(
-            read.wait,
-            wanted=len(read.wanted),
-            there=there,
-            window_end=None if window_end is None else _instant(window_end),
-            now=_instant(now),
-        )
-        if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
-            self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
-        if not said.ready:
-            self.unready = f"{read.source}: {said.reason}"
-        return said.ready
-
-
-def _settled(dataset: Dataset, found: _Inputs) -> Judgement:
+def _settled(dataset: Dataset, found: Inputs) -> Judgement:
     # What it reads may come out as it was; else it changes too, and what reads both would run twice.
     if found.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
         reason = f"{_CURRENT.reason}, of which {some(found.pending, limit=1)} is about to change"
@@ -257,7 +145,7 @@ def _settled(dataset: Dataset, found: _Inputs) -> Judgement:
     return _CURRENT if found.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=found.until)
 
 
-def _cause(dataset: Dataset, fact: Fact, found: _Inputs, refreshed_since: float | None) -> _Cause | None:
+def _cause(dataset: Dataset, fact: Fact, found: Inputs, refreshed_since: float | None) -> _Cause | None:
     """Why the partition should be computed; None where there is no reason."""
     changed = _changed(dataset, fact, found)
     if changed is not None and not changed.held:
@@ -271,7 +159,7 @@ def _cause(dataset: Dataset, fact: Fact, found: _Inputs, refreshed_since: float 
     return changed
 
 
-def _changed(dataset: Dataset, fact: Fact, found: _Inputs) -> _Cause | None:
+def _changed(dataset: Dataset, fact: Fact, found: Inputs) -> _Cause | None:
     if not fact.batch:
         # One without any input is not missed: it runs by schedules.
         return _Cause("missing") if found.inputs or found.unready or dataset.policy.by_itself else None
@@ -286,14 +174,14 @@ def _changed(dataset: Dataset, fact: Fact, found: _Inputs) -> _Cause | None:
     return _Cause(said)
 
 
-def _tried(fact: Fact, cause: _Cause, found: _Inputs, *, since: float, now: float, patience: Patience) -> Judgement:
+def _tried(fact: Fact, cause: _Cause, found: Inputs, *, since: float, now: float, patience: Patience) -> Judgement:
     """Due, or not now after failures: only those alone count as the partition's own; a larger run is halved."""
     failures = [failure for failure in fact.failures if failure.began > since]
     alone = sum(failure.together == 1 for failure in failures)
     if alone >= patience.attempts:
         return Judgement(State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs or a mark")
     if failures and now < (until := failures[-1].ended + patience.after(len(failures))):
-        at = _instant(until).isoformat(timespec="seconds")
+        at = instant(until).isoformat(timespec="seconds")
         reason = f"{cause.reason}, but {len(failures)} attempts failed; tried again at {at}"
         return Judgement(State.BACKING_OFF, reason, pending=True, until=until)
     token = "/".join(
@@ -312,7 +200,3 @@ def _tried(fact: Fact, cause: _Cause, found: _Inputs, *, since: float, now: floa
         together=max(1, failures[-1].together // 2) if failures else 0,
         backfill=cause.backfill,
     )
-
-
-def _instant(seconds: float) -> dt.datetime:
-    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)

@@ -21,7 +21,7 @@ from pipeline_defs.planning.way import Way, everything, meet
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey
@@ -95,6 +95,12 @@ class Dependency:
             now: where given, windows that end later are `upcoming`.
         """
         return self._mapped(self._boxes(what, self.reader), members, now, self._upstream_choices, self.upstream)
+
+    def upstream_of_each(
+        self, keys: Sequence[PartitionKey], *, members: Members | None = None, now: dt.datetime | None = None
+    ) -> list[Mapped]:
+        """For each partition what it reads. Arguments as of `upstream_of`."""
+        return [self.upstream_of(key, members=members, now=now) for key in keys]
 
     def readers_of(
         self, what: PartitionKey | Box, *, members: Members | None = None, now: dt.datetime | None = None

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import UnknownPartition
 from pipeline_defs.model.reads import Overlap, Same
-from pipeline_defs.planning.mapping import listed
+from pipeline_defs.planning.mapping import Dependency, listed
 from pipeline_defs.planning.region import boxes_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey, Value
@@ -29,12 +30,21 @@ class Keys:
         self._partitioning = partitioning
         self._members = members
         self._found: dict[str, PartitionKey | None] = {}
+        self._there: set[str] = set()
 
     def key(self, path: str) -> PartitionKey | None:
         """The key with that path; None where the partitioning has none."""
         if path not in self._found:
-            self._found[path] = self._parsed(path)
+            found = self._found[path] = self._parsed(path)
+            if found is not None:
+                self._there.add(path)
         return self._found[path]
+
+    def inside(self, paths: AbstractSet[str]) -> set[str]:
+        """Those of the paths that the partitioning has."""
+        for path in paths - self._there:
+            self.key(path)
+        return self._there.intersection(paths)
 
     def _parsed(self, path: str) -> PartitionKey | None:
         try:
@@ -44,21 +54,31 @@ class Keys:
         return key if self._partitioning.exists(key, self._members) else None
 
 
+class Shape:
+    """What is remembered of mappings of one shape, as of one moment."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[tuple[Value, ...], tuple[str, ...]] = {}
+        # Of the last partitions that were asked for: nearly always the same ones, of one dataset after the other.
+        self.wanted_by: tuple[frozenset[str], dict[str, tuple[str, ...]]] = (frozenset(), {})
+        self.readers: tuple[frozenset[str], set[str]] = (frozenset(), set())
+
+
 class Shapes:
     """What is remembered of mappings as of one moment: edges of one shape, like all from hours to days, share it."""
 
     def __init__(self) -> None:
-        self._wanted: dict[object, dict[tuple[Value, ...], tuple[str, ...]]] = {}
+        self._shapes: dict[object, Shape] = {}
 
-    def wanted(self, edge: Edge) -> dict[tuple[Value, ...], tuple[str, ...]]:
-        """What is remembered for the shape of an edge: what is read, by the values that say so."""
+    def of(self, edge: Edge) -> Shape:
+        """What is remembered for the shape of an edge."""
         dependency = edge.dependency
-        shape = (
-            dependency.reader,
-            dependency.upstream,
-            tuple(sorted(dependency.rules.items(), key=lambda rule: rule[0])),
-        )
-        return self._wanted.setdefault(shape, {})
+        # What a query says is told by no rules.
+        shape: object = id(dependency)
+        if by_rules(edge):
+            rules = tuple(sorted(dependency.rules.items(), key=lambda rule: rule[0]))
+            shape = dependency.reader, dependency.upstream, rules
+        return self._shapes.setdefault(shape, Shape())
 
 
 class EdgePaths:
@@ -68,42 +88,83 @@ class EdgePaths:
         self, edge: Edge, reader: Keys, upstream: Keys, *, shapes: Shapes, members: Members | None, now: dt.datetime
     ) -> None:
         self.edge = edge
+        self.identical = identical(edge)
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now
-        self._identical = identical(edge)
-        self._follows = list(dict.fromkeys(way.of.name for way in edge.dependency.ways if way.of is not None))
-        self._wanted = shapes.wanted(edge)
+        # Its ways only cover what a query reads: any dimension of the reader may make a difference.
+        followed = [way.of.name for way in edge.dependency.ways if way.of is not None] if by_rules(edge) else None
+        self._follows = edge.dependency.reader.names if followed is None else tuple(dict.fromkeys(followed))
+        self._shape = shapes.of(edge)
 
     def wanted(self, path: str) -> tuple[str, ...]:
         """What a partition of the reader, which the graph has, reads."""
-        if self._identical:
+        if self.identical:
             return (path,)
-        key = self._reader.key(path)
-        assert key is not None, "only partitions of the graph are asked for"
-        follows = tuple([key[name] for name in self._follows])
-        if follows not in self._wanted:
-            mapped = self.edge.dependency.upstream_of(key, members=self._members, now=self._now)
-            # Windows that are not complete are waited for like any other.
-            self._wanted[follows] = tuple(each.path for each in listed((*mapped.existing, *mapped.upcoming)))
-        return self._wanted[follows]
+        follows = self._followed(path)
+        if follows not in self._shape.wanted:
+            self._map({follows: self._key(path)})
+        return self._shape.wanted[follows]
 
-    def readers(self, paths: Iterable[str]) -> list[str]:
+    def wanted_by(self, paths: AbstractSet[str]) -> Mapping[str, Sequence[str]]:
+        """What each of these partitions of the reader, which the graph has, reads."""
+        if self.identical:
+            return {path: (path,) for path in paths}
+        if self._shape.wanted_by[0] != paths:
+            follows = {path: self._followed(path) for path in paths}
+            new = {found: path for path, found in follows.items() if found not in self._shape.wanted}
+            self._map({found: self._key(path) for found, path in new.items()})
+            self._shape.wanted_by = (
+                frozenset(paths),
+                {path: self._shape.wanted[found] for path, found in follows.items()},
+            )
+        return self._shape.wanted_by[1]
+
+    def readers(self, paths: AbstractSet[str]) -> AbstractSet[str]:
         """The partitions of the reader that read any of these; those that the graph does not have read nothing."""
-        keys = {path: key for path in paths if (key := self._upstream.key(path)) is not None}
-        if self._identical:
-            return list(keys)
+        if self.identical:
+            return self._upstream.inside(paths)
+        if self._shape.readers[0] != paths:
+            self._shape.readers = frozenset(paths), self._readers(paths)
+        return self._shape.readers[1]
+
+    def _readers(self, paths: AbstractSet[str]) -> set[str]:
+        keys = [key for path in paths if (key := self._upstream.key(path)) is not None]
         found: dict[PartitionKey, None] = {}
-        for box in boxes_of(self.edge.upstream.partitioning, keys.values()):
+        for box in boxes_of(self.edge.upstream.partitioning, keys):
             mapped = self.edge.dependency.readers_of(box, members=self._members, now=self._now)
             found |= dict.fromkeys(listed((*mapped.existing, *mapped.upcoming)))
-        return [key.path for key in found]
+        return {key.path for key in found}
+
+    def _map(self, keys: Mapping[tuple[Value, ...], PartitionKey]) -> None:
+        mapped = self.edge.dependency.upstream_of_each([*keys.values()], members=self._members, now=self._now)
+        for follows, found in zip(keys, mapped, strict=True):
+            # Windows that are not complete are waited for like any other.
+            self._shape.wanted[follows] = tuple([each.path for each in listed((*found.existing, *found.upcoming))])
+
+    def _key(self, path: str) -> PartitionKey:
+        key = self._reader.key(path)
+        assert key is not None, "only partitions of the graph are asked for"
+        return key
+
+    def _followed(self, path: str) -> tuple[Value, ...]:
+        key = self._key(path)
+        return tuple([key[name] for name in self._follows])
+
+
+def by_rules(edge: Edge) -> bool:
+    """Whether the partitions follow from rules between dimensions, and from nothing else."""
+    return type(edge.dependency) is Dependency
 
 
 def identical(edge: Edge) -> bool:
     """Whether every partition reads the one of the same path, and nothing else."""
     dependency = edge.dependency
-    return dependency.reader == dependency.upstream and all(
-        way.of == way.upstream
-        and (isinstance(way.rule, Same) or (isinstance(way.rule, Overlap) and way.rule.first == way.rule.last == 0))
-        for way in dependency.ways
+    return (
+        by_rules(edge)
+        and dependency.reader == dependency.upstream
+        and all(
+            way.of == way.upstream
+            and (isinstance(way.rule, Same) or (isinstance(way.rule, Overlap) and way.rule.first == way.rule.last == 0))
+            for way in dependency.ways
+        )
     )

@@ -131,6 +131,16 @@ class PlannedDependency(Dependency):
         parts = [split_box(box, members, now) for box in dict.fromkeys(boxes)]
         return Mapped(*(tuple(box for each in parts for box in each[place]) for place in range(3)))
 
+    def upstream_of_each(
+        self, keys: Sequence[PartitionKey], *, members: Members | None = None, now: dt.datetime | None = None
+    ) -> list[Mapped]:
+        """See Dependency; asked once for all."""
+        each = []
+        for _, boxes in self.read_by(keys, members=members, now=now):
+            parts = [split_box(box, members, now) for box in dict.fromkeys(boxes)]
+            each.append(Mapped(*(tuple(box for split in parts for box in split[place]) for place in range(3))))
+        return each
+
     def readers_of(
         self, what: PartitionKey | Box, *, members: Members | None = None, now: dt.datetime | None = None
     ) -> Mapped:

@@ -328,6 +328,33 @@ def test_an_idle_tick_looks_at_nothing_and_one_publish_at_what_reads_it() -> Non
     assert found.tick(check=False).looked_at == 3
 
 
+def test_requests_that_died_with_their_tick_are_made_again_and_those_that_did_not_are_not() -> None:
+    found = world(CHAIN)
+    for path in hours(1):
+        found.arrive("t.hourly", path, "a1")
+    asked = found.tick(launches=False).runs
+    assert asked
+    # The code server lives and has seen all changes; only the daemon died, before it took the requests.
+    assert [run.identity for run in found.tick(launches=False).runs] == [run.identity for run in asked]
+    # And now it dies after it took them, before the cursor moved, and the code location with it.
+    found.tick()
+    found.reload()
+    assert found.tick().runs == ()
+    found.until_quiet()
+    assert set(found.builds.values()) == {1}
+    assert found.contents == found.clean()
+
+
+def test_two_schedulers_by_mistake_ask_for_the_same_under_the_same_keys() -> None:
+    found = world(CHAIN)
+    for path in hours(1):
+        found.arrive("t.hourly", path, "a1")
+    asked = found.tick(launches=False).runs
+    found.reload()
+    # Dagster starts one run for one key, whoever asks for it.
+    assert [run.identity for run in found.tick().runs] == [run.identity for run in asked]
+
+
 # A diamond, a trailing window, a product, one that reads all, and one beside them that shares nothing.
 SIDE = dataset("side", DAY, landing=True)
 TRAILING = dataset("trailing", DAY)
@@ -355,6 +382,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("withdraw"), st.sampled_from([*LANDED, ("t.daily", "day=2024-01-02")]), st.just("")),
     st.tuples(st.just("breaks"), st.sampled_from([*LANDED, ("t.daily", "day=2024-01-01")]), st.just("")),
     st.tuples(st.just("mended"), st.just(("", "")), st.just("")),
+    st.tuples(st.sampled_from(["reload", "lost"]), st.just(("", "")), st.just("")),
 )
 
 
@@ -389,6 +417,10 @@ def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - on
             broken.add((name, path))
         elif what == "mended":
             broken.clear()
+        elif what == "reload":
+            found.reload()
+        elif what == "lost":
+            found.tick(launches=False)
     broken.clear()
     found.until_quiet(every=600)
     for dataset, judged in ((name, found.states(name)) for name in found.graph.datasets):

@@ -110,14 +110,21 @@ class World:
         self.contents.pop((dataset, path), None)
         self._made = {made for made in self._made if made[:2] != (dataset, path)}
 
-    def tick(self, *, check: bool = True) -> Plan:
-        """Plan by what has changed, compare that with a plan from nothing, and launch the runs."""
+    def reload(self) -> None:
+        """The code server begins anew: what its planner has seen is forgotten."""
+        self.planner = Planner(self.graph, self.limits)
+
+    def tick(self, *, check: bool = True, launches: bool = True) -> Plan:
+        """Plan by what has changed, compare that with a plan from nothing, and launch the runs.
+
+        Without `launches` the daemon dies before it has taken the requests.
+        """
         at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
         changed, self._changed = self._changed, {}
         plan = self.planner.tick(self, changed, now=at, members=self.members)
         if check:
             self._compare(plan, reconcile(self.graph, self, now=at, members=self.members, limits=self.limits))
-        for run in plan.runs:
+        for run in plan.runs if launches else ():
             self.launch(run)
         for dataset, paths in plan.retire.items():
             for path in paths:

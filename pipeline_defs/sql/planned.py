@@ -183,8 +183,7 @@ class PlannedDependency(Dependency):
                 return []
             values.append(_spread(dimension))
         keys = [self.reader.key([each[place % len(each)] for each in values]) for place in range(_SAMPLES)]
-        # One by one: together they would list all windows between the first and the last.
-        return [found for key in dict.fromkeys(keys) for found in self.read_by([key])]
+        return self.read_by(list(dict.fromkeys(keys)))
 
     def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[Box]]]) -> Way:
         dimension = self.upstream.dimensions[place]

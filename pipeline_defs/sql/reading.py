@@ -12,6 +12,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -282,8 +283,7 @@ class _Plan:
         starts: list[int] = []
         if spans is not None:
             assert isinstance(dimension, TimeDimension)
-            starts = list(spans.starts(dimension))
-            keys = tuple([dimension.value_at(start) for start in starts])
+            starts, keys = _listed(dimension, spans)
         kind = upstream.types[dimension.name].lower()
         if kind == TIMESTAMP and spans is not None:
             moments = np.array(starts, dtype=np.int64) * 1_000_000
@@ -488,3 +488,10 @@ def _own_names(condition: exp.Expr, scan: Scan) -> set[str]:
 
 def _links(condition: exp.Expr, scan: Scan) -> bool:
     return any(column.table not in (scan.alias, SCOPE) for column in columns_of(condition))
+
+
+@lru_cache(maxsize=64)
+def _listed(dimension: TimeDimension, spans: Spans) -> tuple[list[int], tuple[Value, ...]]:
+    """The windows of some spans, by where they begin and by their keys; many datasets have the same ones."""
+    starts = list(spans.starts(dimension))
+    return starts, tuple([dimension.value_at(start) for start in starts])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import uuid
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,13 @@ def test_why_says_what_a_partition_waits_for_and_what_it_is_made_from(left: Proj
     unknown = left.varve("why", "flights.delays", "day=2015-01-02", "origin=EWR")
     assert unknown.code == 1
     assert "'2015-01-02' lies outside dimension day" in unknown.told
+
+
+def test_show_says_which_of_what_a_partition_reads_is_there(left: Project) -> None:
+    shown = left.varve("show", "flights.delays", "day=2013-01-02", "origin=EWR")
+    assert shown.code == 0, shown.output
+    assert re.search(r"- flights\.departures/day=2013-01-02 +batch \d+", shown.told)
+    assert re.search(r"- flights\.weather/hour=2013-01-02T05 +missing", shown.told)
 
 
 def test_plan_counts_every_dataset_by_state(left: Project) -> None:

@@ -31,9 +31,10 @@ from rich.table import Table
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.dependencies import Dependencies, dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Upstream, readings
+from pipeline_defs.sql.reading import readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

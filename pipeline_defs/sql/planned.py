@@ -17,9 +17,10 @@ from pipeline_defs.model.reads import All, Only, Overlap, Rule, Same, Unit
 from pipeline_defs.planning.mapping import Dependency, Mapped, split_box
 from pipeline_defs.planning.region import Box, Spans, boxes_of
 from pipeline_defs.planning.way import Way, everything
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.dependencies import dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
+from pipeline_defs.sql.reading import readers, readings
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -19,11 +19,12 @@ from pipeline_defs.model.calendar import Every
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.constants import Typed, literal
 from pipeline_defs.sql.dependencies import Dependencies, dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Reading, Upstream, readings
+from pipeline_defs.sql.reading import Reading, readings
 from tests.pipeline_defs.sql.constructs import constructs, random_queries
 from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 

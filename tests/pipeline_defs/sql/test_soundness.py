@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.partition import PartitionKey
 
-pytestmark = pytest.mark.slow
-
 FIRST = pendulum.datetime(2022, 3, 25)
 DAY_TEXT = TimeDimension("day", Grain.DAY, FIRST, FIRST.add(days=10), key_format="%Y-%m-%d")
 DAY_DATE = TimeDimension("day", Grain.DAY, FIRST.add(days=1), FIRST.add(days=10))
@@ -193,6 +191,7 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.usefixtures("tables")
 def test_every_construct_reads_enough(spark: SparkSession) -> None:
     queries = constructs()
@@ -222,6 +221,7 @@ def files(spark: SparkSession, tables: None) -> Iterator[None]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_not_much_more_is_planned_than_spark_opens(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ours = theirs = 0

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # Of so many partitions the rules for Dagster are read off.
 _SAMPLES = 12
+_WEEK, _YEAR = 7 * 86_400, 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -207,14 +208,14 @@ def _spread(dimension: Dimension) -> list[Value]:
     """Some keys of a dimension, over all of its extent."""
     if not isinstance(dimension, TimeDimension):
         return list(dimension.keys())[:_SAMPLES]
-    first, last = dimension.first, dimension.last or dimension.first + 3 * 366 * 86_400
-    at, starts = first, []
+    first, last = dimension.first, dimension.last or dimension.first + 3 * _YEAR
+    if dimension.calendar.following(first) - first <= _WEEK:
+        # A year from the middle on: the first windows may reach over the upstream's beginning, and all are too many.
+        first += (last - first) // 2
+        last = min(last, first + _YEAR)
     step = max(1, (last - first) // _SAMPLES)
-    for place in range(_SAMPLES):
-        # The middle of the extent: the first windows may reach over the upstream's beginning.
-        at = dimension.calendar.floor(min(first + place * step + step // 2, last - 1))
-        starts.append(at)
-    return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= first]
+    starts = [dimension.calendar.floor(min(first + place * step + step // 2, last - 1)) for place in range(_SAMPLES)]
+    return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= dimension.first]
 
 
 def _overlap(time: TimeDimension | None, upstream: TimeDimension, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:

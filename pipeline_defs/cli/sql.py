@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.sql.asset import SqlAsset
+    from pipeline_defs.sql.cells import ColumnName
     from pipeline_defs.sql.errors import Problem
-    from pipeline_defs.sql.typing import ColumnName
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 

@@ -13,11 +13,12 @@ import dagster as dg
 
 from pipeline_defs.datasets import DatasetAsset, dataset_asset
 from pipeline_defs.model.dataset import Dataset
+from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.reconciling import AGAIN_TAG
 from pipeline_defs.sql.asset import SqlAsset
-from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of
+from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of, united
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql.source import Body
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from resources.builds import OpenBuild
     from resources.traces import Again
 
+# So many scopes meet the rows that they read in one join; a run of more is several joins in one job.
+AT_ONCE = 500
 FOLDER = Path(__file__).parent.parent / "assets"
 
 
@@ -125,9 +128,31 @@ def _rows(
     if found.sql.body is Body.EXTERNAL:
         return _external(found, context, keys)
     spark: SparkSession = context.resources.spark.spark_session
-    if found.sql.query is not None:
+    if found.sql.query is None:
+        return _python(found, spark, keys, frames)
+    parts = [keys[place : place + AT_ONCE] for place in range(0, len(keys), AT_ONCE)]
+    if len(parts) == 1:
         return rows_of(spark, found.scopes, found.sql.query, keys, frames)
-    return _python(found, spark, keys, frames)
+    return united(
+        [rows_of(spark, found.scopes, found.sql.query, part, _narrowed(found, part, frames)) for part in parts]
+    )
+
+
+def _narrowed(
+    found: SqlAsset, keys: "Sequence[PartitionKey]", frames: "Mapping[str, DataFrame]"
+) -> "dict[str, DataFrame]":
+    """What some of the run's partitions read: Spark then opens, and compares with their scopes, no other rows."""
+    from resources.frames import in_partitions
+
+    narrowed = dict(frames)
+    for name in found.reads:
+        dimensions = found.upstreams[name].partitioning.dimensions
+        # Which keys a dynamic set has is not asked here.
+        if not any(isinstance(each, DynamicDimension) for each in dimensions):
+            boxes = [box for _, read in found.dependency(name).read_by(keys) for box in read]
+            read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
+            narrowed[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
+    return narrowed
 
 
 def _external(found: SqlAsset, context: dg.AssetExecutionContext, keys: "Sequence[PartitionKey]") -> "DataFrame":

@@ -101,12 +101,15 @@ def check(
     against: Annotated[
         str | None, typer.Option(help="A git revision, or a folder: tell which uses of columns the change breaks.")
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Ask Spark's analyzer too, about files that it has not seen yet.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
-    """Check all SQL datasets: every problem of every file, with its place and what to write. Starts no service."""
+    """Check all SQL datasets: every problem of every file, with its place and what to write."""
     from pipeline_defs.cli import sql
 
-    sql.check(console, folder, against=against, as_json=as_json)
+    sql.check(console, folder, against=against, spark=spark, as_json=as_json)
 
 
 @app.command("fmt")

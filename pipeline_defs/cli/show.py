@@ -1,6 +1,8 @@
 """`varve show`: a dataset's dimensions, and what one of its partitions reads and is read by, by the mappings alone.
 
-Not here: what lies in the stores (`varve status`).
+Whether what it reads is there is told where a catalog can be asked; none is started for it.
+
+Not here: what is due and why (`varve why`), and what lies in the stores (`varve status`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from pipeline_defs.cli.drive import open_instance
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import UnknownPartition, VarveError, some
+from pipeline_defs.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some
 from pipeline_defs.model.partition import plain
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import listed
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_assets import project, sql_assets
+from resources.catalog import Catalog
+from resources.postgres import connect
+from resources.services.postgres_server import PostgresServer
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +62,8 @@ def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, fo
         found["partition"] = _partition(dataset, key, members, graph)
         if dataset.name in files:
             found["partition"] |= _scope(files[dataset.name], key)
+        if not folder:
+            _add_states(found["partition"]["reads"], graph)
     if as_json:
         console.print_json(json.dumps(found))
     else:
@@ -67,6 +74,27 @@ def _project() -> Graph:
     from pipeline_defs.definitions import graph
 
     return graph
+
+
+def _add_states(reads: Sequence[dict[str, Any]], graph: Graph) -> None:
+    """The current batch of each partition that is listed, None where it has none yet; nothing without a catalog."""
+    settings = Settings()
+    if settings.embedded_postgres and not PostgresServer(settings.home_dir).is_up():
+        return
+    try:
+        connection = connect(settings, application="varve show")
+    except ServiceUnavailable:
+        return
+    with connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        for each in reads:
+            dataset = graph.datasets[each["dataset"]]
+            keys = [dataset.partitioning.from_path(path) for path in each["partitions"]]
+            current = catalog.current(dataset.name, keys)
+            each["batches"] = {
+                key.path: str(found.batch_id) if (found := current.get(key.path)) else None for key in keys
+            }
 
 
 def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
@@ -185,10 +213,18 @@ def _print_partition(console: Console, partition: dict[str, Any]) -> None:
         console.print("Dependencies")
         for each in partition["reads"]:
             for path in each["partitions"]:
-                console.print(f"  - {each['dataset']}/{path}", highlight=False, soft_wrap=True)
+                console.print(f"  - {each['dataset']}/{path}{_state(each, path)}", highlight=False, soft_wrap=True)
     for word, side in (("reads", "reads"), ("read by", "read_by")):
         for each in partition[side]:
             listing = some(each["partitions"], limit=4)
             console.print(f"{word} {each['count']} of {each['dataset']}: {listing}", highlight=False)
             if each["nonexistent"]:
                 console.print(f"      never there: {some(each['nonexistent'], limit=4)}", highlight=False, style="dim")
+
+
+def _state(reads: dict[str, Any], path: str) -> str:
+    """What is there of a partition, as far as it was looked up."""
+    if "batches" not in reads:
+        return ""
+    batch = reads["batches"][path]
+    return f"   batch {batch}" if batch else "   missing"

@@ -1,4 +1,4 @@
-"""`varve check`, `varve fmt` and `varve graph`: the SQL files of the project, without any service.
+"""`varve check`, `varve fmt` and `varve graph`: the SQL files of the project; only check asks Spark.
 
 Not here: what is wrong with a file (sql/project.py), and its layout (sql/fmt.py).
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pipeline_defs.cli.against import refuse_breaks
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.sql.cache import Cache
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
 from pipeline_defs.sql.project import load
@@ -23,17 +24,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline_defs.planning.graph import Graph
-    from pipeline_defs.sql.typing import ColumnName
+    from pipeline_defs.sql.asset import SqlAsset
+    from pipeline_defs.sql.cells import ColumnName
+    from pipeline_defs.sql.errors import Problem
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 
 
-def check(console: Console, folder: Path | None, *, against: str | None = None, as_json: bool) -> None:
+def check(
+    console: Console, folder: Path | None, *, against: str | None = None, spark: bool = True, as_json: bool
+) -> None:
     """Say that all files are right and break nothing. Raises SqlErrors with all that is wrong in any of them."""
+    root = folder or FOLDER
     try:
         if against is not None:
-            refuse_breaks(folder or FOLDER, against)
-        found = load(folder or FOLDER)
+            refuse_breaks(root, against)
+        cache = Cache.beside(root)
+        found = load(root, cache=cache)
+        if spark:
+            ask_spark(root, found, cache)
     except SqlErrors as error:
         if as_json:
             console.print_json(
@@ -44,6 +53,32 @@ def check(console: Console, folder: Path | None, *, against: str | None = None, 
         console.print_json(json.dumps({"problems": [], "datasets": sorted(found)}))
     else:
         console.print(f"{len(found)} SQL datasets, no problems.", highlight=False)
+
+
+def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None:
+    """Have Spark's analyzer look at the files that it has not seen as they are, in one session; raises SqlErrors.
+
+    Where it has seen them all, no Spark is needed.
+    """
+    keys = {each.source.path: cache.key_of(each.source) for each in files.values()}
+    unseen = [each for each in files.values() if cache.verified.get(each.source.path) != keys[each.source.path]]
+    if not unseen:
+        return
+    from pipeline_defs.sql.analysed import analysed
+    from resources.settings import Settings
+    from resources.spark import open_session
+
+    session = open_session(Settings())
+    problems: list[Problem] = []
+    for each in unseen:
+        against = analysed(session, each)
+        problems += against
+        key = keys[each.source.path]
+        if not against and key is not None:
+            cache.verified[each.source.path] = key
+    cache.write(folder)
+    if problems:
+        raise SqlErrors(problems)
 
 
 def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:

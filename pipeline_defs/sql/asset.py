@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.way import Way
+    from pipeline_defs.sql.cells import ColumnName
     from pipeline_defs.sql.errors import Source
     from pipeline_defs.sql.inference import Output
     from pipeline_defs.sql.planned import Inference
     from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
-    from pipeline_defs.sql.typing import ColumnName
 
 
 @dataclass(frozen=True)

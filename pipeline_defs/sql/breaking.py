@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pipeline_defs.sql.inference import qualified
+from pipeline_defs.sql.numeric import common_type, decimal_of
 from pipeline_defs.sql.types import UNKNOWN
-from pipeline_defs.sql.typing import common_type, decimal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

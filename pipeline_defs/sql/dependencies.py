@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.sql.grouping import is_aggregate, within
 from pipeline_defs.sql.predicates import OUT, SCOPE, columns_of, conjuncts, replaced, weakened
 from pipeline_defs.sql.relations import (
     Base,
@@ -27,9 +28,7 @@ from pipeline_defs.sql.relations import (
     Sealed,
     Selection,
     Source,
-    is_aggregate,
     nested_queries,
-    within,
 )
 from pipeline_defs.sql.types import UNKNOWN, simple_name
 

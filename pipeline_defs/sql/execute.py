@@ -120,11 +120,17 @@ def per_scope_rows(
         keys = scopes.partition_values(scope.partition) if partitions else {}
         partition = [F.expr(sql_of(literal(key))).alias(name) for name, key in keys.items()]
         arms.append(rows.select(*partition, *[F.col(f"`{name}`") for name in rows.columns]))
-    while len(arms) > 1:
+    return united(arms)
+
+
+def united(arms: Sequence[DataFrame]) -> DataFrame:
+    """All rows of frames that have the same columns."""
+    left = list(arms)
+    while len(left) > 1:
         # By halves: a chain of a thousand unions overflows the analyzer's stack.
-        pairs = [arms[place : place + 2] for place in range(0, len(arms), 2)]
-        arms = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
-    return arms[0]
+        pairs = [left[place : place + 2] for place in range(0, len(left), 2)]
+        left = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return left[0]
 
 
 def statement(tree: exp.Expr, inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:

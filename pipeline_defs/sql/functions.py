@@ -18,6 +18,7 @@ from sqlglot import exp
 from pipeline_defs.sql import scalars
 from pipeline_defs.sql.casts import cast, common, compared
 from pipeline_defs.sql.columns import BOOLEAN, DATE, NULL, STRING, TIMESTAMP, Array, CannotEvaluate, Vector, ranked
+from pipeline_defs.sql.patterns import parsed
 from pipeline_defs.sql.types import simple_name
 
 if TYPE_CHECKING:
@@ -246,14 +247,14 @@ def _extreme(evaluator: Evaluator, node: exp.Expr) -> Vector:
 def _to_date(evaluator: Evaluator, node: exp.Expr) -> Vector:
     value, pattern = evaluator.of(node.this), node.args.get("format")
     if pattern is not None and value.type == STRING:
-        return scalars.parsed(value, pattern, DATE, evaluator.timezone)
+        return parsed(value, pattern, DATE, evaluator.timezone)
     return evaluator.cast(value, DATE)
 
 
 def _to_timestamp(evaluator: Evaluator, node: exp.Expr) -> Vector:
     value, pattern = evaluator.of(node.this), node.args.get("format")
     if pattern is not None and value.type == STRING:
-        return scalars.parsed(value, pattern, TIMESTAMP, evaluator.timezone)
+        return parsed(value, pattern, TIMESTAMP, evaluator.timezone)
     return evaluator.cast(value, TIMESTAMP)
 
 

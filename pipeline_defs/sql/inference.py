@@ -18,10 +18,12 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from pipeline_defs.sql.binding import bound
+from pipeline_defs.sql.cells import Cell, ColumnName
 from pipeline_defs.sql.errors import nearest
+from pipeline_defs.sql.numeric import common_type
 from pipeline_defs.sql.predicates import SCOPE
 from pipeline_defs.sql.types import UNKNOWN, parse_type
-from pipeline_defs.sql.typing import Cell, ColumnName, common_type, typed
+from pipeline_defs.sql.typing import typed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

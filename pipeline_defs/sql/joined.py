@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.sql.grouping import is_aggregate
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -65,7 +67,7 @@ def _select(query: exp.Select, keys: Sequence[str]) -> exp.Select | None:
     projections = _without_stars(found)
     if projections is None or not _grouped(found, keys):
         return None
-    for window in list(_own(found, exp.Window)):
+    for window in list(_windows(found)):
         window.set("partition_by", [*map(_column, keys), *(window.args.get("partition_by") or [])])
     from_ = found.args.get("from_")
     sources = [*([from_.this] if from_ is not None else []), *(join.this for join in joins)]
@@ -91,7 +93,7 @@ def _grouped(query: exp.Select, keys: Sequence[str]) -> bool:
     """Put the scope into GROUP BY. False where the query gives a row for no rows: no join does."""
     group = query.args.get("group")
     if group is None:
-        return query.args.get("having") is None and next(_own(query, exp.AggFunc, outside=exp.Window), None) is None
+        return query.args.get("having") is None and not any(map(is_aggregate, query.expressions))
     if any(group.args.get(each) for each in ("cube", "rollup", "grouping_sets", "totals")):
         return False
     if any(isinstance(each, exp.Literal) and each.is_number for each in group.expressions):
@@ -175,16 +177,10 @@ def mentions(node: exp.Expr) -> bool:
     return any(column.table == SCOPE for column in node.find_all(exp.Column))
 
 
-def _own(query: exp.Select, kind: type[exp.Expr], outside: type[exp.Expr] | None = None) -> Iterator[exp.Expr]:
-    """The nodes of a kind that belong to this SELECT and to no query inside it."""
-
-    def inner(node: exp.Expr) -> bool:
-        return node is not query and (
-            isinstance(node, exp.Query) or (outside is not None and isinstance(node, outside))
-        )
-
-    for node in query.walk(prune=inner):
-        if isinstance(node, kind) and not inner(node):
+def _windows(query: exp.Select) -> Iterator[exp.Window]:
+    """The window functions of this SELECT and of no query inside it."""
+    for node in query.walk(prune=lambda each: each is not query and isinstance(each, exp.Query)):
+        if isinstance(node, exp.Window):
             yield node
 
 

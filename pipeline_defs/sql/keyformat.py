@@ -17,7 +17,7 @@ from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.zone import stretch
 from pipeline_defs.sql.columns import CannotEvaluate
-from pipeline_defs.sql.scalars import pattern_of
+from pipeline_defs.sql.patterns import pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

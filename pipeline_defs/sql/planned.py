@@ -17,9 +17,10 @@ from pipeline_defs.model.reads import All, Only, Overlap, Rule, Same, Unit
 from pipeline_defs.planning.mapping import Dependency, Mapped, split_box
 from pipeline_defs.planning.region import Box, Spans, boxes_of
 from pipeline_defs.planning.way import Way, everything
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.dependencies import dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
+from pipeline_defs.sql.reading import readers, readings
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 # Of so many partitions the rules for Dagster are read off.
 _SAMPLES = 12
+_WEEK, _YEAR = 7 * 86_400, 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,7 @@ class PlannedDependency(Dependency):
                 return []
             values.append(_spread(dimension))
         keys = [self.reader.key([each[place % len(each)] for each in values]) for place in range(_SAMPLES)]
-        # One by one: together they would list all windows between the first and the last.
-        return [found for key in dict.fromkeys(keys) for found in self.read_by([key])]
+        return self.read_by(list(dict.fromkeys(keys)))
 
     def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[Box]]]) -> Way:
         dimension = self.upstream.dimensions[place]
@@ -217,14 +218,14 @@ def _spread(dimension: Dimension) -> list[Value]:
     """Some keys of a dimension, over all of its extent."""
     if not isinstance(dimension, TimeDimension):
         return list(dimension.keys())[:_SAMPLES]
-    first, last = dimension.first, dimension.last or dimension.first + 3 * 366 * 86_400
-    at, starts = first, []
+    first, last = dimension.first, dimension.last or dimension.first + 3 * _YEAR
+    if dimension.calendar.following(first) - first <= _WEEK:
+        # A year from the middle on: the first windows may reach over the upstream's beginning, and all are too many.
+        first += (last - first) // 2
+        last = min(last, first + _YEAR)
     step = max(1, (last - first) // _SAMPLES)
-    for place in range(_SAMPLES):
-        # The middle of the extent: the first windows may reach over the upstream's beginning.
-        at = dimension.calendar.floor(min(first + place * step + step // 2, last - 1))
-        starts.append(at)
-    return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= first]
+    starts = [dimension.calendar.floor(min(first + place * step + step // 2, last - 1)) for place in range(_SAMPLES)]
+    return [dimension.value_at(each) for each in dict.fromkeys(starts) if each >= dimension.first]
 
 
 def _overlap(time: TimeDimension | None, upstream: TimeDimension, read: Sequence[tuple[PartitionKey, Spans]]) -> Rule:

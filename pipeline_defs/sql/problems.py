@@ -150,12 +150,17 @@ def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Probl
         if output is None or output.type == "void":
             continue
         kind = output.type.upper()
-        if kind != column.type.replace(", ", ",") and kind != column.type and column.type not in _WIDENS.get(kind, ()):
+        if not fits(kind, column.type):
             yield sql.problem(
                 column.span,
                 f"{column.name} is declared {column.type}, but the query gives {kind}; declare {kind}, or write "
                 f"CAST(... AS {column.type}) AS {column.name}.",
             )
+
+
+def fits(kind: str, declared: str) -> bool:
+    """Whether a column of one type can be stored as the declared one without loss."""
+    return declared.replace(", ", ",") == kind.replace(", ", ",") or declared in _WIDENS.get(kind, ())
 
 
 def foreign_problems(sql: SqlDataset) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
-"""Spark's scalar functions over columns: dates, timestamps, texts and whole numbers.
+"""Spark's scalar functions over columns: dates, timestamps and whole numbers; and the list of them all.
 
-Not here: what is part of the language (comparisons, CASE, COALESCE: functions.py).
+Not here: texts (texts.py), date patterns (patterns.py), and what is part of the language (functions.py).
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.time import format_time
 
 from pipeline_defs.sql.casts import fits
 from pipeline_defs.sql.clocks import to_instant, to_wall
 from pipeline_defs.sql.columns import (
-    BOOLEAN,
     DATE,
     DAY_MICROS,
-    DOUBLE,
     INTEGERS,
     NULL,
     STRING,
@@ -30,6 +26,8 @@ from pipeline_defs.sql.columns import (
     Vector,
     mapped_texts,
 )
+from pipeline_defs.sql.patterns import formatted
+from pipeline_defs.sql.texts import TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,22 +39,7 @@ Scalar: TypeAlias = "Callable[..., Vector]"
 _SECOND = 1_000_000
 _UNITS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3_600 * _SECOND}
 _NAMES = {"YYYY": "YEAR", "YY": "YEAR", "MON": "MONTH", "MM": "MONTH", "DD": "DAY"}
-# The letters of a pattern of java.time that mean the same in every year from 1000 to 9999, and how they are spelt.
-_LETTERS: dict[str, Callable[[dt.datetime], str]] = {
-    "yyyy": lambda at: f"{at.year:04d}",
-    "MM": lambda at: f"{at.month:02d}",
-    "M": lambda at: str(at.month),
-    "dd": lambda at: f"{at.day:02d}",
-    "d": lambda at: str(at.day),
-    "HH": lambda at: f"{at.hour:02d}",
-    "H": lambda at: str(at.hour),
-    "mm": lambda at: f"{at.minute:02d}",
-    "ss": lambda at: f"{at.second:02d}",
-}
-_WIDTHS = {"yyyy": r"(\d{4})", "MM": r"(\d\d)", "dd": r"(\d\d)", "HH": r"(\d\d)", "mm": r"(\d\d)", "ss": r"(\d\d)"}
-_ORDER = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 _POSITIONS = ("this", "expression", "start", "length", "replacement", "fill_pattern")
-_TOKENS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 def arguments_of(node: exp.Expr) -> list[exp.Expr]:
@@ -70,63 +53,6 @@ def arguments_of(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
         found.append(node.args["zone"])
     return [*found, *node.expressions]
-
-
-def pattern_of(node: exp.Expr) -> list[tuple[str, bool]]:
-    """A date pattern as pairs of a text and whether it is letters of the pattern. Raises CannotEvaluate."""
-    if not isinstance(node, exp.Literal):
-        raise CannotEvaluate(node, "a date pattern that is no literal")
-    java = format_time(node.name, Spark.INVERSE_TIME_MAPPING, Spark.INVERSE_TIME_TRIE) or ""
-    found, at = [], 0
-    for token in _TOKENS.finditer(java):
-        if token.start() != at:
-            break
-        at = token.end()
-        letters = token[2] is not None
-        if letters and token[0] not in _LETTERS:
-            break
-        found.append((token[0] if token[1] is None else token[1].replace("''", "'") or "'", letters))
-    else:
-        if at == len(java) and not re.search(r"[\[\]{}#]", java):
-            return found
-    raise CannotEvaluate(node, f"the date pattern {java!r} is not read before a run")
-
-
-def formatted(vector: Vector, pattern: exp.Expr, timezone: str) -> Vector:
-    """DATE_FORMAT of timestamps."""
-    parts = pattern_of(pattern)
-    epoch = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock's
-
-    def spell(wall: int) -> str:
-        at = epoch + dt.timedelta(microseconds=wall)
-        return "".join([_LETTERS[text](at) if letters else text for text, letters in parts])
-
-    walls = Vector(TIMESTAMP, to_wall(vector.values, timezone), vector.valid)
-    return mapped_texts(spell, STRING, [walls])
-
-
-def parsed(vector: Vector, pattern: exp.Expr, to: str, timezone: str) -> Vector:
-    """TO_DATE and TO_TIMESTAMP of texts by a pattern of fixed widths."""
-    parts = pattern_of(pattern)
-    letters = [text for text, is_letters in parts if is_letters]
-    if not {"yyyy", "MM", "dd"} <= set(letters) <= set(_WIDTHS) or len(set(letters)) != len(letters):
-        raise CannotEvaluate(pattern, "a date pattern that leaves something open")
-    expected = re.compile("".join([_WIDTHS[text] if is_letters else re.escape(text) for text, is_letters in parts]))
-
-    def read(text: str) -> int:
-        found = expected.fullmatch(text)
-        if found is None:
-            raise CannotEvaluate(pattern, f"{text!r} is not of its pattern")
-        fields = dict(zip(letters, map(int, found.groups()), strict=True))
-        try:
-            at = dt.datetime(*[fields.get(each, 0) for each in _ORDER], tzinfo=dt.UTC)  # type: ignore[arg-type,misc]
-        except ValueError:
-            raise CannotEvaluate(pattern, f"{text!r} is no date") from None
-        return int((at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1))
-
-    walls = mapped_texts(read, TIMESTAMP, [vector])
-    instants = Vector(TIMESTAMP, to_instant(walls.values, timezone), walls.valid)
-    return instants if to == TIMESTAMP else Vector(DATE, walls.values // DAY_MICROS, walls.valid)
 
 
 def _days(ev: Evaluator, vector: Vector) -> Array:
@@ -267,75 +193,6 @@ def _extract(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
     if unit in {"YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "DOY", "WEEK"}:
         return _field(unit)(ev, node, value)
     raise CannotEvaluate(node, f"EXTRACT of {unit}")
-
-
-def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:
-    def text(_: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
-        if any(each.type not in (STRING, NULL) and not each.is_integer for each in arguments) or (
-            arguments[0].type not in (STRING, NULL)
-        ):
-            raise CannotEvaluate(node, f"{name} of something else than texts")
-        return mapped_texts(function, result, arguments)
-
-    return text
-
-
-def _concat(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
-    if any(each.type == DOUBLE for each in arguments):
-        raise CannotEvaluate(node, "a double as text")
-    return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(each, STRING) for each in arguments])
-
-
-def _ascii(function: Callable[[str], str]) -> Callable[[str], str]:
-    def ascii_only(text: str) -> str:
-        if not text.isascii():
-            raise CannotEvaluate(None, "letters beyond ASCII")
-        return function(text)
-
-    return ascii_only
-
-
-def _substring(text: str, start: int, length: int = 2**31) -> str:
-    """Places count from 1, 0 is 1 too, and negative ones from the end, as in UTF8String.substringSQL."""
-    first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
-    return text[max(first, 0) : max(first + max(length, 0), 0)]
-
-
-def _padded(*, left: bool) -> Callable[[str, int, str], str]:
-    def pad(text: str, length: int, fill: str = " ") -> str:
-        if length <= len(text) or not fill:
-            return text[: max(length, 0)]
-        missing = length - len(text)
-        filled = (fill * missing)[:missing]
-        return filled + text if left else text + filled
-
-    return pad
-
-
-def _pad(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
-    if len(arguments) < 2:
-        raise CannotEvaluate(node, "a pad without a length")
-    text = arguments[0] if arguments[0].type == STRING else ev.cast(arguments[0], STRING)
-    return _text("LPAD", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
-
-
-def _trim(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
-    if node.args.get("expression") is not None or node.args.get("collation") is not None:
-        raise CannotEvaluate(node, "TRIM of other characters")
-    position = str(node.args.get("position") or "BOTH").upper()
-    strip = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(position, str.strip)
-    return _text("TRIM", lambda value: strip(value, " "))(ev, node, text)
-
-
-def _like(text: str, pattern: str) -> bool:
-    return _like_pattern(pattern).fullmatch(text) is not None
-
-
-def _like_pattern(pattern: str) -> re.Pattern[str]:
-    if "\\" in pattern:
-        raise CannotEvaluate(None, "an escape in LIKE")
-    parts = [{"%": ".*", "_": "."}.get(char) or re.escape(char) for char in pattern]
-    return re.compile("".join(parts), re.DOTALL)
 
 
 def _arithmetic(ev: Evaluator, node: exp.Expr, left: Vector, right: Vector) -> Vector:
@@ -505,23 +362,7 @@ BY_CLASS: dict[type[exp.Expr], Scalar] = {
     exp.StrToUnix: _unix_seconds,
     exp.AtTimeZone: _zoned,
     exp.FromTimeZone: _zoned,
-    exp.Substring: _text("SUBSTRING", _substring),
-    exp.Left: _text("LEFT", lambda text, length: text[: max(length, 0)]),
-    exp.Right: _text("RIGHT", lambda text, length: text[-length:] if length > 0 else ""),
-    exp.Upper: _text("UPPER", _ascii(str.upper)),
-    exp.Lower: _text("LOWER", _ascii(str.lower)),
-    exp.Length: _text("LENGTH", len, "int"),
-    exp.Reverse: _text("REVERSE", lambda text: text[::-1]),
-    exp.Repeat: _text("REPEAT", lambda text, times: text * max(times, 0)),
-    exp.Replace: _text("REPLACE", lambda text, old, new="": text.replace(old, new) if old else text),
-    exp.StartsWith: _text("STARTSWITH", str.startswith, BOOLEAN),
-    exp.EndsWith: _text("ENDSWITH", str.endswith, BOOLEAN),
-    exp.Contains: _text("CONTAINS", lambda text, part: part in text, BOOLEAN),
-    exp.Like: _text("LIKE", _like, BOOLEAN),
-    exp.Trim: _trim,
-    exp.Pad: _pad,
-    exp.Concat: _concat,
-    exp.DPipe: _concat,
+    **TEXTS,
     exp.Mul: _arithmetic,
     exp.IntDiv: _arithmetic,
     exp.Mod: _arithmetic,

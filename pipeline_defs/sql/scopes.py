@@ -112,10 +112,11 @@ class Scopes:
     @cached_property
     def types(self) -> dict[str, str]:
         """The Spark type of each variable, in the order in which they are bound."""
-        sample = self._sample()
-        return {name: typed.type for name, typed in self.of(sample).values.items()}
+        return {name: typed.type for name, typed in self.of(self.sample).values.items()}
 
-    def _sample(self) -> PartitionKey:
+    @cached_property
+    def sample(self) -> PartitionKey:
+        """Some partition, the first one there could be: to tell types by."""
         members: dict[str, list[Value]] = {
             axis.dimension.set_name: ["a"] if axis.dimension.value_type is str else [1]
             for axis in self.axes

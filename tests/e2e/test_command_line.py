@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.e2e.conftest import WEEK
-from tests.e2e.project import flights, hours_of, rows_in, url_of
+from tests.e2e.project import ROOT, flights, hours_of, rows_in, url_of
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -211,3 +212,19 @@ class TestRefusals:
             file.write_text(whole, encoding="utf-8")
         assert done.code == 1
         assert f"{file} (flights.departures): line 8: column dep_time: 'soon' is not of type INT" in done.output
+
+
+def test_check_asks_spark_about_a_file_once(week: Project, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "docs" / "examples" / "bigdataflow", tmp_path / "bigdataflow"))
+    assert week.varve("check", str(folder)).told == "3 SQL datasets, no problems."
+    # Nothing has changed: no Spark is needed to say so again.
+    without = week.having(spark_remote="sc://127.0.0.1:1")
+    assert without.varve("check", str(folder)).code == 0
+    file = folder / "products_sales.sql"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("SUM(revenue) AS revenue", "WEIGHED(revenue) AS revenue"), encoding="utf-8")
+    assert without.varve("check", str(folder), "--no-spark").code == 0
+    refused = week.varve("check", str(folder))
+    assert refused.code == 1
+    assert "bigdataflow/products_sales.sql:15:1: Spark refuses it" in refused.told
+    assert "WEIGHED" in refused.told.upper()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,13 @@ def test_why_says_what_a_partition_waits_for_and_what_it_is_made_from(left: Proj
     assert "'2015-01-02' lies outside dimension day" in unknown.told
 
 
+def test_show_says_which_of_what_a_partition_reads_is_there(left: Project) -> None:
+    shown = left.varve("show", "flights.delays", "day=2013-01-02", "origin=EWR")
+    assert shown.code == 0, shown.output
+    assert re.search(r"- flights\.departures/day=2013-01-02 +batch \d+", shown.told)
+    assert re.search(r"- flights\.weather/hour=2013-01-02T05 +missing", shown.told)
+
+
 def test_plan_counts_every_dataset_by_state(left: Project) -> None:
     found = {one["dataset"]: one["states"] for one in left.varve_json("plan")["datasets"]}
     assert found["flights.delays"]["current"] == 3
@@ -78,7 +86,7 @@ def test_a_backfill_is_planned_started_paused_and_cancelled(left: Project) -> No
     planned = left.varve_json(*words, "--downstream", "all", "--dry-run")
     assert planned["backfill"] is None
     assert {one["dataset"]: len(one["partitions"]) for one in planned["datasets"]} == {
-        DEPARTURES.name: 1, DELAYS.name: 3, WEEKLY_DELAYS.name: 3,
+        DEPARTURES.name: 1, DELAYS.name: 3, WEEKLY_DELAYS.name: 3, "flights.trailing_delay": 21,
     }  # fmt: skip
     assert left.varve_json("backfill", "list") == []
     started = left.varve_json(*words, "--downstream", "flights.delays", "--reason", "wrong clocks")
@@ -99,7 +107,7 @@ def test_a_backfill_is_planned_started_paused_and_cancelled(left: Project) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["flights.nothing"], "no dataset 'flights.nothing'; there are flights.delays"),
+        (["flights.nothing"], "no dataset 'flights.nothing'; there are fleet.planes, flights."),
         (["flights.delays", "--from", "2014-06-01"], "'2014-06-01' lies outside dimension day"),
         (["flights.delays", "--from", "2013-01-05", "--to", "2013-01-02"], "has no partition in that range"),
         (["flights.delays", "carrier=AA"], "has no column carrier; its columns are day, origin"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
+from pipeline_defs import sql_assets as running
 from pipeline_defs.definitions import build_defs
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.project import compiled
@@ -91,9 +92,11 @@ def rows(workbench: Workbench, found: list[DatasetAsset], name: str) -> list[tup
 
 
 def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
-    workbench: Workbench, project: tuple[str, list[DatasetAsset]]
+    workbench: Workbench, project: tuple[str, list[DatasetAsset]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db, found = project
+    # A run of three days is two joins.
+    monkeypatch.setattr(running, "AT_ONCE", 2)
     assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-04").success
     assert rows(workbench, found, f"{db}.receipts") == sorted(ROWS)
     # Days without rows are partitions too.

@@ -33,7 +33,7 @@ def test_a_renamed_column_breaks_its_direct_readers_only(copy: Path) -> None:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("nb_sales", "pieces"), encoding="utf-8")
     with pytest.raises(SqlErrors) as caught:
-        run("check", str(copy), "--against", str(EXAMPLE))
+        run("check", str(copy), "--no-spark", "--against", str(EXAMPLE))
     (problem,) = caught.value.problems
     assert problem.place == "bigdataflow/products_sales.sql:15:24"
     assert "no longer has nb_sales" in problem.message
@@ -43,7 +43,7 @@ def test_an_added_column_breaks_nothing(copy: Path) -> None:
     file = copy / "receipts.sql"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("  price DOUBLE", "  till STRING,\n  price DOUBLE"), encoding="utf-8")
-    assert "no problems" in run("check", str(copy), "--against", str(EXAMPLE))
+    assert "no problems" in run("check", str(copy), "--no-spark", "--against", str(EXAMPLE))
 
 
 def test_fmt_says_what_it_would_change_and_then_changes_it(copy: Path) -> None:

@@ -22,7 +22,7 @@ FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-20')
 LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
 INSERT (day = today)
 """
-FILES = {
+FILES: dict[str, tuple[str, str]] = {
     "root": ("product STRING, nb INT", "EXTERNAL OPTIONS (source = 'table', table = 'x.y')"),
     "one": ("product STRING, nb INT", "AS SELECT product, nb FROM b.root WHERE root.day = today"),
     "two": ("product STRING, more INT", "AS SELECT product, nb + 1 AS more FROM b.one WHERE one.day = today"),
@@ -125,3 +125,17 @@ def test_a_folder_that_cannot_be_written_has_no_cache(folder: Path) -> None:
     kept.write_text("in the way", encoding="utf-8")
     assert counts(folder) == (0, 4)
     assert counts(folder) == (0, 4)
+
+
+def test_another_text_of_a_foreign_function_is_another_version(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "kept_scores.py"
+    module.write_text("def run(spark, scope): return 1\n", encoding="utf-8")
+    write(folder, "scores", columns="n INT", body="PYTHON 'kept_scores:run'")
+    before = load(folder)["b.scores"].code_version
+    assert counts(folder) == (5, 0)
+    module.write_text("def run(spark, scope): return 2\n", encoding="utf-8")
+    assert counts(folder) == (4, 1)
+    assert load(folder)["b.scores"].code_version != before

@@ -13,11 +13,12 @@ from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, Tim
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.planning.region import Box
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.columns import Vector
 from pipeline_defs.sql.dependencies import dependencies
 from pipeline_defs.sql.functions import Evaluator, truth
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Upstream, readers, readings
+from pipeline_defs.sql.reading import readers, readings
 from tests.pipeline_defs.sql.constructs import SINGLE, constructs
 from tests.pipeline_defs.sql.test_soundness import NOW, SCHEMAS, SCOPES, UPSTREAMS, VARIABLES, partitions, planned
 

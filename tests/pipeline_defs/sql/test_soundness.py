@@ -19,11 +19,12 @@ from pipeline_defs.model.calendar import Every
 from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.sql.axes import Bindings, Upstream
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.constants import Typed, literal
 from pipeline_defs.sql.dependencies import Dependencies, dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Bindings, Reading, Upstream, readings
+from pipeline_defs.sql.reading import Reading, readings
 from tests.pipeline_defs.sql.constructs import constructs, random_queries
 from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline_defs.model.partition import PartitionKey
-
-pytestmark = pytest.mark.slow
 
 FIRST = pendulum.datetime(2022, 3, 25)
 DAY_TEXT = TimeDimension("day", Grain.DAY, FIRST, FIRST.add(days=10), key_format="%Y-%m-%d")
@@ -192,6 +191,7 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.usefixtures("tables")
 def test_every_construct_reads_enough(spark: SparkSession) -> None:
     queries = constructs()
@@ -221,6 +221,7 @@ def files(spark: SparkSession, tables: None) -> Iterator[None]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_not_much_more_is_planned_than_spark_opens(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ours = theirs = 0

@@ -1,0 +1,110 @@
+"""Spark's functions of texts, over columns.
+
+Not here: every other function (scalars.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from sqlglot import exp
+
+from pipeline_defs.sql.columns import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Vector, mapped_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline_defs.sql.functions import Evaluator
+
+Scalar: TypeAlias = "Callable[..., Vector]"
+
+
+def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:
+    def text(_: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+        if any(each.type not in (STRING, NULL) and not each.is_integer for each in arguments) or (
+            arguments[0].type not in (STRING, NULL)
+        ):
+            raise CannotEvaluate(node, f"{name} of something else than texts")
+        return mapped_texts(function, result, arguments)
+
+    return text
+
+
+def _concat(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+    if any(each.type == DOUBLE for each in arguments):
+        raise CannotEvaluate(node, "a double as text")
+    return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(each, STRING) for each in arguments])
+
+
+def _ascii(function: Callable[[str], str]) -> Callable[[str], str]:
+    def ascii_only(text: str) -> str:
+        if not text.isascii():
+            raise CannotEvaluate(None, "letters beyond ASCII")
+        return function(text)
+
+    return ascii_only
+
+
+def _substring(text: str, start: int, length: int = 2**31) -> str:
+    """Places count from 1, 0 is 1 too, and negative ones from the end, as in UTF8String.substringSQL."""
+    first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
+    return text[max(first, 0) : max(first + max(length, 0), 0)]
+
+
+def _padded(*, left: bool) -> Callable[[str, int, str], str]:
+    def pad(text: str, length: int, fill: str = " ") -> str:
+        if length <= len(text) or not fill:
+            return text[: max(length, 0)]
+        missing = length - len(text)
+        filled = (fill * missing)[:missing]
+        return filled + text if left else text + filled
+
+    return pad
+
+
+def _pad(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+    if len(arguments) < 2:
+        raise CannotEvaluate(node, "a pad without a length")
+    text = arguments[0] if arguments[0].type == STRING else ev.cast(arguments[0], STRING)
+    return _text("LPAD", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
+
+
+def _trim(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+    if node.args.get("expression") is not None or node.args.get("collation") is not None:
+        raise CannotEvaluate(node, "TRIM of other characters")
+    position = str(node.args.get("position") or "BOTH").upper()
+    strip = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(position, str.strip)
+    return _text("TRIM", lambda value: strip(value, " "))(ev, node, text)
+
+
+def _like(text: str, pattern: str) -> bool:
+    return _like_pattern(pattern).fullmatch(text) is not None
+
+
+def _like_pattern(pattern: str) -> re.Pattern[str]:
+    if "\\" in pattern:
+        raise CannotEvaluate(None, "an escape in LIKE")
+    parts = [{"%": ".*", "_": "."}.get(char) or re.escape(char) for char in pattern]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+TEXTS: dict[type[exp.Expr], Scalar] = {
+    exp.Substring: _text("SUBSTRING", _substring),
+    exp.Left: _text("LEFT", lambda text, length: text[: max(length, 0)]),
+    exp.Right: _text("RIGHT", lambda text, length: text[-length:] if length > 0 else ""),
+    exp.Upper: _text("UPPER", _ascii(str.upper)),
+    exp.Lower: _text("LOWER", _ascii(str.lower)),
+    exp.Length: _text("LENGTH", len, "int"),
+    exp.Reverse: _text("REVERSE", lambda text: text[::-1]),
+    exp.Repeat: _text("REPEAT", lambda text, times: text * max(times, 0)),
+    exp.Replace: _text("REPLACE", lambda text, old, new="": text.replace(old, new) if old else text),
+    exp.StartsWith: _text("STARTSWITH", str.startswith, BOOLEAN),
+    exp.EndsWith: _text("ENDSWITH", str.endswith, BOOLEAN),
+    exp.Contains: _text("CONTAINS", lambda text, part: part in text, BOOLEAN),
+    exp.Like: _text("LIKE", _like, BOOLEAN),
+    exp.Trim: _trim,
+    exp.Pad: _pad,
+    exp.Concat: _concat,
+    exp.DPipe: _concat,
+}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import BatchId, Input
-from resources.catalog import batches_of
+from resources.catalog_rows import batches_of
 
 if TYPE_CHECKING:
     import datetime as dt

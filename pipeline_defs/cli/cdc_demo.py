@@ -68,11 +68,11 @@ class Application(threading.Thread):
         super().__init__(daemon=True)
         self.done: Counter[str] = Counter()
         self.error: Exception | None = None
-        self._url, self._random, self._stop = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
+        self._url, self._random, self._ended = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
 
     def stop(self) -> None:
         """End after the transaction in progress; raises what went wrong."""
-        self._stop.set()
+        self._ended.set()
         self.join()
         if self.error is not None:
             raise self.error
@@ -81,7 +81,7 @@ class Application(threading.Thread):
         """Work."""
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                while not self._stop.wait(_PAUSE_SECONDS):
+                while not self._ended.wait(_PAUSE_SECONDS):
                     self._transaction(connection)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self.error = error

@@ -241,7 +241,7 @@ def test_a_sensor_without_its_database_says_so_and_asks_for_nothing(
     sensing: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://nobody@127.0.0.1:1/nowhere")
-    with dg.build_sensor_context() as context:
+    with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance) as context:
         result = arrival_sensor(graph)(context)
     assert isinstance(result, dg.SkipReason)
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in str(result.skip_message)

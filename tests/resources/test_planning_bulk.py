@@ -102,7 +102,7 @@ def batch_of(dataset: Dataset) -> int:
 
 def arrive(connection: psycopg.Connection, name: str, path: str, fingerprint: str) -> None:
     connection.execute(
-        "insert into varve.arrival (dataset, partition, uri, size, fingerprint) values (%s, %s, '/file', 1, %s)"
+        "insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, '/file', 1, %s)"
         " on conflict (dataset, partition) do update set fingerprint = excluded.fingerprint",
         (name, path, fingerprint),
     )

@@ -74,7 +74,8 @@ def test_migrate_tells_the_exact_sql_first_and_then_does_it(own: Settings) -> No
 
 def test_a_dataset_that_is_not_in_the_warehouse_is_refused_with_those_that_are(own: Settings) -> None:
     with pytest.raises(
-        VarveError, match=r"flights\.departures is no dataset of the warehouse; those are flights\.week"
+        VarveError,
+        match=r"flights\.departures is no dataset of the warehouse; those are flights\.monthly_fleet, flights\.week",
     ):
         said("migrate", "flights.departures")
 

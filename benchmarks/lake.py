@@ -259,16 +259,16 @@ def _consume(frame: DataFrame) -> object:
     return frame.agg(F.sum("dep_delay"), F.max("tailnum"), F.max("time_hour"), F.count_distinct("dest")).collect()
 
 
-def _many(count: int) -> tuple[Dataset, list[PartitionKey]]:
+def _many(what: str, count: int) -> tuple[Dataset, list[PartitionKey]]:
     names = tuple(f"p{number:06}" for number in range(count))
     dataset = Dataset(
-        f"bench.many{count}", Partitioning((StaticDimension("p", names),)), FLIGHTS.schema, StoreKind.LAKE, "Many."
+        f"bench.{what}{count}", Partitioning((StaticDimension("p", names),)), FLIGHTS.schema, StoreKind.LAKE, "Many."
     )
     return dataset, [PartitionKey.of(p=name) for name in names]
 
 
 def _publish(figures: Figures, settings: Settings, count: int, rounds: int) -> None:
-    dataset, keys = _many(count)
+    dataset, keys = _many("published", count)
     with connect(settings) as connection:
         catalog = Catalog(connection)
         for number in range(rounds + 1):
@@ -280,7 +280,7 @@ def _publish(figures: Figures, settings: Settings, count: int, rounds: int) -> N
 
 
 def _sweep(figures: Figures, settings: Settings, count: int) -> None:
-    dataset, keys = _many(count)
+    dataset, keys = _many("swept", count)
     with connect(settings) as connection:
         catalog, history, layout = Catalog(connection), History(connection), Layout(settings.lake)
         store = LakeStore(layout, catalog, lambda: None)  # type: ignore[arg-type,return-value]  # never asked
@@ -301,7 +301,7 @@ def _sweep(figures: Figures, settings: Settings, count: int) -> None:
             retired = history.retired(dataset.name, older_than=dt.timedelta(0), keep_last=0)
             history.mark_swept(one for one in retired if not one.kept)
             pending = history.undeleted(dataset.name)
-            assert len(pending) == count, "a publish of the benchmark before left fewer to sweep"
+            assert len(pending) == count, f"{len(pending)} batches to sweep"
             store.sweep(dataset.name, [one.location for one in pending])
             history.deleted(pending)
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,16 +18,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.commands import PROJECT, home_of_its_own, materialize
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.planning.mapping import Dependency
 from resources import partner
-from resources.services.postgres_server import PostgresServer
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings, project_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from resources.settings import Settings
 
 DEPARTURES, WEATHER = graph.datasets["flights.departures"], graph.datasets["flights.weather"]
 TINY = ("flights/delays", "--partition", "2013-01-05|EWR")
@@ -59,17 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds, after one that is not (default 5)")
     rounds = parser.parse_args(arguments).rounds
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="varve-bench-") as home:
-        Path(home).chmod(0o755)
-        os.environ["VARVE_HOME"] = home
-        settings = Settings()
-        try:
-            with console.status("Starting services and laying files..."):
-                _prepare(settings)
-            measured = _measure(console, rounds)
-        finally:
-            SparkServer(settings).stop()
-            PostgresServer(settings.home_dir).stop()
+    with home_of_its_own() as settings:
+        with console.status("Starting services and laying files..."):
+            _prepare(settings)
+        measured = _measure(console, rounds)
     return _report(console, measured, rounds)
 
 
@@ -84,8 +73,8 @@ def _prepare(settings: Settings) -> None:
     )
     for _ in partner.send_days(Path(settings.landing), days, hours):  # type: ignore[arg-type]
         pass
-    _materialize("pipeline_defs.definitions", RANGE)
-    _materialize("pipeline_defs.definitions", ("flights/weather", "--partition-range", "2013-01-05T05...2013-01-06T04"))
+    materialize(*RANGE)
+    materialize("flights/weather", "--partition-range", "2013-01-05T05...2013-01-06T04")
 
 
 def _days() -> list[PartitionKey]:
@@ -96,31 +85,19 @@ def _days() -> list[PartitionKey]:
 def _measure(console: Console, rounds: int) -> dict[str, Timed]:
     commands = {
         "empty": ("benchmarks.empty_project", ("empty",)),
-        "tiny": ("pipeline_defs.definitions", TINY),
-        "single": ("pipeline_defs.definitions", SINGLE),
-        "range": ("pipeline_defs.definitions", RANGE),
+        "tiny": (PROJECT, TINY),
+        "single": (PROJECT, SINGLE),
+        "range": (PROJECT, RANGE),
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     with console.status("") as status:
         for turn in range(rounds + 1):
             for name, (module, words) in commands.items():
                 status.update(f"round {turn} of {rounds}: {name}")
-                took = _materialize(module, words)
+                took = materialize(*words, module=module)
                 if turn:
                     seconds[name].append(took)
     return {name: Timed(name, tuple(found)) for name, found in seconds.items()}
-
-
-def _materialize(module: str, words: Sequence[str]) -> float:
-    select, *rest = words
-    command = [
-        str(Path(sys.executable).parent / "dagster"), "asset", "materialize", "-m", module, "--select", select, *rest,
-    ]  # fmt: skip
-    start = time.monotonic()
-    done = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    return time.monotonic() - start
 
 
 def _report(console: Console, measured: dict[str, Timed], rounds: int) -> int:

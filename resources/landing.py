@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import fsspec
-
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, some
 from pipeline_defs.model.schema import Column, ColumnType
 from pipeline_defs.planning.arrivals import LandingFile
 from pipeline_defs.planning.triggers import landing_source
+from resources.files import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,7 +70,7 @@ class Landing:
 
     def files(self, dataset: Dataset) -> Iterator[LandingFile]:
         """All files of a dataset but those that a partner is still writing under a temporary name."""
-        files, folder = fsspec.core.url_to_fs(self.folder(dataset))
+        files, folder = open_files(self.folder(dataset))
         if not files.exists(folder):
             return
         for entry in files.ls(folder, detail=True, refresh=True):
@@ -103,7 +102,7 @@ class Landing:
 
 def inspect(dataset: Dataset, uri: str) -> Inspected | None:
     """Look at a whole file without parsing its rows; None where there is none. Raises BadInput."""
-    files, path = fsspec.core.url_to_fs(uri)
+    files, path = open_files(uri)
     if not files.exists(path):
         return None
     digest = hashlib.blake2b(digest_size=16)
@@ -216,7 +215,7 @@ def _problem_of_file(dataset: Dataset, head: bytes, last: bytes, size: int) -> s
 
 def _problems_of_rows(uri: str, columns: Sequence[Column]) -> Iterator[str]:
     """Every problem of the rows, in order; parsed here only after Spark has found that there is one."""
-    files, path = fsspec.core.url_to_fs(uri)
+    files, path = open_files(uri)
     with files.open(path, "rb") as file:
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
         next(reader)

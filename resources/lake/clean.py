@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.errors import VarveError
-from resources.lake.files import open_files
+from resources.files import open_files
 from resources.lake.layout import BATCH_COLUMN
 from resources.store import Leftover
 

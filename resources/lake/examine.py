@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.errors import VarveError
+from resources.files import open_files
 from resources.lake import manifest
-from resources.lake.files import open_files
 from resources.lake.footers import data_files, footer_rows
 from resources.store import Described, Finding
 

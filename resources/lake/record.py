@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError
-from resources.lake.files import open_files
+from resources.files import open_files
 from resources.store import Publication
 
 if TYPE_CHECKING:

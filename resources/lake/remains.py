@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError
+from resources.files import open_files
 from resources.lake import clean, manifest, record
-from resources.lake.files import open_files
 from resources.lake.footers import data_files, footer_rows
 from resources.store import Finding, Remains
 

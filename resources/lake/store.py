@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
+from resources.files import open_files
 from resources.frames import spark_schema
 from resources.history import History
 from resources.lake import clean, content, evolve, examine, projection, record, remains, write
-from resources.lake.files import open_files
 from resources.settings import Compression, ContentHash
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
+from resources.files import open_files, renames_cheaply
 from resources.frames import arrow_schema, conform, in_partitions
 from resources.lake import content, footers, manifest
-from resources.lake.files import open_files, renames_cheaply
 from resources.lake.layout import BATCH_COLUMN
 
 if TYPE_CHECKING:

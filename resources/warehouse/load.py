@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 import psycopg
 from psycopg import sql
 
 from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
 from resources.catalog_rows import declaration
+from resources.files import open_files
 from resources.frames import arrow_schema
 from resources.warehouse import copying, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema
@@ -159,7 +159,7 @@ def pieces_of(connection: psycopg.Connection, dataset: Dataset, table: str, batc
     """The row groups of a partition's files, as pieces of a table."""
     import pyarrow.parquet as pq
 
-    files, path = fsspec.core.url_to_fs(batch.location)
+    files, path = open_files(batch.location)
     for name in sorted(name for name in files.ls(path, detail=False) if name.endswith(".parquet")):
         with files.open(name, "rb") as file:
             footer = pq.read_metadata(file)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import fsspec
-
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from resources.files import open_files
 from resources.history import History
 from resources.lake import clean as clean_folders
 from resources.lake.write import survey, write_batches
@@ -142,7 +141,7 @@ class WarehouseStore:
             raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def _remove_spool(self, build: Build) -> None:
-        files, _ = fsspec.core.url_to_fs(self.spooling.root)
+        files, _ = open_files(self.spooling.root)
         for partition in build.partitions:
             folder = self.spooling.batch(build.dataset, partition, build.batch_id)
             if files.exists(folder):

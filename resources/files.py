@@ -1,4 +1,4 @@
-"""The file system that holds the lake, as Python sees it (fsspec); Spark sees the same folders through Hadoop.
+"""The file systems that hold lake and landing folders, as Python sees them (fsspec); Spark sees them through Hadoop.
 
 Not here: which folders there are (layout.py).
 """
@@ -25,7 +25,7 @@ def open_files(location: str) -> tuple[Any, str]:
         files, place = fsspec.core.url_to_fs(location, use_listings_cache=False)
     except (ImportError, ValueError) as error:
         raise VarveError(
-            f"the lake {location} cannot be reached from Python: {error}. Nothing was read or changed. "
+            f"{location} cannot be reached from Python: {error}. Nothing was read or changed. "
             "For s3a:// install the extra: pip install 'varve[s3]'."
         ) from error
     return files, str(place)

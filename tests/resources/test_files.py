@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline_defs.model.errors import VarveError
-from resources.lake.files import open_files, renames_cheaply
+from resources.files import open_files, renames_cheaply
 
 if TYPE_CHECKING:
     from pathlib import Path

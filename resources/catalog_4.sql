@@ -5,18 +5,21 @@ drop trigger changed on varve.current;
 drop trigger cleaned on varve.current;
 drop function varve.clean();
 
--- The change is noted, and a batch that began after a mark takes it away, whichever way it came into force.
+-- The change is noted, and a batch that began after a mark takes it away, whichever way it came into force. The plan of a
+-- statement is kept for as long as its connection, and may be that of a publish of nothing: EXCEPT needs no good guess, and
+-- EXECUTE plans anew. With a join, 10,000 partitions took 45 s.
 create function varve.in_force() returns trigger language plpgsql as $$
 begin
     if tg_op = 'UPDATE' then
         insert into varve.change (dataset, partition)
-            select n.dataset, n.partition from new_rows n join old_rows o using (dataset, partition)
-            where n.batch_id <> o.batch_id;
+            select dataset, partition from (
+                select dataset, partition, batch_id from new_rows except select dataset, partition, batch_id from old_rows
+            ) moved;
     else
         insert into varve.change (dataset, partition) select dataset, partition from new_rows;
     end if;
-    delete from varve.dirty d using new_rows n
-        where d.dataset = n.dataset and d.partition = n.partition and d.number < n.batch_id;
+    execute 'delete from varve.dirty d using new_rows n
+        where d.dataset = n.dataset and d.partition = n.partition and d.number < n.batch_id';
     return null;
 end $$;
 

@@ -1,9 +1,9 @@
 """The lake beside plain Spark, Delta and Iceberg, in one run: `python -m benchmarks.lake`.
 
 Real flights repeated to so many rows, on a JVM of this process (classic mode). A round of each in turn, so that a
-machine whose speed drifts treats all alike. Peers run in processes of their own with the jars given, for example those
-of `mvn dependency:copy -Dartifact=org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0`; without jars their rows
-are left out.
+machine whose speed drifts treats all alike. Peers run in processes of their own: `--peer-python` is a Python with a
+PySpark that they have a release for, `--delta-jars` and `--iceberg-jars` are their jars; without jars their rows are
+left out.
 """
 
 from __future__ import annotations
@@ -62,18 +62,6 @@ FLIGHTS = Dataset(
 ONE = PartitionKey.of(day=dt.date(2013, 7, 1))
 ONE_DAY = f"day = DATE'{ONE['day']}'"
 PEERS = ("delta", "iceberg")
-OPTIONS: dict[str, dict[str, str]] = {
-    "ours": {},
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-    "iceberg": {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-    },
-}
 
 
 @dataclass
@@ -107,27 +95,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds, after one that is not (default 5)")
     parser.add_argument("--publish", type=int, nargs="+", default=[1, 10, 100, 1_000, 10_000], metavar="PARTITIONS")
     parser.add_argument("--sweep", type=int, default=10_000, metavar="BATCHES", help="how many batches to sweep")
+    parser.add_argument("--peer-python", default=sys.executable, help="a Python with the peers' PySpark")
     for peer in PEERS:
         parser.add_argument(f"--{peer}-jars", default="", help="comma-separated jars of the peer")
-    parser.add_argument("--part", choices=("files", "ours", *PEERS), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("files", "ours"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.part:
         part = Figures()
-        rows = _files(part, given) if given.part == "files" else _rerun(part, given.part, given.rounds)
+        rows = _files(part, given) if given.part == "files" else _rerun(part, given.rounds)
         print(json.dumps({"rows": rows, "seconds": part.seconds}))
         return 0
     console, figures = Console(), Figures()
     with tempfile.TemporaryDirectory(prefix="varve-bench-") as home, _postgres(home) as settings:
-        rows = _in_its_process(figures, "files", "", given)
+        rows = _in_its_process(figures, "files", given)
         for count in given.publish:
             _say(f"publishing {count} partitions")
             _publish(figures, settings, count, given.rounds)
         _say(f"sweeping {given.sweep} batches")
         _sweep(figures, settings, given.sweep)
-        for peer in ("ours", *PEERS):
-            jars = "" if peer == "ours" else getattr(given, f"{peer}_jars")
-            if peer == "ours" or jars:
-                _in_its_process(figures, peer, jars, given)
+        _in_its_process(figures, "ours", given)
+        for peer in PEERS:
+            if jars := getattr(given, f"{peer}_jars"):
+                _peer(figures, peer, home, jars, given)
     _report(console, figures, rows, given)
     return 0
 
@@ -140,7 +129,7 @@ def _say(what: str) -> None:
 def _files(figures: Figures, given: argparse.Namespace) -> int:
     """Writes and reads; how many rows there are."""
     settings = Settings()
-    session = _session(settings, {})
+    session = _session(settings)
     source = _flights(session, str(settings.home_dir), given.rows)
     _writes_and_reads(figures, session, settings, source, given.rounds)
     return source.count()
@@ -162,10 +151,10 @@ class _postgres:  # noqa: N801 - used as a function
         PostgresServer(self._settings.home_dir).stop()
 
 
-def _session(settings: Settings, extra: dict[str, str]) -> SparkSession:
+def _session(settings: Settings) -> SparkSession:
     from resources.spark import open_session
 
-    return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **extra})
+    return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"})
 
 
 def _flights(session: SparkSession, home: str, rows: int) -> DataFrame:
@@ -309,58 +298,35 @@ def _sweep(figures: Figures, settings: Settings, count: int) -> None:
         figures.time("leftovers", store.leftovers)
 
 
-def _in_its_process(figures: Figures, part: str, jars: str, given: argparse.Namespace) -> int:
+def _in_its_process(figures: Figures, part: str, given: argparse.Namespace) -> int:
     """One part in a process and a JVM of its own, for the embedded metastore takes one; its number of rows."""
-    _say(f"one partition again: {part}" if part != "files" else "writes and reads")
+    _say("writes and reads" if part == "files" else "one partition again: ours")
     command = [sys.executable, "-m", "benchmarks.lake", "--part", part]
-    done = subprocess.run(
-        [*command, "--rounds", str(given.rounds), "--rows", str(given.rows)],
-        env={**os.environ, "VARVE_BENCH_JARS": jars}, stdout=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        if part in PEERS:
-            _say(f"{part} does not run on this Spark; its row is left out")
-            return 0
-        raise SystemExit(done.returncode)
+    return _told(figures, [*command, "--rounds", str(given.rounds), "--rows", str(given.rows)])
+
+
+def _peer(figures: Figures, peer: str, home: str, jars: str, given: argparse.Namespace) -> None:
+    _say(f"one partition again: {peer}")
+    script = str(Path(__file__).with_name("rerun_peer.py"))
+    _told(figures, [given.peer_python, script, peer, home, str(ONE["day"]), str(given.rounds), jars])
+
+
+def _told(figures: Figures, command: Sequence[str]) -> int:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     # The JVM may say something too.
     found = json.loads(next(line for line in reversed(done.stdout.splitlines()) if line.startswith("{")))
     figures.seconds |= found["seconds"]
     return int(found["rows"])
 
 
-def _rerun(figures: Figures, peer: str, rounds: int) -> int:
-    """One day of the repeated flights written again, whole, in a session that knows only this peer."""
+def _rerun(figures: Figures, rounds: int) -> int:
+    """One day of the repeated flights written again, whole."""
     settings = Settings()
-    extra = dict(OPTIONS[peer])
-    if jars := os.environ.get("VARVE_BENCH_JARS"):
-        extra["spark.jars"] = jars
-    home = settings.home_dir
-    if peer == "iceberg":
-        extra["spark.sql.catalog.ice.warehouse"] = f"{home}/iceberg"
-    session = _session(settings, extra)
-    source = session.read.parquet(f"{home}/repeated")
-    day = source.where(ONE_DAY)
-    if peer == "ours":
-        bench = _bench(session, settings, ContentHash.SINGLE)
-
-        def work() -> None:
-            bench.run([ONE], day)
-    elif peer == "delta":
-        source.write.format("delta").partitionBy("day").save(f"{home}/delta")
-
-        def work() -> None:
-            day.write.format("delta").mode("overwrite").option("replaceWhere", ONE_DAY).save(f"{home}/delta")
-    else:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        session.sql("CREATE DATABASE IF NOT EXISTS ice.bench")
-        source.writeTo("ice.bench.flights").partitionedBy(F.col("day")).create()
-
-        def work() -> None:
-            day.writeTo("ice.bench.flights").overwritePartitions()
-
+    session = _session(settings)
+    day = session.read.parquet(f"{settings.home_dir}/repeated").where(ONE_DAY)
+    bench = _bench(session, settings, ContentHash.SINGLE)
     for number in range(rounds + 2):
-        figures.time(f"rerun: {peer}", work, counted=number > 1)
+        figures.time("rerun: ours", lambda: bench.run([ONE], day), counted=number > 1)
     return day.count()
 
 

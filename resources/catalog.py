@@ -3,8 +3,8 @@
 Each method is one statement or one short transaction over any number of partitions. Locks of a build are session locks
 on the connection given: losing it loses the locks, and a build without its connection cannot publish.
 
-Not here: how far those have come who follow it (catalog_shown.py), its SQL (catalog_statements.py), where batches lie
-(lake/, warehouse/) and when to build them (pipeline_defs/planning).
+Not here: what is asked of it (catalog_known.py), how far those have come who follow it (catalog_shown.py), its SQL
+(catalog_statements.py), where batches lie (lake/, warehouse/) and when to build them (pipeline_defs/planning).
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import BatchId, StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, VarveError, some
 from resources import catalog_statements as statements
-from resources.catalog_rows import batches_of, declaration
+from resources.catalog_known import Known
+from resources.catalog_rows import declaration
 from resources.catalog_shown import Followers
 from resources.store import Build
 
@@ -27,31 +28,17 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pipeline_defs.model.batch import Batch, Input
+    from pipeline_defs.model.batch import Input
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
 VERSION = 4
 # The script that makes each version of the schema out of the one before.
 _STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql"}
-# What a partition that was taken back counts in `failures`: more than any limit of attempts.
-HELD = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetCounts:
-    """One line of a summary: partitions with a current batch, their rows and bytes, and all batches ever staged."""
-
-    dataset: str
-    store: str
-    partitions: int
-    rows: int
-    size: int
-    batches: int
 
 
 @dataclass(frozen=True)
-class Catalog(Followers):
+class Catalog(Followers, Known):
     """The catalog over one connection, which must be in autocommit mode and not shared between threads."""
 
     def ensure_schema(self) -> None:
@@ -178,15 +165,6 @@ class Catalog(Followers):
         paths = [partition.path for partition in build.partitions]
         self.connection.execute(statements.UNLOCK, (build.dataset.name, paths))
 
-    def current(self, dataset: str, partitions: Iterable[PartitionKey] | None = None) -> dict[str, Batch]:
-        """The current batch of each of these partitions (None: of all), by the partition's catalog spelling."""
-        paths = None if partitions is None else [partition.path for partition in partitions]
-        return batches_of(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
-
-    def in_flight(self, dataset: str) -> set[str]:
-        """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
-        return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
-
     def dead(self) -> list[tuple[str, str, BatchId]]:
         """(dataset, partition, batch) of every build whose run ended without a word."""
         rows = self.connection.execute(statements.DEAD)
@@ -195,37 +173,6 @@ class Catalog(Followers):
     def bury_dead(self) -> int:
         """Mark those as failed; how many."""
         return self.connection.execute(statements.BURY_DEAD).rowcount
-
-    def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
-        """How many builds of a partition have failed since its last publish, where any has.
-
-        Those that began before its landing file arrived, or before the instant in `since`, had other inputs: they do
-        not count. A partition that was taken back counts as HELD until then.
-        """
-        given = since or {}
-        parameters = (dataset, HELD, dataset, dataset, list(given), list(given.values()))
-        return dict(self.connection.execute(statements.FAILURES, parameters).fetchall())
-
-    def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
-        """Record a landing file; whether it is new, or has other content than before."""
-        row = (dataset, partition.path, uri, size, fingerprint)
-        return self.connection.execute(statements.ARRIVED, row).rowcount == 1
-
-    def arrivals(self, dataset: str) -> dict[str, str]:
-        """The fingerprint of the landing file of each partition."""
-        return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())
-
-    def declared(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """(dataset, store, declaration) of every dataset that has a batch in force, as it was published last."""
-        return list(self.connection.execute(statements.ALL_DECLARED).fetchall())
-
-    def partitions_by_dataset(self) -> dict[str, int]:
-        """How many partitions of each dataset have a batch."""
-        return dict(self.connection.execute(statements.PARTITIONS_BY_DATASET).fetchall())
-
-    def counts(self) -> list[DatasetCounts]:
-        """A summary by dataset."""
-        return [DatasetCounts(*row) for row in self.connection.execute(statements.COUNTS)]
 
     def _schema_version(self) -> int:
         if self.connection.execute(statements.HAS_SCHEMA).fetchone() is None:

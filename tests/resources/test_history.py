@@ -15,7 +15,8 @@ from pipeline_defs.model.batch import BatchId, Bounds, StagedBatch
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.errors import NotKept, StalePublish, VarveError
 from pipeline_defs.model.partition import PartitionKey
-from resources.catalog import HELD, VERSION, Catalog
+from resources.catalog import VERSION, Catalog
+from resources.catalog_known import HELD
 from resources.history import History
 from resources.postgres import connect
 from tests.conftest import sales_dataset

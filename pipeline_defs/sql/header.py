@@ -151,9 +151,9 @@ class _Header:
         self.found["tags"] = self._pairs("TAGS (tier = 'gold')")
 
     def _options(self) -> None:
-        self.found["options"] = self._pairs("OPTIONS (path = '/data')")
+        self.found["options"] = self._pairs("OPTIONS (source = 'table', table = 'db.name')", "OPTIONS")
 
-    def _pairs(self, example: str) -> tuple[tuple[str, str], ...]:
+    def _pairs(self, example: str, clause: str = "") -> tuple[tuple[str, str], ...]:
         at, found = self.at, dict[str, str]()
         at.needs("(", example=example)
         while not at.takes(")"):
@@ -163,7 +163,8 @@ class _Header:
             at.needs("=", example=example)
             if name in found:
                 at.fail(f"{name} is given twice.", span)
-            found[name], _ = at.string("its value")
+            found[name], value = at.string("its value")
+            self.spans[f"{clause} {name}"] = Span(span.start, value.end)
             if not at.sees(")"):
                 at.needs(",", example=example)
         return tuple(found.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
-from pipeline_defs import sql_assets as running
+from pipeline_defs import sql_rows as running
 from pipeline_defs.definitions import build_defs
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.project import compiled

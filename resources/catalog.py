@@ -211,6 +211,10 @@ class Catalog(Followers):
         row = (dataset, partition.path, uri, size, fingerprint)
         return self.connection.execute(statements.ARRIVED, row).rowcount == 1
 
+    def departed(self, dataset: str, paths: Sequence[str]) -> None:
+        """Forget what had arrived of partitions that are there no more; their batches stay."""
+        self.connection.execute(statements.DEPARTED, (dataset, list(paths)))
+
     def arrivals(self, dataset: str) -> dict[str, str]:
         """The fingerprint of the landing file of each partition."""
         return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())

@@ -36,7 +36,8 @@ def rows(
     """The rows of the run's partitions, with their partition columns; `frames` are its pinned inputs, by dataset."""
     keys = opened.build.partitions
     if found.sql.body is Body.EXTERNAL:
-        return _external(found, context, keys)
+        landed: DataFrame = context.resources.landing.read(context)
+        return landed
     spark: SparkSession = context.resources.spark.spark_session
     if found.sql.query is not None:
         return _queried(found, spark, found.sql.query, keys, frames)
@@ -72,19 +73,6 @@ def _narrowed(found: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str
             read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
             narrowed[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
     return narrowed
-
-
-def _external(found: SqlAsset, context: dg.AssetExecutionContext, keys: Sequence[PartitionKey]) -> DataFrame:
-    """What others have produced: files of the landing folder, or the partitions of a table of the metastore."""
-    from resources.frames import in_partitions
-
-    if found.dataset.landing:
-        landed: DataFrame = context.resources.landing.read(context)
-        return landed
-    table = found.sql.option("table")
-    assert table is not None
-    spark: SparkSession = context.resources.spark.spark_session
-    return spark.table(table).where(in_partitions(keys))
 
 
 def _python(

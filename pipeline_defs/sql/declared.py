@@ -15,7 +15,7 @@ from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Kind, Schema
 from pipeline_defs.sql.body import reads_of
 from pipeline_defs.sql.errors import SqlErrors
-from pipeline_defs.sql.external import external_problems
+from pipeline_defs.sql.external import external_problems, is_landing, outside_of
 from pipeline_defs.sql.foreign import foreign_problems, foreign_text
 from pipeline_defs.sql.problems import declared_problems, type_problems
 from pipeline_defs.sql.source import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
@@ -81,9 +81,10 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             schema=Schema(tuple(columns)),
             store=sql.store,
             comment=sql.comment,
-            landing=sql.body is Body.EXTERNAL and (sql.option("source") or "landing") == "landing",
+            landing=is_landing(sql),
             owners=sql.owners,
             policy=_policy(sql),
+            outside=outside_of(sql),
         )
     except VarveError as error:
         raise SqlErrors([sql.problem(sql.name_span, str(error))]) from None

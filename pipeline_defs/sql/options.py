@@ -24,7 +24,7 @@ CONF = "conf."
 ARGS = "args"
 _OF_BODY: dict[Body, tuple[str, ...]] = {
     Body.SPARK: (*SUBMIT, ARGS),
-    Body.EXTERNAL: ("source", "table"),
+    Body.EXTERNAL: ("source", "table", "changed", "url"),
 }
 
 

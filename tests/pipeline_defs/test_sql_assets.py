@@ -68,6 +68,8 @@ def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
     table = f"default.{db}_dumps"
     frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
     frame.write.partitionBy("day").saveAsTable(table)
+    # A partition without rows is one too; one that is not there is not.
+    workbench.spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2022-03-03')")
     return db, files(db, table)
 
 

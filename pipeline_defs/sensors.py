@@ -154,11 +154,14 @@ def _look(context: dg.SensorEvaluationContext, sources: Sequence[Dataset], catal
 
 def _look_outside(context: dg.SensorEvaluationContext, catalog: Catalog, dataset: Dataset, settings: Settings) -> None:
     """Record which partitions a table of others has now, and which of them changed; one that cannot be asked waits."""
+    from pyspark.errors import PySparkException
+
     assert dataset.outside is not None
     try:
         found = open_outside(settings, dataset.outside, lambda: open_session(settings)).listed(dataset)
-    except VarveError as error:
-        context.log.error("%s", error)  # noqa: TRY400 - the message is complete
+    except (VarveError, PySparkException, OSError) as error:
+        # The other tables and files are looked at all the same.
+        context.log.error("%s: %s was not looked at: %s", dataset, dataset.outside, error)  # noqa: TRY400 - complete
         return
     if found.strays:
         context.log.warning("%s: of %s, %s", dataset, dataset.outside, found.told())

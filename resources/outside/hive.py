@@ -64,9 +64,13 @@ class HiveTable:
         """See `source.Outside`. Columns that are not declared are left out."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        wanted = [column.name for column in dataset.read_columns()]
-        rows = self._frame(dataset, wanted).where(in_partitions(keys))
-        return rows.select(*[F.col(f"`{name}`").alias(name) for name in wanted])
+        data, partitions = dataset.schema.columns, dataset.partition_columns
+        rows = self._frame(dataset, [column.name for column in (*data, *partitions)]).where(in_partitions(keys))
+        return rows.select(
+            *[F.col(f"`{column.name}`").alias(column.name) for column in data],
+            # Whatever its type there, it reads as the key does: the partitions were found by that.
+            *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in partitions],
+        )
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
         """The table as it is now: Spark remembers the files of tables that it has read."""

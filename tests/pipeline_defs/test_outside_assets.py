@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline_defs.datasets import DatasetAsset
+    from resources.settings import Settings
     from tests.conftest import Workbench
 
 URL = "VARVE_TEST_SHOP_URL"
@@ -168,3 +170,20 @@ def test_options_of_external_are_refused_with_their_place(options: str, told: st
         files("shop", options)
     assert told in str(caught.value)
     assert str(caught.value).startswith("receipts.sql:6:")
+
+
+def test_a_table_that_cannot_be_asked_keeps_nobody_waiting(
+    settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    db = f"o{uuid.uuid4().hex[:8]}"
+    texts = {
+        "receipts": f"EXTERNAL OPTIONS (source = 'postgres', table = 'a.b', url = '{URL}')",
+        "files": "EXTERNAL",
+    }
+    heads = {name: HEAD.format(db=db, name=name, columns="product STRING, price INT") for name in texts}
+    found = sql_assets(compiled([Source(f"{name}.sql", heads[name] + body) for name, body in texts.items()], {}))
+    folder = Path(settings.landing) / db / "files"
+    folder.mkdir(parents=True)
+    (folder / "2022-03-01.csv").write_text("product,price\nx,1\n", encoding="utf-8")
+    assert tick(arrival_sensor(graph_of(found))) == {("files", "2022-03-01", "2022-03-01"): "missing"}
+    assert f"a.b was not looked at: {db}.receipts: the environment variable {URL} is not set" in capfd.readouterr().err

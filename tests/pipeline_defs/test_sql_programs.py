@@ -16,6 +16,8 @@ import pytest
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.project import compiled
 from pipeline_defs.sql_assets import sql_assets
+from resources.lake import clean
+from resources.lake.layout import Layout
 from resources.services.java import java_home
 from tests.pipeline_defs.test_sql_assets import HEAD, materialise, rows
 
@@ -166,6 +168,17 @@ def test_what_a_program_leaves_in_the_background_does_not_hold_the_run(
             "variables": {"t": "2022-03-01T00:00:00Z", "t_end": "2022-03-02T00:00:00Z", "today": "2022-03-01"},
         }
     ]
+
+
+def test_what_a_killed_run_leaves_is_found_by_the_sweep(settings: Settings, db: str) -> None:
+    folder = Path(settings.lake) / db / "scores" / ".spark-staging-program-1795210813484"
+    (folder / "inputs" / "sales").mkdir(parents=True)
+    (folder / "task.json").write_text("{}", encoding="utf-8")
+    layout = Layout(settings.lake)
+    (found,) = [each for each in clean.units(layout) if each.dataset == f"{db}.scores"]
+    assert (found.location, found.size) == (str(folder), 2)
+    clean.remove(layout, [found.location])
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Not here: what a file says and means (sql/), the rows of a run (sql_rows.py), and the datasets (assets/*.sql).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipeline_defs.datasets import DatasetAsset, dataset_asset
+from pipeline_defs.declared import FOLDER, half_imported, python_assets
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.reconciling import AGAIN_TAG
 from pipeline_defs.sql.asset import SqlAsset
+from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.execute import sql_of
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_rows import rows
@@ -24,28 +26,49 @@ from resources.io_manager import told
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from pipeline_defs.sql.cache import Cache
     from resources.builds import OpenBuild
     from resources.traces import Again
-
-FOLDER = Path(__file__).parent.parent / "assets"
 
 
 @lru_cache
 def project(folder: Path = FOLDER) -> Mapping[str, SqlAsset]:
     """The SQL datasets of a folder, read once in a process. Raises SqlErrors with everything that is wrong."""
-    return load(folder)
+    return loaded(folder)
 
 
-def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) -> list[DatasetAsset]:
-    """An asset for each file; `others` are datasets that Python declares and SQL may read."""
-    datasets = {**{each.name: each for each in others}, **{name: each.dataset for name, each in files.items()}}
-    return [_asset(found, datasets) for found in files.values()]
+def loaded(folder: Path, cache: "Cache | None" = None) -> dict[str, SqlAsset]:
+    """The SQL datasets of a folder, with those that they read of the Python files beside them. See `load`."""
+    try:
+        return load(folder, lambda: python_datasets(folder), cache)
+    except SqlErrors as error:
+        if half := half_imported(folder):
+            raise VarveError(
+                f"{error}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
+                f"another module; it is {', '.join(half)}."
+            ) from None
+        raise
 
 
-def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
+def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
+    """The datasets that the Python files of a folder declare, by name."""
+    return {found.dataset.name: found.dataset for found in python_assets(folder)}
+
+
+def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset]:
+    """An asset for each file, and for each dataset that the Python files beside them declare."""
+    return [*python_assets(folder), *sql_assets(files)]
+
+
+def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset]:
+    """An asset for each file."""
+    return [_asset(found) for found in files.values()]
+
+
+def _asset(found: SqlAsset) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
-            dataset=datasets[name], dependency=found.dependency(name), columns=found.kept.columns[name]
+            dataset=found.upstreams[name], dependency=found.dependency(name), columns=found.kept.columns[name]
         )
         for name in found.reads
     }

@@ -28,6 +28,7 @@ from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VarveError
 from pipeline_defs.model.partition import plain
 from pipeline_defs.sql.foreign import program as find
+from resources.frames import spark_schema
 from resources.lake.files import open_files
 from resources.lake.layout import Layout
 from resources.services.java import java_home
@@ -105,7 +106,7 @@ class Task:
             frame.write.parquet(self._input(name))
         files, place = open_files(self.folder)
         files.makedirs(place, exist_ok=True)
-        with files.open(f"{place}/task.json", "w") as file:
+        with files.open(f"{place}/task.json", "w", encoding="utf-8") as file:
             json.dump(self._described(list(inputs)), file, indent=1, ensure_ascii=False)
         code, tail = _followed(command(self.settings, program, self.folder), environment(self.settings, program))
         if code:
@@ -151,6 +152,10 @@ class Task:
 
         files, place = open_files(self.output)
         data = [name for name in files.find(place) if _is_data(name.removeprefix(place))] if files.exists(place) else []
+        if not data and files.exists(f"{place}/_SUCCESS"):
+            # A table without rows that Spark has written by partitions: there is no file for it to say its columns.
+            declared = spark_schema((*self.build.dataset.schema.columns, *self.build.dataset.partition_columns))
+            return self.spark.createDataFrame([], declared)
         if not data:
             raise refused(f"ended well, but wrote nothing to {self.output}. Write a table there, if only an empty one.")
 

@@ -146,6 +146,16 @@ def test_a_program_that_is_no_good_publishes_nothing_and_leaves_nothing(
 
 
 @pytest.mark.spark
+def test_no_rows_by_partitions_are_a_table_without_rows(workbench: Workbench, db: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text(f"{WRITES}os.mkdir(out)\nopen(out + '/_SUCCESS', 'w')", encoding="utf-8")
+    found = project(db, tmp_path / "empty.py", body="SPARK '{program}'")
+    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-02").success
+    assert {path: batch.rows for path, batch in workbench.current(found[1].dataset).items()} == {
+        "day=2022-03-01": 0, "day=2022-03-02": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.spark
 def test_what_a_program_leaves_in_the_background_does_not_hold_the_run(
     workbench: Workbench, db: str, tmp_path: Path
 ) -> None:

@@ -131,12 +131,19 @@ class HiveTable:
             chosen = [place for place, each in enumerate(texts) if tuple(each.values()) in wanted]
             values, texts = [values[place] for place in chosen], [texts[place] for place in chosen]
         with ThreadPoolExecutor(_THREADS) as pool:
-            yield from zip(texts, pool.map(self._location, values), strict=True)
+            places = list(pool.map(self._location, values))
+        yield from ((each, place) for each, place in zip(texts, places, strict=True) if place is not None)
 
-    def _location(self, values: Mapping[str, str]) -> str:
+    def _location(self, values: Mapping[str, str]) -> str | None:
+        """Where the files of a partition lie; None where it was dropped since it was listed."""
+        from pyspark.errors import AnalysisException
+
         spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in values.items())
-        rows = self.spark().sql(f"DESCRIBE EXTENDED {self._quoted} PARTITION ({spec})").collect()
-        return next(str(row[1]) for row in rows if row[0] == "Location")
+        try:
+            rows = self.spark().sql(f"DESCRIBE EXTENDED {self._quoted} PARTITION ({spec})").collect()
+        except AnalysisException:
+            return None
+        return next((str(row[1]) for row in rows if row[0] == "Location"), None)
 
     def _by_metastore(self, dataset: Dataset) -> list[tuple[dict[str, str | None], str]]:
         assert self.uris is not None

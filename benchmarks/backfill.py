@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.execute import per_scope_rows, rows_of
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.scopes import scopes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

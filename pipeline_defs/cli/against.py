@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.breaking import Declared, breaks
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Problem, Source, SqlErrors
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.project import compiled, sources_of
-from pipeline_defs.sql.scopes import scopes_of
 from pipeline_defs.sql_assets import python_datasets
 
 if TYPE_CHECKING:

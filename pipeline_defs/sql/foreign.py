@@ -20,7 +20,7 @@ from pipeline_defs.sql.source import Body, SqlDataset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.outputs import Output
     from pipeline_defs.sql.planned import Inference
 
 # The columns of a program's input that say for which partition a row is: `for_day`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pipeline_defs.sql.dependencies import Dependencies
-    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.outputs import Output
     from pipeline_defs.sql.planned import Inference
 
 _CLOCKS = {

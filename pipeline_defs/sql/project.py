@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from pipeline_defs.sql.asset import Kept, SqlAsset, kept_of
 from pipeline_defs.sql.body import reads_of, span_of, tables_of
 from pipeline_defs.sql.cache import Cache, key_of
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import dataset_of
 from pipeline_defs.sql.errors import Source, SqlErrors, nearest
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.planned import inference
 from pipeline_defs.sql.problems import plan_problems, query_problems
-from pipeline_defs.sql.scopes import scopes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

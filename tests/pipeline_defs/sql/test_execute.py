@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import DataFrame
 
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.execute import per_scope_rows, rows_of, together_rows
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.scopes import scopes_of
 from tests.pipeline_defs.sql import test_soundness as soundness
 from tests.pipeline_defs.sql.constructs import constructs, random_queries
 from tests.pipeline_defs.sql.short_tasks import one_short_task_each

@@ -28,10 +28,12 @@ from pipeline_defs.reconciling import (
 )
 from resources.landing import Landing, inspect
 from resources.outside.source import open_outside
-from resources.spark import open_session
+from resources.spark import lost, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.graph import Graph
@@ -157,9 +159,19 @@ def _look_outside(context: dg.SensorEvaluationContext, catalog: Catalog, dataset
     from pyspark.errors import PySparkException
 
     assert dataset.outside is not None
+    sessions: list[SparkSession] = []
+
+    def spark() -> SparkSession:
+        sessions.append(open_session(settings))
+        return sessions[-1]
+
     try:
-        found = open_outside(settings, dataset.outside, lambda: open_session(settings)).listed(dataset)
+        found = open_outside(settings, dataset.outside, spark).listed(dataset)
     except (VarveError, PySparkException, OSError) as error:
+        if lost(error):
+            # A code server lives longer than Spark: the next look opens a session anew.
+            for session in sessions:
+                session.stop()
         # The other tables and files are looked at all the same.
         context.log.error("%s: %s was not looked at: %s", dataset, dataset.outside, error)  # noqa: TRY400 - complete
         return

@@ -20,7 +20,7 @@ from pipeline_defs.model.partition import parse_path, text_of
 from resources.frames import in_partitions
 from resources.lake import metastore
 from resources.lake.files import open_files
-from resources.outside.source import Listed, Listing, key_of, listing, no_such_column
+from resources.outside.source import Listed, Listing, Rows, key_of, listing, no_such_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,17 +60,18 @@ class HiveTable:
             found = list(pool.map(_files, folders.values()))
         return Listing({key: each for key, each in zip(folders, found, strict=True) if each}, tuple(strays))
 
-    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> DataFrame:
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `source.Outside`. Columns that are not declared are left out."""
         from pyspark.sql import functions as F  # noqa: N812
 
         data, partitions = dataset.schema.columns, dataset.partition_columns
         rows = self._frame(dataset, [column.name for column in (*data, *partitions)]).where(in_partitions(keys))
-        return rows.select(
+        frame = rows.select(
             *[F.col(f"`{column.name}`").alias(column.name) for column in data],
             # Whatever its type there, it reads as the key does: the partitions were found by that.
             *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in partitions],
         )
+        return Rows(frame, here=False)
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
         """The table as it is now: Spark remembers the files of tables that it has read."""

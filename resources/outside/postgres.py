@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from pipeline_defs.model.partition import text_of
 from pipeline_defs.model.schema import Column, ColumnType, Kind
-from resources.outside.source import Listed, Listing, listing, no_such_column
+from resources.outside.source import Listed, Listing, Rows, listing, no_such_column
 from resources.settings import libpq_url
 from resources.warehouse import reading, types
 from resources.warehouse.types import postgres_type, type_sql
@@ -28,7 +28,7 @@ from resources.warehouse.types import postgres_type, type_sql
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.outside import OutsideTable
@@ -90,7 +90,7 @@ class PostgresTable:
             ((dict(zip(names, row, strict=False)), Listed(f"{row[-2]} rows, {row[-1]}", row[-2])) for row in rows),
         )
 
-    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> DataFrame:
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `source.Outside`."""
         wanted = dataset.read_columns()
         names = dataset.partitioning.names
@@ -105,11 +105,12 @@ class PostgresTable:
 
             count = sum(each.size for each in self.listed(dataset, keys).partitions.values())
             large = count >= _ROWS_FOR_SPARK
-            # One statement is one snapshot; of many, the look before the publish sees a change in between.
+            # One statement is one snapshot; of many, the look after them sees a change in between.
             queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
         fetched = reading.lazily if large else reading.at_once
         with self._explained(dataset):
-            return types.from_wire(wanted, fetched(self.spark(), self._url(dataset), [*map(_wire, wanted)], queries))
+            frame = fetched(self.spark(), self._url(dataset), [*map(_wire, wanted)], queries)
+            return Rows(types.from_wire(wanted, frame), here=not large)
 
     @property
     def _name(self) -> sql.Identifier:

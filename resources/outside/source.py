@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # What a partition of no dataset is told by, at most.
 _STRAYS_TOLD = 3
+# So often rows are fetched anew that have changed meanwhile.
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,14 @@ class Listed:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows with their partition columns; they are `here` already, or Spark fetches them when it writes."""
+
+    frame: DataFrame
+    here: bool
+
+
 class Outside(Protocol):
     """An outside table, of which a dataset takes the partitions."""
 
@@ -44,7 +54,7 @@ class Outside(Protocol):
         """Its partitions (of these or all). Raises VarveError where it cannot be asked."""
         ...
 
-    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> DataFrame:
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """Their rows with the partition columns. Raises BadInput where a declared column is not there or cannot fit."""
         ...
 
@@ -72,24 +82,31 @@ def open_outside(settings: Settings, table: OutsideTable, spark: Callable[[], Sp
 
 
 def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession]) -> DataFrame:
-    """The rows of the build's partitions, recorded in its trace; refused before the publish if they change meanwhile.
+    """The rows of the build's partitions, recorded in its trace: as they were listed, or the build is refused.
 
-    Raises MissingUpstream for partitions that the table has not.
+    Raises MissingUpstream for partitions that the table has not, BadInput where they change all the time.
     """
     build = opened.build
     table = build.dataset.outside
     assert table is not None
     source = open_outside(settings, table, spark)
-    found = source.listed(build.dataset, build.partitions).partitions
-    if missing := [key for key in build.partitions if key not in found]:
-        raise MissingUpstream(
-            f"{build.dataset}: {table} has no partition {some(missing, limit=3)}. {NOTHING_LOST} "
-            "Wait for it to be written, or choose a partition that is there."
-        )
-    for key in build.partitions:
-        build.reads(key, Input(landing_source(build.dataset), key.path, found[key].token))
-    opened.last_looks.append(lambda: _refuse_changed(build, table, source, found))
-    return source.read(build.dataset, build.partitions)
+    for _ in range(_TRIES):
+        found = source.listed(build.dataset, build.partitions).partitions
+        if missing := [key for key in build.partitions if key not in found]:
+            raise MissingUpstream(
+                f"{build.dataset}: {table} has no partition {some(missing, limit=3)}. {NOTHING_LOST} "
+                "Wait for it to be written, or choose a partition that is there."
+            )
+        rows = source.read(build.dataset, build.partitions)
+        if not rows.here:
+            # Spark reads when it writes: what matters is what is there after that.
+            opened.last_looks.append(lambda found=found: _refuse_changed(build, table, source, found))  # type: ignore[misc]
+        elif _changed(build, source, found):
+            continue
+        for key in build.partitions:
+            build.reads(key, Input(landing_source(build.dataset), key.path, found[key].token))
+        return rows.frame
+    raise _restless(build, table, build.partitions)
 
 
 def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], Listed]]) -> Listing:
@@ -119,13 +136,20 @@ def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
 
 
 def _refuse_changed(build: Build, table: OutsideTable, source: Outside, before: Mapping[PartitionKey, Listed]) -> None:
+    if changed := _changed(build, source, before):
+        raise _restless(build, table, changed)
+
+
+def _changed(build: Build, source: Outside, before: Mapping[PartitionKey, Listed]) -> list[PartitionKey]:
     now = source.listed(build.dataset, build.partitions).partitions
-    changed = [key for key in build.partitions if key not in now or now[key].token != before[key].token]
-    if changed:
-        raise BadInput(
-            f"{build.dataset}: {some(changed, limit=3)} of {table} changed while it was read. {NOTHING_LOST} "
-            "Run it again; the arrival sensor does so by itself."
-        )
+    return [key for key in build.partitions if key not in now or now[key].token != before[key].token]
+
+
+def _restless(build: Build, table: OutsideTable, changed: Sequence[PartitionKey]) -> BadInput:
+    return BadInput(
+        f"{build.dataset}: {some(changed, limit=3)} of {table} changed while it was read. {NOTHING_LOST} "
+        "Run it again; the arrival sensor does so by itself."
+    )
 
 
 def no_such_column(dataset: Dataset, table: OutsideTable, missing: Sequence[str], there: Sequence[str]) -> VarveError:

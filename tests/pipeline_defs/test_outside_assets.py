@@ -19,6 +19,7 @@ from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.project import compiled
 from pipeline_defs.sql_assets import sql_assets
+from resources.outside import postgres
 from resources.outside.postgres import PostgresTable
 from resources.planning import CatalogFacts
 from tests.pipeline_defs.test_sql_assets import HEAD, materialise, rows
@@ -129,25 +130,39 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
 
 
 @pytest.mark.spark
-def test_a_table_that_changes_while_it_is_read_is_not_published(
-    workbench: Workbench, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+# For each read whether somebody writes right after it: of a run that is published, and of one that is refused.
+@pytest.mark.parametrize(
+    ("rows_for_spark", "writes", "price"), [(1_000, ([0, 1], [1, 1, 1]), 2), (0, ([0], [1]), 1)], ids=["small", "large"]
+)
+def test_what_changes_while_it_is_read_is_read_again_or_not_published(  # noqa: PLR0917
+    rows_for_spark: int,
+    writes: tuple[list[int], list[int]],
+    price: int,
+    workbench: Workbench,
+    fresh_database: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     db = f"o{uuid.uuid4().hex[:8]}"
     monkeypatch.setenv(URL, fresh_database)
-    read = PostgresTable.read
+    monkeypatch.setattr(postgres, "_ROWS_FOR_SPARK", rows_for_spark)
+    read, (now, then) = PostgresTable.read, writes
     with psycopg.connect(fresh_database, autocommit=True) as shop:
         shop.execute("create table receipts as select 'x' as product, 1 as price, '2022-03-01' as day")
 
         def disturbed(*arguments: Any) -> Any:
-            frame = read(*arguments)
-            shop.execute("update receipts set price = 2")
-            return frame
+            found = read(*arguments)
+            if now.pop():
+                shop.execute("update receipts set price = price + 1")
+            return found
 
         monkeypatch.setattr(PostgresTable, "read", disturbed)
         found = files(db, f"source = 'postgres', table = 'public.receipts', url = '{URL}'")
+        assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-01").success
+        now = then
         failed = materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-01")
     assert "changed while it was read" in str(failed.failure_data_for_node(f"{db}__receipts"))
-    assert rows(workbench, found, f"{db}.receipts") == []
+    assert now == []
+    assert rows(workbench, found, f"{db}.receipts") == [("x", price, "2022-03-01")]
 
 
 @pytest.mark.parametrize(

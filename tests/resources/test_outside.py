@@ -53,7 +53,7 @@ def key(day: int, store: str) -> PartitionKey:
 
 
 def rows(outside: Outside, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
-    return sorted(tuple(row) for row in outside.read(dataset, keys).collect())
+    return sorted(tuple(row) for row in outside.read(dataset, keys).frame.collect())
 
 
 class Shop:
@@ -164,9 +164,9 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
         '["x", null]'::jsonb as tags, '00000000-0000-0000-0000-00000000000a'::uuid as id, null::boolean as ok,
         '2022-03-01'::text as day, 'O''Hare'::varchar as store, 'not declared' as other""")
     dataset, outside = shop.outside(columns=columns)
-    frames = [outside.read(dataset, [key(1, HARE), key(3, HARE)])]
+    frames = [outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame]
     monkeypatch.setattr(postgres, "_ROWS_FOR_SPARK", 0)
-    frames.append(outside.read(dataset, [key(1, HARE), key(3, HARE)]))
+    frames.append(outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame)
     for frame in frames:
         (row,) = frame.withColumn("at", F.col("at").cast("string")).collect()
         assert [str(value) for value in row[:2]] == ["a'\"\\%", "1.25"]

@@ -16,7 +16,7 @@ from pipeline_defs.sql.columns import Vector
 from pipeline_defs.sql.constants import NotConstant, Typed, evaluate, vector
 from pipeline_defs.sql.errors import SqlErrors, nearest
 from pipeline_defs.sql.keyformat import key_format
-from pipeline_defs.sql.scopes import Axis, Scopes, instants, same_name
+from pipeline_defs.sql.scopes import ScopeAxis, Scopes, instants, same_name
 from pipeline_defs.sql.source import DynamicSet, Listed, Named, TimeSeries
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _KEY_TYPES = {str: "STRING", dt.date: "DATE", int: "BIGINT"}
 def scopes_of(dataset: SqlDataset) -> Scopes:
     """The scopes of a dataset. Raises SqlErrors with all that is wrong in FOR, LET, INSERT and PARTITIONED BY."""
     problems = list(_names(dataset))
-    axes: dict[str, Axis] = {}
+    axes: dict[str, ScopeAxis] = {}
     if not problems:
         problems += _axes(dataset, axes)
     if problems:
@@ -54,7 +54,7 @@ def scopes_of(dataset: SqlDataset) -> Scopes:
     return found
 
 
-def _axes(dataset: SqlDataset, axes: dict[str, Axis]) -> Iterator[Problem]:
+def _axes(dataset: SqlDataset, axes: dict[str, ScopeAxis]) -> Iterator[Problem]:
     """Put the axis of each generator into `axes`; yield what stands against it."""
     inlined, failed = _inlined(dataset), False
     inserts = {each.name: each.span for each in dataset.inserts}
@@ -154,18 +154,18 @@ def _generators_of(dataset: SqlDataset, expression: exp.Expr) -> list[Generator]
     return [each for each in dataset.generators if names & set(each.variables)]
 
 
-def _axis(dataset: SqlDataset, column: ColumnDefinition, expression: exp.Expr) -> Axis:
+def _axis(dataset: SqlDataset, column: ColumnDefinition, expression: exp.Expr) -> ScopeAxis:
     generators = _generators_of(dataset, expression)
     if len(generators) != 1:
         names = " and ".join(each.variable for each in generators) or "nothing"
         raise VarveError(f"partition column {column.name} follows {names}; each follows exactly one variable of FOR.")
     (generator,) = generators
     if isinstance(generator, TimeSeries):
-        return Axis(generator, column, _time(generator, column, expression), {})
+        return ScopeAxis(generator, column, _time(generator, column, expression), {})
     if isinstance(generator, DynamicSet):
-        return Axis(generator, column, _dynamic(generator, column, expression), {})
+        return ScopeAxis(generator, column, _dynamic(generator, column, expression), {})
     value_of = _keys(generator, column, expression, _timezone(dataset))
-    return Axis(generator, column, StaticDimension(column.name, tuple(value_of)), value_of)
+    return ScopeAxis(generator, column, StaticDimension(column.name, tuple(value_of)), value_of)
 
 
 def _dynamic(generator: DynamicSet, column: ColumnDefinition, expression: exp.Expr) -> DynamicDimension:

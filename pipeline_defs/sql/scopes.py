@@ -40,7 +40,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ScopeAxis:
     """One generator with the partition column that it makes, and the dimension that has the column's values as keys."""
 
     generator: Generator
@@ -60,7 +60,7 @@ class Scopes:
 
     dataset: SqlDataset
     partitioning: Partitioning
-    axes: tuple[Axis, ...]
+    axes: tuple[ScopeAxis, ...]
     timezone: str
 
     def of(self, partition: PartitionKey) -> Scope:
@@ -135,7 +135,7 @@ def instants(series: TimeSeries, start: int, end: int) -> dict[str, Typed]:
     return {name: Typed("TIMESTAMP", moment) for name, moment in zip(series.variables, moments, strict=True)}
 
 
-def _bound(axis: Axis, key: Value) -> dict[str, Typed]:
+def _bound(axis: ScopeAxis, key: Value) -> dict[str, Typed]:
     generator, dimension = axis.generator, axis.dimension
     if isinstance(generator, TimeSeries):
         assert isinstance(dimension, TimeDimension)

@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import home_of_its_own, materialize
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.execute import per_scope_rows, rows_of
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.scopes import scopes_of
 from resources import partner
 
 if TYPE_CHECKING:

@@ -5,15 +5,14 @@ Nothing here reads the environment or touches a server; both happen when a run, 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-import assets
 from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
+from pipeline_defs.declared import python_assets
+from pipeline_defs.model.errors import VarveError
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.report import report_asset, report_schedule
 from pipeline_defs.retiring import retirement_job, retirement_sensor
@@ -31,10 +30,14 @@ if TYPE_CHECKING:
 
 
 def discover() -> list[DatasetAsset]:
-    """Every dataset that a file of `assets/` declares: a new file there is all that a new dataset needs."""
-    modules = [importlib.import_module(f"assets.{found.name}") for found in pkgutil.iter_modules(assets.__path__)]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
-    return [*found, *sql_assets(project())]
+    """Every dataset that a file of `assets/` declares: a new file there is all that a new dataset needs.
+
+    Raises VarveError for one that is declared twice.
+    """
+    in_python, files = python_assets(), project()
+    if both := sorted({found.dataset.name for found in in_python} & set(files)):
+        raise VarveError(f"{both[0]} is declared in {files[both[0]].source.path} and in Python; take one of them out.")
+    return [*in_python, *sql_assets(files)]
 
 
 def build_defs(
@@ -67,9 +70,9 @@ def build_defs(
 
 def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     sensors = []
-    if any(dataset.landing for dataset in graph.datasets.values()):
+    if any(dataset.arrives for dataset in graph.datasets.values()):
         sensors.append(arrival_sensor(graph))
-    if not all(dataset.landing for dataset in graph.datasets.values()):
+    if not all(dataset.arrives for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pipeline_defs.model.errors import BadInput, UnknownPartition
+from pipeline_defs.model.errors import BadInput, UnknownPartition, VarveError
 from pipeline_defs.planning import arrivals
 from pipeline_defs.reconciling import (
     AGAIN_TAG,
@@ -27,9 +27,13 @@ from pipeline_defs.reconciling import (
     ended_runs,
 )
 from resources.landing import Landing, inspect
+from resources.outside.source import open_outside
+from resources.spark import lost, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.graph import Graph
@@ -48,7 +52,7 @@ _BACKFILL_PRIORITY = "-1"
 
 def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
     """Asks for a run of every partition whose landing file is new or has other content than its batch was made from."""
-    sources = [dataset for dataset in graph.in_order() if dataset.landing]
+    sources = [dataset for dataset in graph.in_order() if dataset.arrives]
     reconciler = Reconciler(graph)
 
     @dg.sensor(
@@ -69,7 +73,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
 
 def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
     """Asks for a run of every partition that comes from no file and is due: missing, stale, dirty, to be refreshed."""
-    readers = [dataset for dataset in graph.in_order() if not dataset.landing]
+    readers = [dataset for dataset in graph.in_order() if not dataset.arrives]
     reconciler = Reconciler(graph)
 
     @dg.sensor(
@@ -133,7 +137,13 @@ def _look(context: dg.SensorEvaluationContext, sources: Sequence[Dataset], catal
     stop = time.monotonic() + settings.sensor_seconds
     landing = Landing(settings.landing)
     places = {name: arrivals.Cursor(*place) for name, place in json.loads(context.cursor or "{}").items()}
-    for dataset in sources:
+    # The table that was not looked at for longest comes first: a slow one must not keep the others from their turn.
+    tables = [dataset for dataset in sources if dataset.outside is not None]
+    for dataset in sorted(tables, key=lambda each: places.get(each.name, arrivals.Cursor())):
+        if time.monotonic() < stop:
+            places[dataset.name] = arrivals.Cursor(time.time())
+            _look_outside(context, catalog, dataset, settings)
+    for dataset in (each for each in sources if each.landing):
         place = places.get(dataset.name, arrivals.Cursor())
         files = landing.files(dataset)
         for file in arrivals.settled(files, place, now=time.time(), settle_seconds=settings.settle_seconds):
@@ -142,6 +152,38 @@ def _look(context: dg.SensorEvaluationContext, sources: Sequence[Dataset], catal
             _record(context, catalog, dataset, file)
             places[dataset.name] = arrivals.Cursor(file.changed_at, file.key)
     return json.dumps({name: [place.changed_at, place.key] for name, place in places.items()})
+
+
+def _look_outside(context: dg.SensorEvaluationContext, catalog: Catalog, dataset: Dataset, settings: Settings) -> None:
+    """Record which partitions a table of others has now, and which of them changed; one that cannot be asked waits."""
+    from pyspark.errors import PySparkException
+
+    assert dataset.outside is not None
+    sessions: list[SparkSession] = []
+
+    def spark() -> SparkSession:
+        sessions.append(open_session(settings))
+        return sessions[-1]
+
+    try:
+        found = open_outside(settings, dataset.outside, spark).listed(dataset)
+    except (VarveError, PySparkException, OSError) as error:
+        if lost(error):
+            # A code server lives longer than Spark: the next look opens a session anew.
+            for session in sessions:
+                session.stop()
+        # The other tables and files are looked at all the same.
+        context.log.error("%s: %s was not looked at: %s", dataset, dataset.outside, error)  # noqa: TRY400 - complete
+        return
+    if found.strays:
+        context.log.warning("%s: of %s, %s", dataset, dataset.outside, found.told())
+    before = catalog.arrivals(dataset.name)
+    for partition, listed in found.partitions.items():
+        if before.pop(partition.path, None) != listed.token:
+            uri = f"{dataset.outside}/{partition.path}"
+            catalog.arrived(dataset.name, partition, uri=uri, size=listed.size, fingerprint=listed.token)
+    if before:
+        catalog.departed(dataset.name, list(before))
 
 
 def _record(

@@ -1,10 +1,9 @@
 """SQL files as Dagster assets: `sql_assets()`.
 
-Not here: what a file says and means (sql/), and the datasets themselves (assets/*.sql).
+Not here: what a file says and means (sql/), the rows of a run (sql_rows.py), and the datasets (assets/*.sql).
 """
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,44 +11,64 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipeline_defs.datasets import DatasetAsset, dataset_asset
+from pipeline_defs.declared import FOLDER, half_imported, python_assets
 from pipeline_defs.model.dataset import Dataset
-from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.reconciling import AGAIN_TAG
 from pipeline_defs.sql.asset import SqlAsset
-from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of, united
+from pipeline_defs.sql.errors import SqlErrors
+from pipeline_defs.sql.execute import sql_of
 from pipeline_defs.sql.project import load
-from pipeline_defs.sql.source import Body
+from pipeline_defs.sql_rows import rows
+from resources.io_manager import told
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.sql.cache import Cache
     from resources.builds import OpenBuild
     from resources.traces import Again
-
-# So many scopes meet the rows that they read in one join; a run of more is several joins in one job.
-AT_ONCE = 500
-FOLDER = Path(__file__).parent.parent / "assets"
 
 
 @lru_cache
 def project(folder: Path = FOLDER) -> Mapping[str, SqlAsset]:
     """The SQL datasets of a folder, read once in a process. Raises SqlErrors with everything that is wrong."""
-    return load(folder)
+    return loaded(folder)
 
 
-def sql_assets(files: Mapping[str, SqlAsset], others: Sequence[Dataset] = ()) -> list[DatasetAsset]:
-    """An asset for each file; `others` are datasets that Python declares and SQL may read."""
-    datasets = {**{each.name: each for each in others}, **{name: each.dataset for name, each in files.items()}}
-    return [_asset(found, datasets) for found in files.values()]
+def loaded(folder: Path, cache: "Cache | None" = None) -> dict[str, SqlAsset]:
+    """The SQL datasets of a folder, with those that they read of the Python files beside them. See `load`."""
+    try:
+        return load(folder, lambda: python_datasets(folder), cache)
+    except SqlErrors as error:
+        if half := half_imported(folder):
+            raise VarveError(
+                f"{error}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
+                f"another module; it is {', '.join(half)}."
+            ) from None
+        raise
 
 
-def _asset(found: SqlAsset, datasets: Mapping[str, Dataset]) -> DatasetAsset:
+def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
+    """The datasets that the Python files of a folder declare, by name."""
+    return {found.dataset.name: found.dataset for found in python_assets(folder)}
+
+
+def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset]:
+    """An asset for each file, and for each dataset that the Python files beside them declare."""
+    return [*python_assets(folder), *sql_assets(files)]
+
+
+def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset]:
+    """An asset for each file."""
+    return [_asset(found) for found in files.values()]
+
+
+def _asset(found: SqlAsset) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
-            dataset=datasets[name], dependency=found.dependency(name), columns=found.kept.columns[name]
+            dataset=found.upstreams[name], dependency=found.dependency(name), columns=found.kept.columns[name]
         )
         for name in found.reads
     }
@@ -97,7 +116,12 @@ def _compute(found: SqlAsset) -> Callable[..., Any]:
             yield from expectations.results()
             return
         frames = {name: inputs[_argument(name)] for name in found.reads}
-        frame = _rows(found, context, opened.build.partitions, frames)
+        with told():
+            try:
+                frame = rows(found, context, opened, frames)
+            except VarveError as error:
+                context.resources.builds.abandon(opened, str(error))
+                raise
         yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(found))
         yield from expectations.results()
 
@@ -117,87 +141,6 @@ def _again(found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuil
     if not asked or opened.together or found.sql.query is None or found.dataset.policy.refresh_last:
         return None
     return Traces(opened.catalog.connection).again(opened.build)
-
-
-def _rows(
-    found: SqlAsset,
-    context: dg.AssetExecutionContext,
-    keys: "Sequence[PartitionKey]",
-    frames: "Mapping[str, DataFrame]",
-) -> "DataFrame":
-    if found.sql.body is Body.EXTERNAL:
-        return _external(found, context, keys)
-    spark: SparkSession = context.resources.spark.spark_session
-    if found.sql.query is None:
-        return _python(found, spark, keys, frames)
-    parts = [keys[place : place + AT_ONCE] for place in range(0, len(keys), AT_ONCE)]
-    if len(parts) == 1:
-        return rows_of(spark, found.scopes, found.sql.query, keys, frames)
-    return united(
-        [rows_of(spark, found.scopes, found.sql.query, part, _narrowed(found, part, frames)) for part in parts]
-    )
-
-
-def _narrowed(
-    found: SqlAsset, keys: "Sequence[PartitionKey]", frames: "Mapping[str, DataFrame]"
-) -> "dict[str, DataFrame]":
-    """What some of the run's partitions read: Spark then opens, and compares with their scopes, no other rows."""
-    from resources.frames import in_partitions
-
-    narrowed = dict(frames)
-    for name in found.reads:
-        dimensions = found.upstreams[name].partitioning.dimensions
-        # Which keys a dynamic set has is not asked here.
-        if not any(isinstance(each, DynamicDimension) for each in dimensions):
-            boxes = [box for _, read in found.dependency(name).read_by(keys) for box in read]
-            read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
-            narrowed[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
-    return narrowed
-
-
-def _external(found: SqlAsset, context: dg.AssetExecutionContext, keys: "Sequence[PartitionKey]") -> "DataFrame":
-    """What others have produced: files of the landing folder, or the partitions of a table of the metastore."""
-    from resources.frames import in_partitions
-
-    if found.dataset.landing:
-        landed: DataFrame = context.resources.landing.read(context)
-        return landed
-    table = found.sql.option("table")
-    assert table is not None
-    spark: SparkSession = context.resources.spark.spark_session
-    return spark.table(table).where(in_partitions(keys))
-
-
-def _python(
-    found: SqlAsset, spark: "SparkSession", keys: "Sequence[PartitionKey]", frames: "Mapping[str, DataFrame]"
-) -> "DataFrame":
-    """What the foreign function returns for each scope, with its partition columns."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from pipeline_defs.sql.constants import literal
-
-    module, _, name = found.sql.entry.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    arms: list[DataFrame] = []
-    for key in keys:
-        scope = found.scopes.of(key)
-        inputs = {
-            each.name: per_scope_rows(spark, found.scopes, each.query, [scope], frames, partitions=False)
-            for each in found.sql.using
-        }
-        rows = function(spark, {name: typed.value for name, typed in scope.values.items()}, **inputs)
-        if not hasattr(rows, "columns") or not hasattr(rows, "select"):
-            raise VarveError(
-                f"{found.dataset} {key}: {found.sql.entry} returned {type(rows).__name__}, not a DataFrame of Spark."
-            )
-        values = found.scopes.partition_values(key)
-        columns = [F.expr(sql_of(literal(values[each]))).alias(each) for each in values]
-        data = [F.col(f"`{each}`") for each in rows.columns if each not in values]
-        arms.append(rows.select(*columns, *data))
-    frame = arms[0]
-    for arm in arms[1:]:
-        frame = frame.unionByName(arm)
-    return frame
 
 
 class Expectations:

@@ -41,6 +41,7 @@ class OpenBuild:
         last_looks: called right before the publish; each raises where what was read has changed meanwhile.
         together: the datasets with which it is published, itself among them; none where it is published alone.
         staged: what is ready to be published; empty until then.
+        tidy: called when the build ends, however it does; what one of them cannot remove is left to the sweep.
     """
 
     build: Build
@@ -48,6 +49,7 @@ class OpenBuild:
     last_looks: list[Callable[[], None]] = field(default_factory=list)
     together: Sequence[str] = ()
     staged: Sequence[StagedBatch] = ()
+    tidy: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Builds:
@@ -114,6 +116,9 @@ class Builds:
         that begins right then would be refused.
         """
         self._open = {identity: held for identity, held in self._open.items() if held is not opened}
+        for remove in opened.tidy:
+            with contextlib.suppress(OSError):
+                remove()
         with contextlib.suppress(psycopg.Error):
             opened.catalog.release(opened.build)
         opened.catalog.connection.close()

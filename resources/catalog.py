@@ -174,6 +174,15 @@ class Catalog(Followers, Known):
         """Mark those as failed; how many."""
         return self.connection.execute(statements.BURY_DEAD).rowcount
 
+    def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
+        """Record a landing file; whether it is new, or has other content than before."""
+        row = (dataset, partition.path, uri, size, fingerprint)
+        return self.connection.execute(statements.ARRIVED, row).rowcount == 1
+
+    def departed(self, dataset: str, paths: Sequence[str]) -> None:
+        """Forget what had arrived of partitions that are there no more; their batches stay."""
+        self.connection.execute(statements.DEPARTED, (dataset, list(paths)))
+
     def _schema_version(self) -> int:
         if self.connection.execute(statements.HAS_SCHEMA).fetchone() is None:
             return 0

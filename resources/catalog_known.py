@@ -61,11 +61,6 @@ class Known:
         parameters = (dataset, HELD, dataset, dataset, list(given), list(given.values()))
         return dict(self.connection.execute(statements.FAILURES, parameters).fetchall())
 
-    def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
-        """Record a landing file; whether it is new, or has other content than before."""
-        row = (dataset, partition.path, uri, size, fingerprint)
-        return self.connection.execute(statements.ARRIVED, row).rowcount == 1
-
     def arrivals(self, dataset: str) -> dict[str, str]:
         """The fingerprint of the landing file of each partition."""
         return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())

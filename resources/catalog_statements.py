@@ -169,6 +169,7 @@ ARRIVED = """
     set uri = excluded.uri, bytes = excluded.bytes, fingerprint = excluded.fingerprint, arrived_at = now()
     where varve.arrival.fingerprint <> excluded.fingerprint
 """
+DEPARTED = "delete from varve.arrival where dataset = %s and partition = any(%s)"
 ARRIVALS = "select partition, fingerprint from varve.arrival where dataset = %s"
 COUNTS = """
     select d.dataset, d.store, count(c.partition), coalesce(sum(b.rows), 0)::bigint, coalesce(sum(b.bytes), 0)::bigint,

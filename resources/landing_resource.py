@@ -1,6 +1,6 @@
-"""The landing folder as a Dagster resource: `context.resources.landing.read(context)` in the body of an asset.
+"""What arrives from others as a Dagster resource: `context.resources.landing.read(context)` in the body of an asset.
 
-Not here: what a landing file must look like (landing.py).
+Not here: what a landing file must look like (landing.py), and tables of others (outside/).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dagster as dg
 from pipeline_defs.model.errors import VarveError
 from resources.io_manager import told
 from resources.landing import Landing
+from resources.outside import source as outside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 
 
 class LandingResource(dg.ConfigurableResource[None]):
-    """The landing folder of the settings."""
+    """The landing folder of the settings, and the outside tables of datasets."""
 
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:
-        """The files of the run's partitions as typed rows with their partition column; see `Landing.read`."""
+        """The run's partitions as typed rows with their partition columns: see `Landing.read` and `outside.read`."""
         builds: Builds = context.resources.builds
         with told():
             opened = builds.of(context)
             try:
+                if opened.build.dataset.outside is not None:
+                    return outside.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 return Landing(builds.settings.landing).read(opened, context.resources.spark.spark_session)
             except VarveError as error:
                 builds.abandon(opened, str(error))

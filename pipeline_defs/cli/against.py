@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.breaking import Declared, breaks
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Problem, Source, SqlErrors
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.project import compiled, sources_of
-from pipeline_defs.sql.scopes import scopes_of
+from pipeline_defs.sql_assets import python_datasets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pipeline_defs.model.dataset import Dataset
+
 
 def refuse_breaks(folder: Path, against: str) -> int:
     """How many datasets the other version has. Raises SqlErrors with each use of a column that is broken."""
-    old = {
-        name: {
-            column.name.lower(): column.type.lower()
-            for column in (*found.dataset.schema.columns, *found.dataset.partition_columns)
-        }
-        for name, found in compiled(_sources(folder, against), {}).items()
-    }
+    # Of the Python files there is one version here: the one that can be imported.
+    python = {name: _columns(found) for name, found in python_datasets(folder).items()}
+    before = compiled(_sources(folder, against), lambda: python_datasets(folder))
+    old = {**python, **{name: _columns(found.dataset) for name, found in before.items()}}
     parsed = {found.name: found for found in map(parse, sources_of(folder))}
     new = {
         name: Declared(
@@ -40,13 +40,19 @@ def refuse_breaks(folder: Path, against: str) -> int:
         )
         for name, sql in parsed.items()
     }
+    new |= {name: Declared(name, (), columns) for name, columns in python.items() if name not in new}
     problems: list[Problem] = []
     for found in breaks(old, new):
         sql = parsed[found.dataset]
         problems.append(sql.problem(sql.span_at(found.node), found.message))
     if problems:
         raise SqlErrors(problems)
-    return len(old)
+    return len(before)
+
+
+def _columns(dataset: Dataset) -> dict[str, str]:
+    columns = (*dataset.schema.columns, *dataset.partition_columns)
+    return {column.name.lower(): column.type.lower() for column in columns}
 
 
 def _sources(folder: Path, against: str) -> list[Source]:

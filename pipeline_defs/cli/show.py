@@ -20,8 +20,7 @@ from pipeline_defs.model.errors import ServiceUnavailable, UnknownPartition, Var
 from pipeline_defs.model.partition import plain
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import listed
-from pipeline_defs.sql.project import load
-from pipeline_defs.sql_assets import project, sql_assets
+from pipeline_defs.sql_assets import assets_of, loaded, project
 from resources.catalog import Catalog
 from resources.postgres import connect
 from resources.services.postgres_server import PostgresServer
@@ -48,8 +47,8 @@ def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, fo
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
-    files = load(folder) if folder else project()
-    graph = graph_of(sql_assets(files)) if folder else _project()
+    files = loaded(folder) if folder else project()
+    graph = graph_of(assets_of(files, folder)) if folder else _project()
     dataset = dataset_named(name, graph)
     key = parsed(dataset, pairs) if pairs else None
     members = _members(dataset, graph)

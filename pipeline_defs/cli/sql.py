@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline_defs.cli.against import refuse_breaks
 from pipeline_defs.datasets import graph_of
+from pipeline_defs.declared import FOLDER
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.cache import Cache
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
-from pipeline_defs.sql.project import load
-from pipeline_defs.sql_assets import FOLDER, project, sql_assets
+from pipeline_defs.sql_assets import assets_of, loaded, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def check(
         if against is not None:
             refuse_breaks(root, against)
         cache = Cache.beside(root)
-        found = load(root, cache=cache)
+        found = loaded(root, cache)
         if spark:
             ask_spark(root, found, cache)
     except SqlErrors as error:
@@ -102,8 +102,8 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
 
 def graph(console: Console, *, form: str, columns: bool = False, folder: Path | None = None) -> None:
     """Print who reads whom, and with `columns` which column is made of which; JSON has both always."""
-    files = load(folder) if folder else project()
-    found = graph_of(sql_assets(files)) if folder else _project()
+    files = loaded(folder) if folder else project()
+    found = graph_of(assets_of(files, folder)) if folder else _project()
     made = {name: each.lineage for name, each in files.items()}
     if form == "json":
         console.print_json(json.dumps(_as_json(found, made)))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dimension import Dimension
     from pipeline_defs.model.expectation import Expectation
+    from pipeline_defs.model.outside import OutsideTable
     from pipeline_defs.model.partitioning import Partitioning
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
@@ -45,6 +46,7 @@ class Dataset:
         store: where its batches lie.
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder, one file per partition.
+        outside: the table of others that its partitions come from.
         warehouse: how its period tables are made, where that is its store.
         lake: how its parquet files are made, where that is its store.
         expectations: what must hold of a batch before it is put in force, in either store.
@@ -63,6 +65,7 @@ class Dataset:
     expectations: tuple[Expectation, ...] = field(default=())
     # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
     policy: Policy = field(default=Policy(), repr=False)
+    outside: OutsideTable | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -95,6 +98,11 @@ class Dataset:
     def table(self) -> str:
         """The table or view readers find it under."""
         return self.name.partition(".")[2]
+
+    @property
+    def arrives(self) -> bool:
+        """Whether others produce its partitions: it reads no dataset, and follows what arrives."""
+        return self.landing or self.outside is not None
 
     @property
     def partition_columns(self) -> tuple[Column, ...]:

@@ -46,7 +46,7 @@ class Inputs:
         self.changed = 0
         trace = {(source, partition): version for source, partition, version in fact.trace}
         known = set[tuple[str, str]]()
-        if dataset.landing:
+        if dataset.arrives:
             self._landed(dataset, path, fact, trace, known)
         whole = True
         for read in reads:
@@ -61,7 +61,8 @@ class Inputs:
         source = landing_source(dataset)
         known.add((source, path))
         if not fact.arrival:
-            self.unready = "no landing file has arrived"
+            table = dataset.outside
+            self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
             return
         self.inputs.append((source, path, fact.arrival))
         self.changed += trace.get((source, path)) != fact.arrival
@@ -115,7 +116,7 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
         return False
     trace = {(source, partition): version for source, partition, version in fact.trace}
     count = 0
-    if dataset.landing:
+    if dataset.arrives:
         if trace.get((landing_source(dataset), path)) != fact.arrival:
             return False
         count = 1

@@ -166,8 +166,8 @@ def _changed(dataset: Dataset, fact: Fact, found: Inputs) -> _Cause | None:
     # A dataset that reads nothing any more has nothing to follow.
     if not found.changed or not (found.inputs or found.unready):
         return None
-    if dataset.landing and not found.unready:
-        return _Cause("re-sent")
+    if dataset.arrives and not found.unready:
+        return _Cause(f"changed in {dataset.outside}" if dataset.outside else "re-sent")
     said = f"{found.changed} input{'s' if found.changed > 1 else ''} changed"
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _Cause(f"{said}, and its policy is to hold", held=True)

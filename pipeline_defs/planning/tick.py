@@ -232,7 +232,7 @@ class Tick:
         keys = self._key_cache(dataset)
         inside = keys.inside(there)
         wanted = [Wanted(each.edge.upstream.name, None if each.identical else each.wanted_by(inside)) for each in edges]
-        landing = landing_source(dataset) if dataset.landing else ""
+        landing = landing_source(dataset) if dataset.arrives else ""
         found = (there - inside) | self._facts.unsettled(dataset.name, landing, wanted)
         if dataset.policy.retention is not None:
             timing = Timing.of(dataset, [each.edge for each in edges], self._at)

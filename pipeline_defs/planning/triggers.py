@@ -68,8 +68,8 @@ class Run:
 
 
 def landing_source(dataset: Dataset) -> str:
-    """How a trace names the landing folder of a dataset."""
-    return f"landing:{dataset.name}"
+    """How a trace names what the partitions of a dataset arrive from: its landing folder, or a table of others."""
+    return f"{'landing' if dataset.outside is None else dataset.outside.kind}:{dataset.name}"
 
 
 def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:

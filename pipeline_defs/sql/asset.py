@@ -13,12 +13,12 @@ import sqlglot
 from sqlglot import exp
 
 from pipeline_defs.sql.body import reads_of
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import code_version
 from pipeline_defs.sql.dependencies import Dependencies
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.planned import Plan, PlannedDependency
 from pipeline_defs.sql.relations import Scan
-from pipeline_defs.sql.scopes import scopes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.way import Way
     from pipeline_defs.sql.cells import ColumnName
     from pipeline_defs.sql.errors import Source
-    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.outputs import Output
     from pipeline_defs.sql.planned import Inference
     from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset

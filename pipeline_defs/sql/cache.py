@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline_defs.sql.declared import foreign_text
+from pipeline_defs.sql.foreign import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,8 @@ KNOWN_TYPES = frozenset({STRING, BOOLEAN, DATE, TIMESTAMP, DOUBLE, NULL, *INTEGE
 
 # Why mypy is told nothing of the shapes: numpy's stubs cannot say "broadcasts".
 Array = np.ndarray[Any, Any]
+# A function of SQL: an evaluator, the call, and the columns that it is called with.
+Scalar: TypeAlias = "Callable[..., Vector]"
 
 
 class CannotEvaluate(Exception):
@@ -167,3 +169,17 @@ def _python(type_: str, value: Any) -> object:
     if type_ == TIMESTAMP:
         return _MOMENT + dt.timedelta(microseconds=value)
     return value
+
+
+def both(left: Vector, right: Vector) -> Array:
+    """Where two columns have values."""
+    return left.valid & right.valid
+
+
+def integer(node: exp.Expr, vector: Vector, *, widest: str = "bigint") -> Array:
+    """The whole numbers of a column. Raises CannotEvaluate for another one."""
+    if vector.type == NULL:
+        return np.zeros(vector.values.shape, dtype=np.int64)
+    if not vector.is_integer or INTEGERS[vector.type] > INTEGERS[widest]:
+        raise CannotEvaluate(node, f"a whole number was expected, not {vector.type}")
+    return vector.values

@@ -6,8 +6,6 @@ Not here: what is wrong with a file (problems.py).
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.dataset import Dataset
@@ -17,7 +15,9 @@ from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Kind, Schema
 from pipeline_defs.sql.body import reads_of
 from pipeline_defs.sql.errors import SqlErrors
-from pipeline_defs.sql.problems import declared_problems, foreign_problems, type_problems
+from pipeline_defs.sql.external import external_problems, is_landing, outside_of
+from pipeline_defs.sql.foreign import foreign_problems, foreign_text
+from pipeline_defs.sql.problems import declared_problems, type_problems
 from pipeline_defs.sql.source import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def code_version(sql: SqlDataset) -> str:
         sql.entry,
         repr(sorted(sql.options)),
         *(_text(query) for query in sql.queries),
-        foreign_text(sql.entry if sql.body is Body.PYTHON else ""),
+        foreign_text(sql.entry),
     ]
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
 
 
 def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
     """The dataset that a file declares. Raises SqlErrors with what stands against it."""
-    problems = list(foreign_problems(sql))
+    problems = [*foreign_problems(sql, queries), *external_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(
@@ -81,9 +81,10 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             schema=Schema(tuple(columns)),
             store=sql.store,
             comment=sql.comment,
-            landing=sql.body is Body.EXTERNAL and (sql.option("source") or "landing") == "landing",
+            landing=is_landing(sql),
             owners=sql.owners,
             policy=_policy(sql),
+            outside=outside_of(sql),
         )
     except VarveError as error:
         raise SqlErrors([sql.problem(sql.name_span, str(error))]) from None
@@ -99,15 +100,6 @@ def _policy(sql: SqlDataset) -> Policy:
         # A query of nothing but its scope can be computed as soon as its window is over.
         by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql),
     )
-
-
-def foreign_text(entry: str) -> str:
-    """The text of the module that a `module:function` names; empty where there is none."""
-    try:
-        spec = importlib.util.find_spec(entry.partition(":")[0]) if entry else None
-    except (ImportError, ValueError):
-        spec = None
-    return Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
 
 
 def _text(tree: exp.Expr) -> str:

@@ -16,32 +16,25 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.sql.building import Builder, nested_queries
+from pipeline_defs.sql.equalities import closed
 from pipeline_defs.sql.grouping import is_aggregate, within
+from pipeline_defs.sql.nulls import null_rejected
 from pipeline_defs.sql.predicates import OUT, SCOPE, columns_of, conjuncts, replaced, weakened
 from pipeline_defs.sql.relations import (
     Base,
     Branches,
-    Builder,
     Relation,
     Renamed,
     Scan,
     Sealed,
     Selection,
     Source,
-    nested_queries,
 )
-from pipeline_defs.sql.types import UNKNOWN, simple_name
+from pipeline_defs.sql.types import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-
-# NULL in, NULL out: with one of these on top, a condition on a row that an outer join made up is never TRUE.
-_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like)
-_STRICT_WITHIN = (
-    exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.TryCast, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.Add, exp.Sub,
-    exp.Mul, exp.Neg, exp.TimeToStr, exp.TimeStrToTime, exp.Substring, exp.Upper, exp.Lower, exp.Year, exp.Month,
-    exp.Day, exp.DateTrunc, exp.TimestampTrunc, exp.DataType, exp.Identifier, exp.Var, exp.Interval,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -164,35 +157,35 @@ class _Push:
         last, before = sources[-1], sources[:-1]
         left = frozenset(each.alias for each in before)
         # A row that an outer join made up fails these conditions: as if that join were an inner one.
-        found.nullable -= _null_rejected(conditions, found.nullable - lost)
+        found.nullable -= null_rejected(conditions, found.nullable - lost)
         if not before:
             self._give(found, last, conditions)
             return
         on = list(last.on)
         if last.kind in {"SEMI", "ANTI"}:
             # Its columns are not seen outside; a row of the left is kept or lost by what it matches.
-            self._give(found, last, _closed([*on, *_over(conditions, left)]))
-            kept = _closed([*conditions, *on]) if last.kind == "SEMI" else conditions
+            self._give(found, last, closed([*on, *_over(conditions, left)]))
+            kept = closed([*conditions, *on]) if last.kind == "SEMI" else conditions
             self._join(found, before, kept, lost)
             return
         side = last.side
-        if side in {"LEFT", "FULL"} and _null_rejected(conditions, {last.alias}):
+        if side in {"LEFT", "FULL"} and null_rejected(conditions, {last.alias}):
             side = {"LEFT": "", "FULL": "RIGHT"}[side]
-        if side in {"RIGHT", "FULL"} and _null_rejected(conditions, left):
+        if side in {"RIGHT", "FULL"} and null_rejected(conditions, left):
             side = {"RIGHT": "", "FULL": "LEFT"}[side]
         if side == "":
-            everything = _closed([*conditions, *on])
-            found.nullable -= _null_rejected(everything, found.nullable - lost)
+            everything = closed([*conditions, *on])
+            found.nullable -= null_rejected(everything, found.nullable - lost)
             self._give(found, last, everything)
             self._join(found, before, everything, lost)
         elif side == "LEFT":
             kept = _over(conditions, left)
-            self._give(found, last, _closed([*on, *kept]))
+            self._give(found, last, closed([*on, *kept]))
             self._join(found, before, kept, lost)
         elif side == "RIGHT":
             kept = _over(conditions, {last.alias})
             self._give(found, last, kept)
-            self._join(found, before, _closed([*on, *kept]), lost | left)
+            self._join(found, before, closed([*on, *kept]), lost | left)
         else:
             self._give(found, last, [])
             self._join(found, before, [], lost | left)
@@ -215,43 +208,6 @@ def _is_ambiguous(condition: exp.Expr, projections: Mapping[str, exp.Expr]) -> b
     return any(projections.get(column.name, column) != column for column in columns_of(condition))
 
 
-def _closed(conditions: list[exp.Expr]) -> list[exp.Expr]:
-    """The conditions, and what equal columns of theirs imply: a.x = b.y and P(b.y) give P(a.x)."""
-    found = {each.sql("spark"): each for each in conditions}
-    for _ in range(2):
-        equal = [pair for each in found.values() if (pair := _equal_columns(each))]
-        for one, other in [*equal, *[(other, one) for one, other in equal]]:
-            for condition in list(found.values()):
-                columns = [column for column in columns_of(condition) if column.table != SCOPE]
-                if not columns or any(_place(column) != _place(other) for column in columns):
-                    continue
-                if nested_queries(condition) or is_aggregate(condition):
-                    continue
-                implied = _at(condition, one)
-                found.setdefault(implied.sql("spark"), implied)
-    return list(found.values())
-
-
-def _at(condition: exp.Expr, other: exp.Column) -> exp.Expr:
-    """The condition on its one column as a condition on another one."""
-    return replaced(condition, lambda column: (column if column.table == SCOPE else other).copy())
-
-
-def _equal_columns(condition: exp.Expr) -> tuple[exp.Column, exp.Column] | None:
-    """The two columns of one type that a condition equates."""
-    if not isinstance(condition, exp.EQ):
-        return None
-    one, other = condition.left.unnest(), condition.right.unnest()
-    if not isinstance(one, exp.Column) or not isinstance(other, exp.Column) or SCOPE in (one.table, other.table):
-        return None
-    kind = simple_name(one.type)
-    return (one, other) if kind == simple_name(other.type) != UNKNOWN else None
-
-
-def _place(column: exp.Column) -> tuple[str, str]:
-    return column.table, column.name
-
-
 def _over(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> list[exp.Expr]:
     """The conditions on these sources alone; columns of scans and of scopes are fixed."""
     return [
@@ -259,39 +215,6 @@ def _over(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> list[exp.
         for each in conditions
         if all(column.table in aliases or column.table.startswith("@") for column in columns_of(each))
     ]
-
-
-def _null_rejected(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> frozenset[str]:
-    """The sources whose columns cannot all be NULL where the conditions are TRUE."""
-    found: set[str] = set()
-    for condition in conditions:
-        found |= {alias for alias in aliases if _rejects(condition, alias)}
-    return frozenset(found)
-
-
-def _rejects(condition: exp.Expr, alias: str) -> bool:
-    condition = condition.unnest()
-    if isinstance(condition, exp.Or):
-        return _rejects(condition.left, alias) and _rejects(condition.right, alias)
-    if isinstance(condition, exp.And):
-        return _rejects(condition.left, alias) or _rejects(condition.right, alias)
-    negated = isinstance(condition, exp.Not)
-    atom = condition.this.unnest() if negated else condition
-    if negated and isinstance(atom, exp.Is) and isinstance(atom.expression, exp.Null):
-        return _reaches(atom.this, alias)
-    if isinstance(atom, exp.In):
-        return not (negated and atom.args.get("query")) and _reaches(atom.this, alias)
-    if isinstance(atom, exp.Between):
-        parts = [atom.this] if negated else [atom.this, atom.args["low"], atom.args["high"]]
-        return not atom.args.get("symmetric") and any(_reaches(each, alias) for each in parts)
-    return isinstance(atom, _STRICT) and (_reaches(atom.this, alias) or _reaches(atom.expression, alias))
-
-
-def _reaches(node: exp.Expr, alias: str) -> bool:
-    """Whether the value is NULL where a column of the source is."""
-    if isinstance(node, exp.Column):
-        return node.table == alias
-    return isinstance(node, _STRICT_WITHIN) and any(_reaches(each, alias) for each in node.iter_expressions())
 
 
 def _outs(condition: exp.Expr) -> set[str]:

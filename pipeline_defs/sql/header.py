@@ -2,7 +2,7 @@
 
 A problem in one clause does not hide those of the next: reading goes on at the following clause.
 
-Not here: tokens (tokens.py), TIMESERIES (timeseries.py), and whether names and types fit together (check.py).
+Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whether names and types fit (problems.py).
 """
 
 from __future__ import annotations
@@ -11,27 +11,21 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.sql.body import parse_expression, parse_query, parse_type
+from pipeline_defs.sql.body import parse_query
+from pipeline_defs.sql.clauses import columns, generator, named, pairs
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
 from pipeline_defs.sql.source import (
     Allowed,
     Body,
-    ColumnDefinition,
-    DynamicSet,
-    Generator,
-    Listed,
-    Named,
     OnUpstreamChange,
     SqlDataset,
     Using,
 )
-from pipeline_defs.sql.timeseries import timeseries
 from pipeline_defs.sql.tokens import CLAUSES, Cursor, first_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline_defs.model.partition import Value
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
@@ -120,7 +114,7 @@ class _Header:
                 self.found["name_span"],
             )
         if at.sees("("):
-            self.found["columns"] = self._columns()
+            self.found["columns"] = columns(self.at)
 
     def _clause(self) -> None:
         at, span = self.at, self.at.span
@@ -148,130 +142,35 @@ class _Header:
         self.found["owners"] = tuple(owners)
 
     def _tags(self) -> None:
-        self.found["tags"] = self._pairs("TAGS (tier = 'gold')")
+        self.found["tags"], _ = pairs(self.at, "TAGS (tier = 'gold')")
 
     def _options(self) -> None:
-        self.found["options"] = self._pairs("OPTIONS (path = '/data')")
-
-    def _pairs(self, example: str) -> tuple[tuple[str, str], ...]:
-        at, found = self.at, dict[str, str]()
-        at.needs("(", example=example)
-        while not at.takes(")"):
-            name, span = at.name("a name", example=example)
-            while at.takes("."):
-                name = f"{name}.{at.name('a name', example=example)[0]}"
-            at.needs("=", example=example)
-            if name in found:
-                at.fail(f"{name} is given twice.", span)
-            found[name], _ = at.string("its value")
-            if not at.sees(")"):
-                at.needs(",", example=example)
-        return tuple(found.items())
+        self.found["options"], spans = pairs(self.at, "OPTIONS (source = 'table', table = 'db.name')")
+        self.spans |= {f"OPTIONS {name}": span for name, span in spans.items()}
 
     def _stored(self) -> None:
         self.found["store"] = StoreKind(self.at.choice("a store", "LAKE", "WAREHOUSE").lower())
 
     def _partitioned_by(self) -> None:
-        self.found["partition_columns"] = self._columns()
-
-    def _columns(self) -> tuple[ColumnDefinition, ...]:
-        at, found = self.at, dict[str, ColumnDefinition]()
-        example = "(product_id BIGINT COMMENT 'what was sold')"
-        at.needs("(", example=example)
-        while not at.takes(")"):
-            name, span = at.name("a column", example=example)
-            column = ColumnDefinition(name, self._type(name), span, nullable=not at.takes("NOT", "NULL"))
-            if at.takes("COMMENT"):
-                text, _ = at.string("a comment")
-                column = ColumnDefinition(name, column.type, span, text, column.nullable)
-            if name.lower() in found:
-                at.fail(f"column {name} is declared twice.", span)
-            found[name.lower()] = column
-            if not at.sees(")"):
-                at.needs(",", example=example)
-        if not found:
-            at.fail("there is no column between the parentheses; write for example " + example + ".")
-        return tuple(found.values())
-
-    def _type(self, column: str) -> str:
-        at, start, depth = self.at, self.at.span.start, 0
-        begin = at.place
-        while at.token is not None:
-            if depth == 0 and (at.sees(",") or at.sees(")") or at.sees("NOT") or at.sees("COMMENT")):
-                break
-            depth += (at.sees("(") or at.sees("<")) - (at.sees(")") or at.sees(">")) - 2 * at.sees(">>")
-            at.place += 1
-        if at.place == begin:
-            at.fail(f"column {column} has no type; write {column} STRING, for example.")
-        return parse_type(Source(self.source.path, at.text), Span(start, at.behind))
+        self.found["partition_columns"] = columns(self.at)
 
     def _for(self) -> None:
-        found = [self._generator()]
+        found = [generator(self.at)]
         while self.at.takes(","):
-            found.append(self._generator())
+            found.append(generator(self.at))
         self.found["generators"] = tuple(found)
 
-    def _generator(self) -> Generator:
-        at, start = self.at, self.at.span.start
-        name, _ = at.name("a variable", example="t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')")
-        at.needs("IN", example=f"{name} IN TIMESERIES(...), {name} IN ('a', 'b') or {name} IN DYNAMIC 'set'")
-        if at.takes("TIMESERIES"):
-            return timeseries(at, name.lower(), start)
-        if at.takes("DYNAMIC"):
-            set_name, _ = at.string("the name of a set")
-            return DynamicSet(name.lower(), set_name, Span(start, at.behind))
-        if not at.sees("("):
-            at.fail(f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}.")
-        return Listed(name.lower(), self._values(), Span(start, at.behind))
-
-    def _values(self) -> tuple[Value, ...]:
-        at = self.at
-        at.needs("(")
-        found: list[Value] = []
-        while not at.takes(")"):
-            span = at.span
-            negative = at.takes("-")
-            if at.token is not None and at.token.text.isdecimal() and at.found[1] not in "'\"":
-                number = int(at.token.text)
-                at.place += 1
-                value: Value = -number if negative else number
-            elif at.sees("NULL"):
-                at.fail("NULL is no value of a scope: no partition can be named by it. Leave it out.")
-            else:
-                value, _ = at.string("a value (a text between quotes, or a whole number)")
-            if value in found:
-                at.fail(f"{value!r} is given twice: two scopes would write one partition.", span)
-            found.append(value)
-            if not at.sees(")"):
-                at.needs(",", example="IN ('Detroit', 'Paris')")
-        if not found:
-            at.fail("the list is empty: there would be no scope at all.")
-        return tuple(found)
-
     def _let(self) -> None:
-        self.found["lets"] = self._named("=", "LET day = DATE_FORMAT(t, 'yyyy-MM-dd')")
+        self.found["lets"] = named(self.at, "=", "LET day = DATE_FORMAT(t, 'yyyy-MM-dd')")
 
     def _insert(self) -> None:
         at = self.at
         at.needs("(", example="INSERT (day = partition_day)")
-        self.found["inserts"] = self._named("=", "INSERT (day = partition_day)")
+        self.found["inserts"] = named(self.at, "=", "INSERT (day = partition_day)")
         at.needs(")", example="INSERT (day = partition_day)")
 
     def _expect(self) -> None:
-        self.found["expectations"] = self._named(":", "EXPECT revenue_positive: revenue >= 0")
-
-    def _named(self, sign: str, example: str) -> tuple[Named, ...]:
-        at, found = self.at, dict[str, Named]()
-        while True:
-            name, span = at.name("a name", example=example)
-            at.needs(sign, example=example)
-            where = at.expression("an expression")
-            expression = parse_expression(Source(self.source.path, at.text), where)
-            if name.lower() in found:
-                at.fail(f"{name} is given twice.", span)
-            found[name.lower()] = Named(name.lower(), expression, Span(span.start, where.end))
-            if not at.takes(","):
-                return tuple(found.values())
+        self.found["expectations"] = named(self.at, ":", "EXPECT revenue_positive: revenue >= 0")
 
     def _on(self) -> None:
         choice = self.at.choice("what to do when an input changes", "REBUILD", "IGNORE")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey, Value
     from pipeline_defs.sql.dependencies import Dependencies
-    from pipeline_defs.sql.inference import Finding, Inferred
+    from pipeline_defs.sql.outputs import Finding, Inferred
     from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
 

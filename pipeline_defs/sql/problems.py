@@ -1,14 +1,11 @@
-"""What is wrong with one file beyond its syntax: clocks, random values, types that do not fit, modules not there.
+"""What is wrong with one file beyond its syntax: clocks, random values, scans of everything, types that do not fit.
 
-Not here: its scopes (scopes.py) and what concerns several files (project.py).
+Not here: its scopes (scopes.py), code that it names (foreign.py), and what concerns several files (project.py).
 """
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -16,13 +13,13 @@ from sqlglot import exp
 from pipeline_defs.sql.binding import clashes, variable_of
 from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.errors import Problem, Span, nearest
-from pipeline_defs.sql.source import Allowed, Body, SqlDataset
+from pipeline_defs.sql.source import Allowed, SqlDataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pipeline_defs.sql.dependencies import Dependencies
-    from pipeline_defs.sql.inference import Output
+    from pipeline_defs.sql.outputs import Output
     from pipeline_defs.sql.planned import Inference
 
 _CLOCKS = {
@@ -161,35 +158,3 @@ def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Probl
 def fits(kind: str, declared: str) -> bool:
     """Whether a column of one type can be stored as the declared one without loss."""
     return declared.replace(", ", ",") == kind.replace(", ", ",") or declared in _WIDENS.get(kind, ())
-
-
-def foreign_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """A Python function that is not there. The module is read, not imported."""
-    if sql.body is Body.SPARK:
-        yield sql.problem(sql.span_of("SPARK"), "SPARK is not run yet; call the program from a function by PYTHON.")
-    if sql.body is Body.EXTERNAL:
-        yield from _external(sql)
-    if sql.body is not Body.PYTHON:
-        return
-    module, _, function = sql.entry.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or spec.origin is None:
-        yield sql.problem(sql.span_of("entry"), f"there is no module {module}; put it where Python finds it.")
-        return
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    names = [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
-    if function not in names:
-        yield sql.problem(
-            sql.span_of("entry"), f"module {module} has no function {function}.{nearest(function, names)}"
-        )
-
-
-def _external(sql: SqlDataset) -> Iterator[Problem]:
-    source = sql.option("source") or "landing"
-    if source not in {"landing", "table"}:
-        yield sql.problem(sql.span_of("OPTIONS"), f"source '{source}' is unknown; it is 'landing' or 'table'.")
-    if source == "table" and not sql.option("table"):
-        yield sql.problem(sql.span_of("OPTIONS"), "which table? Write OPTIONS (source = 'table', table = 'db.name').")

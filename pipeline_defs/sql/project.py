@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from pipeline_defs.sql.asset import Kept, SqlAsset, kept_of
 from pipeline_defs.sql.body import reads_of, span_of, tables_of
 from pipeline_defs.sql.cache import Cache, key_of
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import dataset_of
 from pipeline_defs.sql.errors import Source, SqlErrors, nearest
 from pipeline_defs.sql.header import parse
 from pipeline_defs.sql.planned import inference
 from pipeline_defs.sql.problems import plan_problems, query_problems
-from pipeline_defs.sql.scopes import scopes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pipeline_defs.model.dataset import Dataset
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from pipeline_defs.sql.source import SqlDataset
 
 
-def load(folder: Path, others: Mapping[str, Dataset] | None = None, cache: Cache | None = None) -> dict[str, SqlAsset]:
+def load(
+    folder: Path, others: Callable[[], Mapping[str, Dataset]] | None = None, cache: Cache | None = None
+) -> dict[str, SqlAsset]:
     """The datasets of all `.sql` files in a folder, each after those it reads.
 
-    `others` are the datasets that are declared in Python. What was understood before of files that have not changed is
-    taken from the folder's cache, or `cache`. Raises SqlErrors with everything that is wrong.
+    `others` gives the datasets that are declared in Python; it is asked only where a file reads one. What was
+    understood before of files that have not changed is taken from the folder's cache, or `cache`. Raises SqlErrors with
+    everything that is wrong.
     """
     kept = Cache.beside(folder) if cache is None else cache
     try:
-        return compiled(sources_of(folder), others or {}, kept)
+        return compiled(sources_of(folder), others or dict, kept)
     finally:
         if kept.misses:
             kept.write(folder)
@@ -54,14 +57,17 @@ def sources_of(folder: Path) -> list[Source]:
 
 
 def compiled(
-    sources: Iterable[Source], others: Mapping[str, Dataset], cache: Cache | None = None
+    sources: Iterable[Source],
+    others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
+    cache: Cache | None = None,
 ) -> dict[str, SqlAsset]:
     """The datasets of these files. See `load`."""
     kept = Cache() if cache is None else cache
     problems: list[Problem] = []
-    drafts = _drafts(sources, others, kept, problems)
+    drafts, whole = _drafts(sources, kept, problems)
     kept.keep_only(draft.source.path for draft in drafts.values())
-    known = dict(others)
+    known = _others(drafts, others)
+    problems += _misnamed(drafts, known, whole=whole)
     assets: dict[str, SqlAsset] = {}
     for name in _in_order(drafts, problems):
         draft = drafts[name]
@@ -144,34 +150,44 @@ def _understood(
     return kept_of(sql, scopes, known[sql.name], queries, found, upstreams)
 
 
-def _drafts(
-    sources: Iterable[Source], others: Mapping[str, Dataset], cache: Cache, problems: list[Problem]
-) -> dict[str, _Draft]:
-    """The files by the name of their dataset; what is wrong is added to `problems`."""
+def _drafts(sources: Iterable[Source], cache: Cache, problems: list[Problem]) -> tuple[dict[str, _Draft], bool]:
+    """The files by the name of their dataset, and whether all can be read; what is wrong is added to `problems`."""
     drafts: dict[str, _Draft] = {}
-    broken = False
+    whole = True
     for source in sources:
         kept = cache.of(source)
         try:
             found = _Draft(source, kept, None if kept else parse(source))
         except SqlErrors as error:
             problems += error.problems
-            broken = True
+            whole = False
             continue
         if other := drafts.get(found.name):
             at = found.sql
             problems.append(at.problem(at.name_span, f"{at.name} is also declared in {other.source.path}."))
-        elif found.name in others:
-            problems.append(found.sql.problem(found.sql.name_span, f"{found.name} is also declared in Python."))
         else:
             drafts[found.name] = found
-    # A file that cannot be read declares something too: what reads it is not blamed.
-    if not broken:
-        known = {*drafts, *others}
-        for found in drafts.values():
-            if not known.issuperset(found.reads):
-                problems += _unknown(found.sql, [*drafts, *others])
-    return drafts
+    return drafts, whole
+
+
+def _others(
+    drafts: Mapping[str, _Draft], others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]]
+) -> dict[str, Dataset]:
+    """The datasets of Python, where a file reads one that no file declares: to know them, Python has to be imported."""
+    if not callable(others):
+        return dict(others)
+    return dict(others()) if any(name not in drafts for draft in drafts.values() for name in draft.reads) else {}
+
+
+def _misnamed(drafts: Mapping[str, _Draft], others: Mapping[str, Dataset], *, whole: bool) -> Iterator[Problem]:
+    """Datasets that Python declares too, and names that nobody declares."""
+    known = [*drafts, *others]
+    for found in drafts.values():
+        if found.name in others:
+            yield found.sql.problem(found.sql.name_span, f"{found.name} is also declared in Python.")
+        # A file that cannot be read declares something too: what reads it is not blamed.
+        if whole and not set(found.reads) <= {*drafts, *others}:
+            yield from _unknown(found.sql, known)
 
 
 def _names(dataset: Dataset) -> tuple[str, ...]:

@@ -6,18 +6,16 @@ Not here: every other function (scalars.py).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from pipeline_defs.sql.columns import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Vector, mapped_texts
+from pipeline_defs.sql.columns import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Scalar, Vector, mapped_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline_defs.sql.functions import Evaluator
-
-Scalar: TypeAlias = "Callable[..., Vector]"
 
 
 def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:

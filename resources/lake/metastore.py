@@ -65,6 +65,16 @@ def locations(uris: str, dataset: Dataset) -> dict[str, str]:
     return dict(zip(_names(dataset, found), [one.sd.location for one in found], strict=True))
 
 
+def partitions(uris: str, db: str, table: str) -> tuple[list[str], list[tuple[list[str], str]]]:
+    """The partition columns of any table, and of each of its partitions the values and where it lies.
+
+    Raises MetastoreUnusable.
+    """
+    with _client(uris) as client:
+        names = [column.name for column in client.get_table(db, table).partitionKeys]
+        return names, [(list(one.values), one.sd.location) for one in client.get_partitions(db, table, -1)]
+
+
 def _names(dataset: Dataset, partitions: Sequence[Any]) -> list[str]:
     from pipeline_defs.model.partition import escape
 

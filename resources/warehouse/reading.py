@@ -58,35 +58,9 @@ class Reader:
         wanted, read = whole[: -len(dataset.partition_columns)], [_wire(column) for column in whole]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
-        frame = self._lazily(read, queries) if large else self._at_once(read, queries)
+        fetched = lazily if large else at_once
+        frame = fetched(self.spark, self.url, read, queries)
         return types.from_wire(wanted, frame)
-
-    def _at_once(self, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
-        import pyarrow as pa
-
-        schema = arrow_schema(columns)
-        rows = pa.Table.from_batches(
-            (batch for query in queries for batch in source.fetch(self.url, query, schema)), schema
-        )
-        # Spark takes no empty table.
-        return self.spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
-
-    def _lazily(self, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
-        from pyspark import cloudpickle
-
-        cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
-        self.spark.conf.set(_PUSHDOWN, "true")
-        self.spark.dataSource.register(source.PeriodTables)
-        return (
-            self.spark.read.format(source.NAME)
-            .options(
-                url=self.url,
-                schema=spark_schema(columns),
-                arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
-                queries=json.dumps(queries),
-            )
-            .load()
-        )
 
     def _queries(
         self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[Column], *, split: bool
@@ -130,6 +104,35 @@ class Reader:
             else:
                 groups.setdefault(table, (None, []))[1].append(batch.partition)
         return groups
+
+
+def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The rows of the queries, fetched by this process, now."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns)
+    rows = pa.Table.from_batches((batch for query in queries for batch in source.fetch(url, query, schema)), schema)
+    # Spark takes no empty table.
+    return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
+
+
+def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The same by Spark's tasks, one for each query, when the frame is used."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(source.PeriodTables)
+    return (
+        spark.read.format(source.NAME)
+        .options(
+            url=url,
+            schema=spark_schema(columns),
+            arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
+            queries=json.dumps(queries),
+        )
+        .load()
+    )
 
 
 def _wire(column: Column) -> Column:

@@ -16,7 +16,9 @@ import pyspark
 import pytest
 
 from assets.flights import DEPARTURES
+from pipeline_defs.model.outside import OutsideKind, OutsideTable
 from resources.lake import metastore
+from resources.outside.hive import HiveTable
 from resources.services.java import java_home
 from resources.services.ports import free_port
 from tests.e2e.project import HERE, Project, Reader, days, flights, wait_until
@@ -88,6 +90,9 @@ def test_a_rerun_of_many_partitions_moves_them_in_one_call_and_readers_by_name_s
         assert {path: place.removeprefix("file:") for path, place in shown.items()} == {
             path: batch.location for path, batch in after.items()
         }
+        # As others see the table who take its partitions over: without Spark too.
+        listed = HiveTable(OutsideTable(OutsideKind.TABLE, NAME), pytest.fail, uri)._partitions(DEPARTURES, None)
+        assert {f"day={texts['day']}": place for texts, place in listed} == shown
         assert [rows for _, rows in reader.sql(count)] == [50] * len(DAYS)
         assert deployed.varve("doctor", NAME).code == 0
 

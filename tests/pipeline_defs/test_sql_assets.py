@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
-from pipeline_defs import sql_assets as running
+from pipeline_defs import sql_rows as running
 from pipeline_defs.definitions import build_defs
 from pipeline_defs.sql.errors import Source
 from pipeline_defs.sql.project import compiled
@@ -68,6 +68,8 @@ def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
     table = f"default.{db}_dumps"
     frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
     frame.write.partitionBy("day").saveAsTable(table)
+    # A partition without rows is one too; one that is not there is not.
+    workbench.spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2022-03-03')")
     return db, files(db, table)
 
 

@@ -8,11 +8,13 @@ import pytest
 import sqlglot
 from pyspark.errors import AnalysisException
 
-from pipeline_defs.sql.inference import Inferred, qualified
+from pipeline_defs.sql.inference import qualified
 from tests.pipeline_defs.sql.warehouse_queries import EXPRESSIONS, QUERIES, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pipeline_defs.sql.outputs import Inferred
 
 SALES = {"b.sales": {"product": "string", "sold": "int", "price": "decimal(7,2)", "day": "string"},
          "b.stores": {"store": "string", "city": "string"}}  # fmt: skip

@@ -100,7 +100,6 @@ def test_the_shipped_files_are_laid_out(file: Path) -> None:
         ("AS SELECT product, price FROM shop.receipts WHERE day = :tody", ":tody is no variable of the scope"),
         ("PYTHON 'pipeline_defs.nothing:run'", "there is no module pipeline_defs.nothing"),
         ("PYTHON 'pipeline_defs.sql.project:laod'", "Did you mean load?"),
-        ("SPARK 'job.jar'", "SPARK is not run yet"),
         ("AS SELECT product FROM shop.receipts WHERE day = today", "the query has no column price"),
         ("AS SELECT product, price, day FROM shop.receipts WHERE day = today", "day is a partition column"),
         ("AS SELECT product, CAST(price AS STRING) AS price FROM shop.receipts WHERE day = today",

@@ -25,7 +25,7 @@ from tests.pipeline_defs.sql.test_soundness import NOW, SCHEMAS, SCOPES, UPSTREA
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline_defs.sql.reading import Reading
+    from pipeline_defs.sql.matching import Reading
 
 SEED = Partitioning(
     (

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.scopes import Scopes, scopes_of
+
+if TYPE_CHECKING:
+    from pipeline_defs.sql.scopes import Scopes
 
 DAY = "t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')"
 HOUR = "t IN TIMESERIES(INTERVAL 1 HOUR, START '2012-01-01'{})"

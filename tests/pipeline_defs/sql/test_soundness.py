@@ -24,7 +24,7 @@ from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.constants import Typed, literal
 from pipeline_defs.sql.dependencies import Dependencies, dependencies
 from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import Reading, readings
+from pipeline_defs.sql.reading import readings
 from tests.pipeline_defs.sql.constructs import constructs, random_queries
 from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.sql.matching import Reading
 
 FIRST = pendulum.datetime(2022, 3, 25)
 DAY_TEXT = TimeDimension("day", Grain.DAY, FIRST, FIRST.add(days=10), key_format="%Y-%m-%d")

@@ -1,0 +1,84 @@
+"""EXTERNAL: what others produce, and where it is found.
+
+Not here: looking there (resources/landing.py, resources/outside/).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pipeline_defs.model.outside import OutsideKind, OutsideTable
+from pipeline_defs.sql.errors import nearest
+from pipeline_defs.sql.source import Body, SqlDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline_defs.sql.errors import Problem
+
+LANDING = "landing"
+_OPTIONS = {
+    LANDING: (),
+    OutsideKind.TABLE.value: ("table", "changed"),
+    OutsideKind.POSTGRES.value: ("table", "url", "changed"),
+}
+_NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_landing(sql: SqlDataset) -> bool:
+    """Whether it takes files of the landing folder."""
+    return sql.body is Body.EXTERNAL and (sql.option("source") or LANDING) == LANDING
+
+
+def outside_of(sql: SqlDataset) -> OutsideTable | None:
+    """The table that it takes the partitions of; None where that is none."""
+    if sql.body is not Body.EXTERNAL or is_landing(sql):
+        return None
+    options = dict(sql.options)
+    kind = OutsideKind(options["source"])
+    return OutsideTable(kind, options["table"], options.get("url", ""), options.get("changed", ""))
+
+
+def external_problems(sql: SqlDataset) -> Iterator[Problem]:
+    """A source that is unknown, that is not said whole, or of which too much is said."""
+    if sql.body is not Body.EXTERNAL:
+        return
+    options = dict(sql.options)
+    source = options.get("source") or LANDING
+    if source not in _OPTIONS:
+        hint = " A table of PostgreSQL is 'postgres'." if source == "jdbc" else nearest(source, _OPTIONS)
+        kinds = ", ".join(f"'{each}'" for each in _OPTIONS)
+        yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
+        return
+    for name in options:
+        if name in {"table", "url", "changed"} and name not in _OPTIONS[source]:
+            yield sql.problem(sql.span_of(f"OPTIONS {name}"), f"source '{source}' has no option {name}.")
+    if source != LANDING:
+        yield from _table_problems(sql, source, options)
+
+
+def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:
+    at = sql.span_of("OPTIONS")
+    example = f"OPTIONS (source = '{source}', table = 'db.name'" + (
+        ", url = 'SHOP_POSTGRES_URL')" if source == OutsideKind.POSTGRES else ")"
+    )
+    if not options.get("table"):
+        yield sql.problem(at, f"which table? Write {example}.")
+    elif not _NAME.fullmatch(options["table"]):
+        yield sql.problem(
+            sql.span_of("OPTIONS table"), f"'{options['table']}' names no table; write db.name, without quotes."
+        )
+    if source != OutsideKind.POSTGRES:
+        return
+    url = options.get("url", "")
+    if not url:
+        yield sql.problem(at, f"where is the PostgreSQL? Name the environment variable that holds its URL: {example}.")
+    elif not _VARIABLE.fullmatch(url):
+        # It may hold a password: it is not repeated.
+        yield sql.problem(
+            sql.span_of("OPTIONS url"),
+            "this is no name of an environment variable. A URL, with its password, does not belong in a file: put it "
+            "into a variable, and name that.",
+        )

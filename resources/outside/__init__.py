@@ -1,0 +1,1 @@
+"""Tables that others write: which partitions they have, when one was changed, and their rows."""

@@ -1,0 +1,159 @@
+"""What every kind of outside table can be asked, and a build's read of one.
+
+Not here: how each kind answers (hive.py, postgres.py), and when it is asked (pipeline_defs/sensors.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, UnknownPartition, VarveError, some
+from pipeline_defs.model.outside import OutsideKind, OutsideTable
+from pipeline_defs.model.partition import text_of
+from pipeline_defs.planning.triggers import landing_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
+    from resources.builds import OpenBuild
+    from resources.settings import Settings
+    from resources.store import Build
+
+# What a partition of no dataset is told by, at most.
+_STRAYS_TOLD = 3
+# So often rows are fetched anew that have changed meanwhile.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A partition as it is now: another `token` is another content. `size` is in bytes, or in rows."""
+
+    token: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows with their partition columns; they are `here` already, or Spark fetches them when it writes."""
+
+    frame: DataFrame
+    here: bool
+
+
+class Outside(Protocol):
+    """An outside table, of which a dataset takes the partitions."""
+
+    def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
+        """Its partitions (of these or all). Raises VarveError where it cannot be asked."""
+        ...
+
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
+        """Their rows with the partition columns. Raises BadInput where a declared column is not there or cannot fit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What was found: the dataset's partitions, and how others are spelt, which it has not."""
+
+    partitions: Mapping[PartitionKey, Listed]
+    strays: Sequence[str] = ()
+
+    def told(self) -> str:
+        """The strays, in words; "" where there are none."""
+        return f"{len(self.strays)} partitions are not taken: {some(self.strays, limit=_STRAYS_TOLD)}"
+
+
+def open_outside(settings: Settings, table: OutsideTable, spark: Callable[[], SparkSession]) -> Outside:
+    """The table, of whichever kind. `spark` opens the session when it is first needed."""
+    from resources.outside.hive import HiveTable
+    from resources.outside.postgres import PostgresTable
+
+    if table.kind is OutsideKind.TABLE:
+        return HiveTable(table, spark, settings.hive_metastore_uri)
+    return PostgresTable(table, spark)
+
+
+def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession]) -> DataFrame:
+    """The rows of the build's partitions, recorded in its trace: as they were listed, or the build is refused.
+
+    Raises MissingUpstream for partitions that the table has not, BadInput where they change all the time.
+    """
+    build = opened.build
+    table = build.dataset.outside
+    assert table is not None
+    source = open_outside(settings, table, spark)
+    for _ in range(_TRIES):
+        found = source.listed(build.dataset, build.partitions).partitions
+        if missing := [key for key in build.partitions if key not in found]:
+            raise MissingUpstream(
+                f"{build.dataset}: {table} has no partition {some(missing, limit=3)}. {NOTHING_LOST} "
+                "Wait for it to be written, or choose a partition that is there."
+            )
+        rows = source.read(build.dataset, build.partitions)
+        if not rows.here:
+            # Spark reads when it writes: what matters is what is there after that.
+            opened.last_looks.append(lambda found=found: _refuse_changed(build, table, source, found))  # type: ignore[misc]
+        elif _changed(build, source, found):
+            continue
+        for key in build.partitions:
+            build.reads(key, Input(landing_source(build.dataset), key.path, found[key].token))
+        return rows.frame
+    raise _restless(build, table, build.partitions)
+
+
+def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], Listed]]) -> Listing:
+    """What a table has, by the text of its partition columns, as partitions of the dataset."""
+    partitions: dict[PartitionKey, Listed] = {}
+    strays = []
+    for texts, listed in found:
+        try:
+            partitions[key_of(dataset, texts)] = listed
+        except UnknownPartition as error:
+            strays.append(str(error).rstrip("."))
+    return Listing(partitions, tuple(strays))
+
+
+def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
+    """The partition whose columns read so. Raises UnknownPartition, for another spelling of a key too."""
+    values = []
+    for dimension in dataset.partitioning.dimensions:
+        text = texts[dimension.name]
+        if text is None:
+            raise UnknownPartition(f"{dimension.name} is NULL, which names no partition.")
+        value = dimension.parse(text)
+        if text_of(value) != text:
+            raise UnknownPartition(f"{text!r} is no key of dimension {dimension.name}, which spells it {value}.")
+        values.append(value)
+    return dataset.partitioning.key(values)
+
+
+def _refuse_changed(build: Build, table: OutsideTable, source: Outside, before: Mapping[PartitionKey, Listed]) -> None:
+    if changed := _changed(build, source, before):
+        raise _restless(build, table, changed)
+
+
+def _changed(build: Build, source: Outside, before: Mapping[PartitionKey, Listed]) -> list[PartitionKey]:
+    now = source.listed(build.dataset, build.partitions).partitions
+    return [key for key in build.partitions if key not in now or now[key].token != before[key].token]
+
+
+def _restless(build: Build, table: OutsideTable, changed: Sequence[PartitionKey]) -> BadInput:
+    return BadInput(
+        f"{build.dataset}: {some(changed, limit=3)} of {table} changed while it was read. {NOTHING_LOST} "
+        "Run it again; the arrival sensor does so by itself."
+    )
+
+
+def no_such_column(dataset: Dataset, table: OutsideTable, missing: Sequence[str], there: Sequence[str]) -> VarveError:
+    """The error for columns that a table has not."""
+    return BadInput(
+        f"{dataset}: {table} has no column {', '.join(missing)}; it has {some(there, limit=20)}. {NOTHING_LOST}"
+    )

@@ -103,14 +103,24 @@ class Landing:
 def inspect(dataset: Dataset, uri: str) -> Inspected | None:
     """Look at a whole file without parsing its rows; None where there is none. Raises BadInput."""
     files, path = open_files(uri)
-    if not files.exists(path):
-        return None
     digest = hashlib.blake2b(digest_size=16)
     head, last, size = b"", b"", 0
-    with files.open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            head, last, size = head or chunk, chunk[-1:], size + len(chunk)
-            digest.update(chunk)
+    try:
+        # A pipe would be waited for, and a device has no end.
+        if (kind := files.info(path)["type"]) != "file":
+            what = "a directory" if kind == "directory" else "something else"
+            raise BadInput(f"{uri} ({dataset}): {what} lies where a file is expected. {NOTHING_LOST} Remove it.")
+        with files.open(path, "rb") as file:
+            while chunk := file.read(_CHUNK):
+                head, last, size = head or chunk, chunk[-1:], size + len(chunk)
+                digest.update(chunk)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise BadInput(
+            f"{uri} ({dataset}) may not be read: {error.strerror or error}. {NOTHING_LOST} "
+            "Give the user whom Varve runs as the right to read it."
+        ) from error
     if problem := _problem_of_file(dataset, head, last, size):
         raise BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
     return Inspected(uri, size, digest.hexdigest())

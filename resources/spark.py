@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotat
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.java import java_home
-from resources.services.spark_server import SparkServer, static_conf
+from resources.services.spark_server import SparkServer, static_conf, utf8_locale
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
     assert settings.spark_master is not None
     if settings.spark_master.startswith("local"):
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
+        os.environ["LC_ALL"] = utf8_locale()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return conf
@@ -131,7 +132,9 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
     from pyspark.errors import PySparkException
 
     # PySpark logs every failed query as one line of JSON with the JVM's stack; the error itself is enough.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "pyspark.sql.connect.logging"):
+        # By level: Dagster's configuration of logging switches the second one on again, which PySpark had disabled.
+        logging.getLogger(name).setLevel(os.environ.get("SPARK_CONNECT_LOG_LEVEL", "CRITICAL").upper())
     try:
         if settings.spark_remote is not None and settings.spark_master is None:
             _probe(settings.spark_remote)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from pipeline_defs.cdc.event import format_lsn
+from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import discover
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.cdc.captures import opened, source_url

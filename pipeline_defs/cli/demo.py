@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column
 
 from pipeline_defs.cli import services
 from pipeline_defs.cli.drive import Driver, open_instance, spelt
+from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError
@@ -238,9 +239,9 @@ def _show_change(
         name: [path for path, batch in batches.items() if batch != before[name].get(path)]
         for name, batches in after.items()
     }
-    table = Table("dataset", "new batches", "untouched", title="What the correction touched", title_justify="left")
+    table = Table("dataset", "new", "untouched", "which", title="What the correction touched", title_justify="left")
     for name, paths in changed.items():
-        table.add_row(name, ", ".join(paths) or "-", f"{len(after[name]) - len(paths):,}")
+        table.add_row(name, f"{len(paths):,}", f"{len(after[name]) - len(paths):,}", _span(paths))
     console.print(table)
     expected = {name: paths & set(before[name]) for name, paths in _expected_change().items()}
     if {name: set(paths) for name, paths in changed.items()} != expected:
@@ -253,6 +254,13 @@ def _show_change(
         f"exactly two states: {_state(old)}, then {_state(new)}.",
         highlight=False,
     )
+
+
+def _span(paths: Sequence[str]) -> str:
+    """What partitions have in each column: `2013-01-03 ... 2013-01-09, EWR ... LGA`."""
+    columns = zip(*([part.split("=", 1)[1] for part in path.split("/")] for path in paths), strict=True)
+    ends = [(min(values), max(values)) for values in columns]
+    return ", ".join(first if first == last else f"{first} ... {last}" for first, last in ends)
 
 
 def _expected_change() -> dict[str, set[str]]:
@@ -273,7 +281,7 @@ def _state(row: tuple[Any, ...]) -> str:
 def _show_result(console: Console, catalog: Catalog, days: int) -> None:
     source = {dataset.name: sum(rows.values()) for dataset, rows in _source_rows(days).items()}
     table = Table(title="What there is now", title_justify="left")
-    for name in ("dataset", "store", "partitions", "rows", "in the source", "batches"):
+    for name in ("dataset", "store", "partitions", "rows", "source", "batches"):
         table.add_column(name, no_wrap=True)
     for one in catalog.counts():
         if one.dataset in graph.datasets:
@@ -295,7 +303,7 @@ def _show_result(console: Console, catalog: Catalog, days: int) -> None:
 
 
 def _show_next(console: Console, settings: Settings) -> None:
-    places = Table.grid(padding=(0, 2))
+    places = Table.grid(Column(overflow="fold"), Column(), padding=(0, 2))
     places.add_row("make ui", "the Dagster UI: every run above, backfills, sensors")
     places.add_row("varve psql -c 'table flights.weekly_delays'", "the union view, in SQL")
     places.add_row("varve status", "how to reach PostgreSQL and Spark with your own tools")

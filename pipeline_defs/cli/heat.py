@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from pipeline_defs.cli.looking import looking
+from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.heat import WORST_FIRST
 from pipeline_defs.planning.heat import heat as heat_of
@@ -30,6 +31,8 @@ _COLOURS = {
     State.MISSING: "grey30",
     State.CURRENT: "green",
 }
+# Where a terminal or a file has no colours.
+_LETTERS = {state: str(state)[0] for state in State} | {State.MISSING: ".", State.CURRENT: "■"}
 
 
 def heat() -> dict[str, Any]:
@@ -40,13 +43,16 @@ def heat() -> dict[str, Any]:
 
 def show(console: Console, found: dict[str, Any]) -> None:
     """The same for people."""
+    plain = console.no_color or console.color_system is None
+    signs = _LETTERS if plain else dict.fromkeys(State, "■")
     table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")
     for one in found["datasets"]:
-        cells = Text.assemble(*[("■", _COLOURS[State(cell["state"])]) for cell in one["cells"]])
+        states = [State(cell["state"]) for cell in one["cells"]]
+        cells = Text.assemble(*[(signs[state], _COLOURS[state]) for state in states])
         counts = ", ".join(f"{count:,} {state}" for state, count in one["states"].items()) or "nothing yet"
         table.add_row(one["dataset"], cells, counts)
     console.print(table)
-    legend = [part for state in WORST_FIRST for part in (("■ ", _COLOURS[state]), f"{state}  ")]
+    legend = [part for state in WORST_FIRST for part in ((f"{signs[state]} ", _COLOURS[state]), f"{state}  ")]
     console.print(Text.assemble(*legend))
     for run in found["due"][:10]:
         last = f" ... {run['last']}" if run["last"] != run["first"] else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from rich.table import Table
 
+from pipeline_defs.cli.table import Table
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
@@ -103,15 +104,15 @@ def status() -> dict[str, Any]:
 
 def show_status(console: Console, found: dict[str, Any]) -> None:
     """The same for people."""
-    services = Table("service", "state", "reach it with", title="Services", title_justify="left")
     for name, service, reach in (
-        ("PostgreSQL", found["postgres"], f"psql '{found['postgres']['url']}'"),
+        ("PostgreSQL", found["postgres"], f"varve psql, or psql {shlex.quote(found['postgres']['url'])}"),
         ("Spark", found["spark"], _spark_hint(found["spark"])),
     ):
         state = {True: "[green]up[/]", False: "[yellow]down[/]", None: "deployed"}[service["up"]]
         pid = f" (pid {service['pid']})" if service["pid"] else ""
-        services.add_row(name, state + pid, reach)
-    console.print(services)
+        console.print(f"[bold]{name}[/]: {state}{pid}", highlight=False)
+        # Not in a table: what is to be copied must not be cut to the terminal's width.
+        console.print(f"  {reach}", markup=False, highlight=False, soft_wrap=True)
     if found["datasets"]:
         datasets = Table("dataset", "store", "partitions", "rows", "batches", title="Datasets", title_justify="left")
         for one in found["datasets"]:
@@ -119,7 +120,7 @@ def show_status(console: Console, found: dict[str, Any]) -> None:
                 one["dataset"], one["store"], f"{one['partitions']:,}", f"{one['rows']:,}", f"{one['batches']:,}"
             )
         console.print(datasets)
-    console.print(f"State lies under {found['home']}.", highlight=False)
+    console.print(f"State lies under {found['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def serve_ui(console: Console, port: int | None) -> None:
@@ -206,4 +207,5 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
 def _spark_hint(spark: dict[str, Any]) -> str:
     if not spark["embedded"]:
         return str(spark["remote"])
-    return f"SPARK_LOCAL_CONNECT_REUSE=1 SPARK_LOCAL_CONNECT_DISCOVERY={spark['discovery']} pyspark --remote 'local[*]'"
+    discovery = shlex.quote(spark["discovery"])
+    return f"SPARK_LOCAL_CONNECT_REUSE=1 SPARK_LOCAL_CONNECT_DISCOVERY={discovery} pyspark --remote 'local[*]'"

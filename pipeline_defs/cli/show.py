@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from pipeline_defs.cli.drive import open_instance
+from pipeline_defs.cli.table import Table
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
@@ -215,8 +214,8 @@ def _print_partition(console: Console, partition: dict[str, Any]) -> None:
                 console.print(f"  - {each['dataset']}/{path}{_state(each, path)}", highlight=False, soft_wrap=True)
     for word, side in (("reads", "reads"), ("read by", "read_by")):
         for each in partition[side]:
-            listing = some(each["partitions"], limit=4)
-            console.print(f"{word} {each['count']} of {each['dataset']}: {listing}", highlight=False)
+            listing = f": {some(each['partitions'], limit=4)}" if each["count"] else ""
+            console.print(f"{word} {each['count']} of {each['dataset']}{listing}", highlight=False)
             if each["nonexistent"]:
                 console.print(f"      never there: {some(each['nonexistent'], limit=4)}", highlight=False, style="dim")
 

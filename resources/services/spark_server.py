@@ -8,6 +8,7 @@ Not here: sessions (resources/spark.py).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,7 +16,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
@@ -25,8 +28,6 @@ from resources.services.java import java_home
 from resources.services.ports import free_port, refuse_taken_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from resources.settings import Settings
 
 START_SECONDS = 180
@@ -55,8 +56,14 @@ def static_conf(settings: Settings) -> dict[str, str]:
         derby = home / "spark" / "metastore_db"
         conf["spark.hadoop.javax.jdo.option.ConnectionURL"] = f"jdbc:derby:;databaseName={derby};create=true"
         # Derby writes its log into the working directory otherwise.
-        conf["spark.driver.extraJavaOptions"] = f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}"
+        conf["spark.driver.extraJavaOptions"] = _quoted(f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}")
     return {**conf, **settings.spark_conf}
+
+
+def utf8_locale() -> str:
+    """The locale of this process where it is one of UTF-8, else the one that every glibc has."""
+    found = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
+    return found if re.search("utf-?8", found, re.IGNORECASE) else "C.UTF-8"
 
 
 @dataclass(frozen=True)
@@ -146,8 +153,10 @@ class SparkServer:
         environment = {
             **os.environ,
             "JAVA_HOME": str(java_home(self.settings.home_dir)),
-            "SPARK_LOCAL_CONNECT_DISCOVERY": str(self.discovery),
+            "SPARK_LOCAL_CONNECT_DISCOVERY": str(self._plain_folder() / self.discovery.name),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            # In an ASCII locale Java cannot open a file whose name has other letters.
+            "LC_ALL": utf8_locale(),
             # Python workers need what this environment has (pyarrow, ADBC); `python3` of the PATH may be any.
             "PYSPARK_PYTHON": sys.executable,
         }
@@ -174,6 +183,24 @@ class SparkServer:
                 f"the Spark server did not start: {_last_line(done.stderr)} See {self.folder / 'logs'}."
             )
 
+    def _plain_folder(self) -> Path:
+        """Our folder by a path without a space: Spark's start script does not quote those of its log and its pid file.
+
+        A home of another kind is reached through a link under the system's temporary folder, named after it.
+        """
+        if not re.search(r"\s", str(self.folder)):
+            return self.folder
+        name = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:12]
+        link = Path(tempfile.gettempdir()) / f"varve-{name}-spark"
+        if not link.is_symlink():
+            link.symlink_to(self.folder)
+        if link.readlink() != self.folder or link.lstat().st_uid != os.geteuid():
+            raise ServiceUnavailable(
+                f"{link} is to lead to {self.folder}, which Spark's start script cannot name for its spaces, and is "
+                "somebody else's. Remove it, or choose a VARVE_HOME without spaces."
+            )
+        return link
+
     def _recorded(self) -> dict[str, object] | None:
         try:
             found = json.loads(self.discovery.read_text(encoding="utf-8"))
@@ -198,6 +225,11 @@ class SparkServer:
             return any("SparkConnectServer" in word for word in Process(pid).cmdline())
         except Error:
             return False
+
+
+def _quoted(option: str) -> str:
+    """An option as a word of `extraJavaOptions`, which Spark takes apart as a shell does."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _alive(pid: int) -> bool:

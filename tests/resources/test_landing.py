@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +207,34 @@ def test_a_file_that_is_wrong_as_a_whole_is_refused_before_any_job(taken: Dock, 
         taken.take()
     assert str(refused.value).startswith(f"{path} ({taken.dataset}): {told} Nothing was published")
     assert without_instants(taken.read()) == rows("pen")
+
+
+def test_what_is_no_file_is_refused_by_its_name_and_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.csv")
+    (folder := tmp_path / "folder.csv").mkdir()
+    (device := tmp_path / "device.csv").symlink_to("/dev/zero")
+    dataset = landing_dataset()
+    for path, what in ((pipe, "something else"), (folder, "a directory"), (device, "something else")):
+        with pytest.raises(BadInput) as refused:
+            inspect(dataset, str(path))
+        assert str(refused.value).startswith(f"{path} ({dataset}): {what} lies where a file is expected. Nothing was")
+    (gone := tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere")
+    assert inspect(dataset, str(gone)) is None
+
+
+def test_a_file_that_may_not_be_read_is_bad_input_so_that_a_sensor_passes_over_it(tmp_path: Path) -> None:
+    (path := tmp_path / "2013-01-05.csv").write_text(HEADER + GOOD)
+    path.chmod(0)
+    us = os.geteuid()
+    if us == 0:  # who may read anything
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(BadInput) as refused:
+            inspect(landing_dataset(), str(path))
+    finally:
+        os.seteuid(us)
+    assert "may not be read: Permission denied. Nothing was published" in str(refused.value)
+    assert "the right to read it" in str(refused.value)
 
 
 BAD_ROWS: dict[str, tuple[bytes, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ import pytest
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
+from resources.spark import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +61,40 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert server.discovery.stat().st_mode & 0o077 == 0
     assert server.stop()
     assert server.remote() is None
+
+
+def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(
+    own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LC_ALL", "C")
+    odd = own.model_copy(update={"home": own.home / "my häuse, it's 🎈"})
+    server = SparkServer(odd)
+    server.ensure_up()
+    try:
+        session = open_session(odd)
+        folder = str(odd.home_dir / "rows")
+        session.range(3).write.mode("error").parquet(folder)
+        assert session.read.parquet(folder).count() == 3
+        session.sql("CREATE DATABASE odd")
+        session.stop()
+    finally:
+        assert server.stop()
+    assert (odd.home_dir / "spark" / "metastore_db").is_dir()
+    assert (odd.home_dir / "spark" / "derby.log").is_file()
+    # The token and the log are where those of any home are.
+    assert list((odd.home_dir / "spark" / "logs").iterdir())
+
+
+def test_a_home_whose_other_path_is_somebody_elses_is_refused(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(own.home))
+    server = SparkServer(own.model_copy(update={"home": own.home / "two words"}))
+    name = hashlib.sha256(os.fsencode(server.folder)).hexdigest()[:12]
+    (own.home / f"varve-{name}-spark").symlink_to("/somewhere/else")
+    with pytest.raises(ServiceUnavailable, match=r"choose a VARVE_HOME without spaces"):
+        server.ensure_up()
+    assert server.pid() is None
 
 
 def test_a_port_in_use_is_told_by_its_number_and_its_setting(own: Settings) -> None:

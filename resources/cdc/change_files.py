@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline_defs.cdc import debezium, wal2json
 from pipeline_defs.cdc.order import in_order
-from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable, check_key
+from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable, check_key, refuse_other_declaration
 from pipeline_defs.model.errors import BadInput, VarveError
 from resources.cdc.event_log import FOLDER
 from resources.cdc.frame import arrow_table
@@ -72,8 +72,11 @@ class FileCapture:
         after it, until it is mended or removed.
         """
         taken = self.log.batches(_GENERATION)
-        if self.positions.find(self.captured.dataset.name) is None:
+        position = self.positions.find(self.captured.dataset.name)
+        if position is None:
             self._begin()
+        else:
+            refuse_other_declaration(self.captured, position.declared)
         hashes = dict(batch.file for batch in taken)
         files, root = fsspec.core.url_to_fs(self.folder)
         for path in sorted(files.glob(f"{root}/*.json*")):
@@ -96,7 +99,10 @@ class FileCapture:
             return self._write(events, taken, (name, digest))
         return None
 
-    def retained(self) -> None:
+    def end(self) -> None:
+        """Files have none but the last of them."""
+
+    def slot(self) -> None:
         """The source keeps nothing for us."""
 
     def _begin(self) -> None:
@@ -110,8 +116,9 @@ class FileCapture:
             raise VarveError(f"{dataset}: its key column {', '.join(sorted(absent))} is not declared. Declare it.")
         table = SourceTable(0, columns, files.key, "d" if files.key else "f")
         position = Position(
-            dataset.name, self.captured.source, "running", None, "", 0, table, _GENERATION, 0, -1, None, 0, None, None
-        )
+            dataset.name, self.captured.source, "running", None, "", 0, table, _GENERATION, 0, -1, None, 0, None, None,
+            self.captured.declaration,
+        )  # fmt: skip
         with self.positions.connection.transaction():
             self.positions.start(dataset.name, self.captured.source)
             self.positions.begin(dataset.name, position)

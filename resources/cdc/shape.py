@@ -37,6 +37,7 @@ class Shape:
         key: by which rows are told apart; empty: by nothing, rows are counted.
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         history: whether every version of a row is kept, with the time in which it was true.
+        places: the columns that say in which partition a row lies, where the base has them.
         few: whether the keys of the events may be sent to every task, so that the table is not shuffled.
     """
 
@@ -46,6 +47,7 @@ class Shape:
     sources: tuple[tuple[str, str], ...] = ()
     ignore_null_updates: bool = False
     history: bool = False
+    places: tuple[str, ...] = ()
     few: bool = True
 
     @property
@@ -72,7 +74,7 @@ class Resolution:
     """What becomes of a table.
 
     Attributes:
-        before: the rows that the events are about, as they were, each as often as it was there.
+        before: the rows that the events are about, as they were and where, each as often as it was there.
         after: the same rows as they are now.
         replaced: given any part of the table that holds whole partitions, that part without the rows of `before`; with
             `after` it is the part as it is now.

@@ -145,6 +145,11 @@ class CapturedTable:
                 f"partitioned by {', '.join(self.dataset.partitioning.names)}."
             )
 
+        if odd := [column.name for column in self.dataset.schema.columns if set(column.name) & set(".`")]:
+            raise VarveError(
+                f"dataset {self.dataset}: Spark takes the dots and backticks of {', '.join(odd)} for more than a name. "
+                f"Declare other names and say so in renames, {{'{odd[0]}': 'plain_name'}}: the source may keep its own."
+            )
         declared = {column.name: column.type for column in self.dataset.schema.columns}
         lacking = [column for column in VALIDITY if declared.get(column.name) != column.type]
         if self.history and lacking:

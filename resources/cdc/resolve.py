@@ -166,7 +166,7 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[Dat
         .select(*keys, UNFIT, "last.*")
     )
     values = {name: typed(F.col(f"`{text}`"), shape.kind(name)) for name, text in cells.items()}
-    misfits = [F.when(F.col(f"`{text}`").isNotNull() & values[name].isNull(), name) for name, text in cells.items()]
+    misfits = [F.when(F.col(f"`{cells[name]}`").isNotNull() & values[name].isNull(), name) for name in shape.checked]
     wrong = F.concat_ws(", ", *misfits)
     state = final.select(
         *keys,

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pipeline_defs.cdc.table import VALIDITY
+from pipeline_defs.model.schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +55,11 @@ class Shape:
     def names(self) -> tuple[str, ...]:
         """The names of the data columns."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def checked(self) -> tuple[str, ...]:
+        """Those of data columns that do not hold every text: a wide table is mostly of others, and its plan is long."""
+        return tuple(column.name for column in self.columns if column.type != ColumnType.STRING)
 
     @property
     def stored(self) -> tuple[str, ...]:

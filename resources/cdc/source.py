@@ -112,6 +112,8 @@ class Source:
                 self.url, autocommit=True, connect_timeout=10, application_name="varve cdc", options=_SESSION,
                 # The server converts; messages of its log too.
                 client_encoding="UTF8",
+                # A source whose machine is gone says nothing, not even that.
+                keepalives_idle=30, tcp_user_timeout=60_000,
             )  # fmt: skip
         except psycopg.OperationalError as error:
             raise ServiceUnavailable(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -93,10 +94,12 @@ class FileCapture:
                     )
                 continue
             self.step("read")
-            events = self._events(path, content)
+            events, others = self._events(path, content)
             self._refuse_cut(path, events, taken)
             self.step("write")
-            return self._write(events, taken, (name, digest))
+            # Not ours is no error: a dump of a whole database may lie in the folder of each of its tables.
+            notes = [f"{count} changes of {table} were passed over" for table, count in sorted(others.items())]
+            return self._write(events, taken, (name, digest), notes)
         return None
 
     def end(self) -> None:
@@ -127,17 +130,20 @@ class FileCapture:
         changed = info.get("mtime")
         return isinstance(changed, float) and time.time() - changed < self.settle_seconds
 
-    def _events(self, path: str, content: bytes) -> list[ChangeEvent]:
-        """The file's events in their order, each once."""
+    def _events(self, path: str, content: bytes) -> tuple[list[ChangeEvent], Counter[str]]:
+        """The file's events in their order, each once; and how many it has of which other tables."""
         files = self.captured.files
         assert files is not None
+        others: Counter[str] = Counter()
         try:
             lines = content.decode().splitlines()
             if files.format is ChangeFormat.WAL2JSON:
-                found = list(wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True))
+                found = list(
+                    wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True, others=others)
+                )
             else:
-                found = list(debezium.read(lines, relation=self.captured.source, key=files.key))
-            return in_order(found)
+                found = list(debezium.read(lines, relation=self.captured.source, key=files.key, others=others))
+            return in_order(found), others
         except (BadInput, UnicodeDecodeError) as error:
             raise BadInput(
                 f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
@@ -166,7 +172,9 @@ class FileCapture:
                         "taken. Write whole transactions into a file, or set provide.transaction.metadata."
                     )
 
-    def _write(self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str]) -> EventBatch:
+    def _write(
+        self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], notes: list[str]
+    ) -> EventBatch:
         before = max((batch.horizon for batch in taken), default=(-1, -1))
         in_time = [event for event in events if event.order > before]
         late = len(events) - len(in_time)
@@ -181,7 +189,7 @@ class FileCapture:
             self.step("durable")
             # Batches follow each other by their last LSN, whatever the LSNs of late events.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
-            return writer.finish(last, file=file, horizon=horizon, late=late)
+            return writer.finish(last, notes=notes, file=file, horizon=horizon, late=late)
         except BaseException:
             writer.abandon()
             raise

@@ -3,12 +3,16 @@
 Ours beside `pg_recvlogical`, which drains a copy of the same slot to nowhere, the same plugin and the same changes; the
 decoding at the server is in both. Then the changes are applied to a dataset of 200 partitions, of which they touch 30:
 partitions rewritten beside partitions touched. Goal: no partition is written that no row of differs.
+
+Last, one transaction of a million rows: what the memory of this process grows by while it is captured. Goal: under 100
+MB, however large the transaction.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import tempfile
 import time
@@ -101,10 +105,30 @@ def measure(capture: OpenCapture, url: str, rows: int, events: int) -> Table:
     return table
 
 
+def giant(capture: OpenCapture, url: str, rows: int) -> Table:
+    """One transaction of so many rows."""
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        connection.execute(
+            "insert into public.orders select 1000000000000 + i, i % 200, 'all at once ' || i, i "
+            f"from generate_series(1, {rows}) i".encode()
+        )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    began = time.perf_counter()
+    captured = capture.capture()
+    seconds = time.perf_counter() - began
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
+    table = Table("rows in one transaction", "s", "events/s", "memory before", "grown by")
+    table.add_row(
+        f"{captured:,}", f"{seconds:.2f}", f"{captured / seconds:,.0f}", f"{before:,.0f} MB", f"{grown:,.0f} MB"
+    )
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--giant", type=int, default=1_000_000, help="rows of the one transaction; 0: none")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="varve-bench-") as home:
         os.chmod(home, 0o755)  # noqa: PTH101, S103 - PostgreSQL runs as a user of its own
@@ -124,6 +148,8 @@ def main() -> None:
                 )
             with opened(ORDERS, settings) as capture:
                 Console().print(measure(capture, url, given.rows, given.events))
+                if given.giant:
+                    Console().print(giant(capture, url, given.giant))
         finally:
             server.stop()
 

@@ -121,15 +121,17 @@ def exactness_check(captured: CapturedTable) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=dg.AssetKey([dataset.db, dataset.table]),
         name="exact",
-        description="No event is quarantined, and capture has not stopped.",
+        description="No event is quarantined, capture has not stopped, and the source will not give up its log soon.",
     )
     def exact() -> dg.AssetCheckResult:
-        with opened(captured, Settings()) as capture:
-            position = capture.position
+        with opened(captured, Settings(), lock=False) as capture:
+            position, warning = capture.position, capture.kept().warning
+            exactly = position.quarantined == 0 and position.state == "running"
             return dg.AssetCheckResult(
-                passed=position.quarantined == 0 and position.state == "running",
+                passed=exactly and warning is None,
+                severity=dg.AssetCheckSeverity.WARN if exactly else dg.AssetCheckSeverity.ERROR,
                 metadata={"quarantined": position.quarantined, "state": position.state,
-                          "reason": position.reason or "", **lag_of(capture)},
+                          "reason": position.reason or warning or "", **lag_of(capture)},
             )  # fmt: skip
 
     return exact
@@ -137,8 +139,13 @@ def exactness_check(captured: CapturedTable) -> dg.AssetChecksDefinition:
 
 def lag_of(capture: OpenCapture) -> dict[str, int]:
     """How far the dataset is behind what is durable, and what the source keeps for us, in bytes."""
-    retained = capture.capturing.retained()
+    slot = capture.kept().slot
     position = capture.position
     captured = capture.capturing.log.captured(position.generation) or 0
     behind = max(0, captured - position.applied_lsn) if position.applied_lsn >= 0 else captured
-    return {"varve/bytes_to_apply": behind, **({"varve/bytes_retained": retained} if retained is not None else {})}
+    found = {"varve/bytes_to_apply": behind}
+    if slot is not None:
+        found["varve/bytes_retained"] = slot.retained
+        if slot.safe is not None:
+            found["varve/bytes_safe"] = slot.safe
+    return found

@@ -12,6 +12,7 @@ Not here: Kafka; a line is a record's value, or an object with `key`, `value` an
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +40,16 @@ class _Place:
     total_order: int | None = field(default=None, compare=False)
 
 
-def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator[ChangeEvent]:
+def read(
+    lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
+) -> Iterator[ChangeEvent]:
     """The events of one table; tombstones, messages and heartbeats change nothing.
+
+    Changes of other tables are counted in `others`.
 
     Raises BadInput, naming the line, for what is no envelope or has no order.
     """
+    passed_over = Counter() if others is None else others
     transaction, seq = None, 0
     leaving: dict[str, Text] | None = None
     for number, line in enumerate(lines, 1):
@@ -62,7 +68,8 @@ def read(lines: Iterable[str], *, relation: str, key: Sequence[str]) -> Iterator
                 f"{relation}: Debezium line {number} has the unknown op {found!r}. Nothing was taken from it on."
             )
         source = value["source"]
-        if f"{source.get('schema')}.{source.get('table')}" != relation:
+        if (table := f"{source.get('schema')}.{source.get('table')}") != relation:
+            passed_over[table] += 1
             continue
         place = _place(source, value.get("transaction"), relation, number)
         seq = seq + 1 if place == transaction else 1

@@ -2,14 +2,17 @@
 
 Only what has committed is yielded; savepoints that were rolled back are not. Events of a transaction in progress are
 handed out as they come, so that a giant one need not fit into memory; their commit LSN is known at its `End` alone.
+Where the source streams transactions before they commit (protocol 2), they wait for that in files.
 
 Not here: the bytes of messages (pgoutput.py).
 """
 
 from __future__ import annotations
 
+import pickle
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Self, TypeAlias
 
 from pipeline_defs.cdc import messages
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, event
@@ -17,6 +20,8 @@ from pipeline_defs.cdc.event import ChangeEvent, ChangeType, event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+# So many messages of a transaction in progress are held in memory.
+HELD = 10_000
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE}
 
 
@@ -61,7 +66,7 @@ class Stream:
         self._seq = 0
         self._block: int | None = None
         # What transactions in progress have sent so far (protocol 2 with streaming).
-        self._streamed: dict[int, list[messages.Decoded]] = {}
+        self._streamed: dict[int, _Held] = {}
 
     def read(self, decoded: Iterable[messages.Decoded]) -> Iterator[Item]:
         """The items of the messages, in order."""
@@ -72,18 +77,19 @@ class Stream:
         match message:
             case messages.StreamStart():
                 self._block = message.xid
-                self._streamed.setdefault(message.xid, [])
+                self._streamed.setdefault(message.xid, _Held())
             case messages.StreamStop():
                 self._block = None
             case messages.StreamAbort():
                 self._abort(message)
             case messages.StreamCommit():
                 yield from self._begin(message.xid, message.lsn, message.timestamp)
-                for held in self._streamed.pop(message.xid, []):
-                    yield from self._items(held)
+                with self._streamed.pop(message.xid, _Held()) as held:
+                    for one in held.read():
+                        yield from self._items(one)
                 yield End(message.xid, message.end_lsn, message.timestamp)
             case _ if self._block is not None:
-                self._streamed[self._block].append(message)
+                self._streamed[self._block].add(message)
             case messages.Begin():
                 yield from self._begin(message.xid, message.final_lsn, message.timestamp)
             case messages.Commit():
@@ -96,14 +102,13 @@ class Stream:
         yield Start(xid, lsn)
 
     def _abort(self, message: messages.StreamAbort) -> None:
-        if message.xid == message.subxid:
-            self._streamed.pop(message.xid, None)
+        held = self._streamed.get(message.xid)
+        if held is None:
             return
-        held = self._streamed.get(message.xid, [])
-        self._streamed[message.xid] = [
-            # A relation stays described even where the subtransaction that first needed it was rolled back.
-            found for found in held if isinstance(found, messages.Relation) or _xid(found) != message.subxid
-        ]  # fmt: skip
+        if message.xid == message.subxid:
+            self._streamed.pop(message.xid).close()
+        else:
+            held.forget(message.subxid)
 
     def _items(self, message: messages.Decoded) -> Iterator[Item]:
         match message:
@@ -144,5 +149,47 @@ class Stream:
         )  # fmt: skip
 
 
-def _xid(message: messages.Decoded) -> int | None:
-    return getattr(message, "xid", None)
+class _Held:
+    """What a transaction in progress has sent so far."""
+
+    def __init__(self) -> None:
+        self._recent: list[messages.Decoded] = []
+        self._file: IO[bytes] | None = None
+        self._undone: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, message: messages.Decoded) -> None:
+        self._recent.append(message)
+        if len(self._recent) >= HELD:
+            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
+            # Together, so that what a table looks like is written once.
+            pickle.dump(self._recent, self._file)
+            self._recent = []
+
+    def forget(self, subxid: int) -> None:
+        """This subtransaction was rolled back."""
+        self._undone.add(subxid)
+
+    def read(self) -> Iterator[messages.Decoded]:
+        """What has not been rolled back, in order."""
+        for message in self._all():
+            # A relation stays described even where the subtransaction that first needed it was rolled back.
+            if isinstance(message, messages.Relation) or getattr(message, "xid", None) not in self._undone:
+                yield message
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _all(self) -> Iterator[messages.Decoded]:
+        if self._file is not None:
+            end = self._file.tell()
+            self._file.seek(0)
+            while self._file.tell() < end:
+                yield from pickle.load(self._file)  # noqa: S301 - written above
+        yield from self._recent

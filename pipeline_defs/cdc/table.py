@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.schema import Column, ColumnType
@@ -22,6 +22,7 @@ _HOLDS = {
     "smallint": {"SMALLINT", "INT", "BIGINT"},
     "integer": {"INT", "BIGINT"},
     "bigint": {"BIGINT"},
+    "bytea": {"BINARY"},
     "boolean": {"BOOLEAN"},
     "real": {"FLOAT", "DOUBLE"},
     "double precision": {"DOUBLE"},
@@ -43,12 +44,18 @@ VALIDITY = (
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """A column of the source; `number` (attnum) stays the same when it is renamed and never comes back."""
+    """A column of the source.
+
+    Attributes:
+        number: its attnum, which stays the same when it is renamed and never comes back.
+        labels: the values of an enum in the order in which they were made.
+    """
 
     name: str
     number: int
     type: str
     typmod: int = -1
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class SourceTable:
         filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
         changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
         version: how often its columns have changed since it was captured first, and one.
+        publication: what the source's catalog has of its publication; empty where it is not published.
     """
 
     oid: int
@@ -72,6 +80,7 @@ class SourceTable:
     filenode: int = 0
     changed_by: int = 0
     version: int = 1
+    publication: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,6 +145,11 @@ class CapturedTable:
                 f"partitioned by {', '.join(self.dataset.partitioning.names)}."
             )
 
+        if odd := [column.name for column in self.dataset.schema.columns if set(column.name) & set(".`")]:
+            raise VarveError(
+                f"dataset {self.dataset}: Spark takes the dots and backticks of {', '.join(odd)} for more than a name. "
+                f"Declare other names and say so in renames, {{'{odd[0]}': 'plain_name'}}: the source may keep its own."
+            )
         declared = {column.name: column.type for column in self.dataset.schema.columns}
         lacking = [column for column in VALIDITY if declared.get(column.name) != column.type]
         if self.history and lacking:
@@ -157,6 +171,18 @@ class CapturedTable:
     def slot(self) -> str:
         """The name of its replication slot and publication in the source."""
         return "varve_" + self.dataset.name.replace(".", "_")[:56]
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """What rows that lie in the dataset were made with, as JSON has it."""
+        return {
+            "source": self.source,
+            "columns": {column.name: str(column.type) for column in self.dataset.schema.columns},
+            "partition_by": dict(self.partition_by),
+            "renames": dict(self.renames),
+            "history": self.history,
+            "ignore_null_updates": self.ignore_null_updates,
+        }
 
     def column(self, source: str) -> str:
         """The dataset's column that a source column becomes."""
@@ -222,6 +248,22 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
         )
 
 
+def refuse_other_declaration(captured: CapturedTable, then: Mapping[str, Any] | None) -> None:
+    """Raise NeedsResnapshot where rows lie in the dataset that were made with another declaration of it."""
+    now = captured.declaration
+    if then is None or then == now:
+        return
+    words = "; ".join(f"{name}: {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name])
+    advice = (
+        f"Take a new snapshot: varve cdc resnapshot {captured.dataset}" if captured.files is None
+        else "Undo it, or declare a dataset of another name: files have no snapshot."
+    )  # fmt: skip
+    raise NeedsResnapshot(
+        f"{captured.dataset}: its declaration has changed since its rows were loaded ({words}), which the stream does "
+        f"not make up for. Nothing was changed; the dataset serves its last exact state. {advice}"
+    )
+
+
 def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[str]:
     """What has changed, in words, where the stream alone says all of it; raises NeedsResnapshot where it cannot.
 
@@ -231,38 +273,47 @@ def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> l
     where, declared = f"{captured.dataset} from {captured.source}", captured.names
     if before.oid != now.oid:
         raise _stop(where, "the table was dropped and created again")
+    if before.publication != now.publication:
+        how = "was changed" if now.publication else "is gone, or has lost the table"
+        raise _stop(where, f"its publication {captured.slot} {how}, so that changes may not have been sent")
     if set(before.key) != set(now.key) or before.keyed != now.keyed:
         raise _stop(where, f"its key was ({', '.join(before.key)}) and is ({', '.join(now.key)})")
     old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
-    notes = []
+    notes: list[str] = []
     for number, column in old.items():
-        then = new.get(number)
-        ours = captured.column(column.name) in declared
-        if then is None:
-            again = any(found.name == column.name for found in now.columns)
-            if again and ours:
-                raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
-            notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if ours else ""))
+        if number in new:
+            notes += _compare_column(captured, column, new[number])
             continue
-        if then.name != column.name:
-            if ours:
-                raise _stop(
-                    where, f"column {column.name} is now called {then.name}; declare renames={{'{then.name}': "
-                    f"'{captured.column(column.name)}'}}"
-                )  # fmt: skip
-            notes.append(f"column {column.name} is now called {then.name}")
-        if (then.type, then.typmod) != (column.type, column.typmod):
-            narrower = then.typmod != -1 and (column.typmod == -1 or then.typmod < column.typmod)
-            if ours and ((column.type, then.type) not in _WIDENS or narrower):
-                raise _stop(where, f"column {column.name} was {column.type} and is {then.type}: PostgreSQL rewrote "
-                                   "its rows without a word in the stream")  # fmt: skip
-            notes.append(f"column {column.name} was {column.type} and is {then.type}")
+        ours = captured.column(column.name) in declared
+        if ours and any(found.name == column.name for found in now.columns):
+            raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
+        notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if ours else ""))
     for number, column in new.items():
         if number not in old:
             if captured.column(column.name) in declared:
                 raise _stop(where, f"column {column.name}, which the dataset declares, was added; what older rows have "
                                    "in it is not in the stream")  # fmt: skip
             notes.append(f"column {column.name} {column.type} was added; declare it and resnapshot to load it")
+    return notes
+
+
+def _compare_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> list[str]:
+    where, ours = f"{captured.dataset} from {captured.source}", captured.column(before.name) in captured.names
+    notes = []
+    if now.name != before.name:
+        if ours:
+            raise _stop(where, f"column {before.name} is now called {now.name}; declare renames={{'{now.name}': "
+                               f"'{captured.column(before.name)}'}}")  # fmt: skip
+        notes.append(f"column {before.name} is now called {now.name}")
+    if (now.type, now.typmod) != (before.type, before.typmod):
+        narrower = now.typmod != -1 and (before.typmod == -1 or now.typmod < before.typmod)
+        if ours and ((before.type, now.type) not in _WIDENS or narrower):
+            raise _stop(where, f"column {before.name} was {before.type} and is {now.type}: PostgreSQL rewrote its rows "
+                               "without a word in the stream")  # fmt: skip
+        notes.append(f"column {before.name} was {before.type} and is {now.type}")
+    elif ours and now.labels[: len(before.labels)] != before.labels:
+        raise _stop(where, f"values of {now.type} were renamed, and with them those of column {before.name}, without a "
+                           "word in the stream")  # fmt: skip
     return notes
 
 

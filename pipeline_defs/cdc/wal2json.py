@@ -9,6 +9,7 @@ Not here: where the lines come from.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE, "T": ChangeType.TRUNCATE}
 
 
-def read(lines: Iterable[str], *, relation: str, key: Sequence[str], whole: bool = False) -> Iterator[ChangeEvent]:
+def read(
+    lines: Iterable[str], *, relation: str, key: Sequence[str], whole: bool = False, others: Counter[str] | None = None
+) -> Iterator[ChangeEvent]:
     """The events of one table, transaction by transaction; one without its commit is not yielded.
+
+    Changes of other tables are counted in `others`.
 
     Raises BadInput, naming the line, for what is no wal2json of version 2; and, where the lines are `whole`, for a
     transaction that is not.
     """
+    passed_over = Counter() if others is None else others
     held: list[ChangeEvent] = []
     seq, inside = 0, False
     for number, line in enumerate(lines, 1):
@@ -47,8 +53,11 @@ def read(lines: Iterable[str], *, relation: str, key: Sequence[str], whole: bool
             held, inside = [], False
         elif action in _KINDS:
             seq += 1
-            if f"{found.get('schema')}.{found.get('table')}" == relation:
+            table = f"{found.get('schema')}.{found.get('table')}"
+            if table == relation:
                 held.append(_event(_KINDS[action], found, relation, key, seq))
+            else:
+                passed_over[table] += 1
         elif action != "M":
             raise BadInput(f"{relation}: wal2json line {number} has the unknown action {action!r}. Nothing was taken.")
     if whole and (inside or held):

@@ -190,39 +190,59 @@ def lay_fleet() -> None:
 
 @cdc.command("status")
 def cdc_status(*, as_json: Json = False) -> None:
-    """Show how far each captured table is, what is quarantined, and what the source keeps for us."""
+    """Show how far each captured table is, what is quarantined, and what the source keeps for us.
+
+    The state is `running`, `starting` (a snapshot was begun: run it again) or `stopped` (the reason says what to do;
+    the dataset serves its last exact state). `kept at the source` grows until we have read it: where it nears the
+    limit that the source has for it, that is said too.
+    """
     from pipeline_defs.cli import cdc as captures
 
     captures.status(console, as_json=as_json)
 
 
 @cdc.command("bootstrap")
-def cdc_bootstrap(dataset: Captured) -> None:
-    """Take the first snapshot of a table while it is written; the stream of its changes goes on from exactly there."""
+def cdc_bootstrap(dataset: Captured, *, as_json: Json = False) -> None:
+    """Take the first snapshot of a table while it is written; the stream of its changes goes on from exactly there.
+
+    The table is checked first: nothing is published that would break its application, and what cannot be captured
+    exactly is refused with the ALTER TABLE that it needs. One that died is run again.
+    """
     from pipeline_defs.cli import cdc as captures
 
-    captures.bootstrap(console, dataset, again=False)
+    captures.bootstrap(console, dataset, again=False, as_json=as_json)
 
 
 @cdc.command("capture")
-def cdc_capture(dataset: Captured) -> None:
-    """Capture what was committed since the last time, and publish the partitions that differ."""
+def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
+    """Capture what was committed since the last time, and publish the partitions that differ.
+
+    Killed at any moment it has repeated nothing and lost nothing: run it again. Where it stops because the stream
+    cannot say what the table holds (a renamed column, a rewritten table, a lost slot), it says which, and `varve cdc
+    resnapshot` goes on from there.
+    """
     from pipeline_defs.cli import cdc as captures
 
-    captures.capture(console, dataset)
+    captures.capture(console, dataset, as_json=as_json)
 
 
 @cdc.command("resnapshot")
-def cdc_resnapshot(dataset: Captured) -> None:
-    """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published."""
+def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
+    """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published.
+
+    Also after a change of the dataset's declaration: another column, type or partition_by.
+    """
     from pipeline_defs.cli import cdc as captures
 
-    captures.bootstrap(console, dataset, again=True)
+    captures.bootstrap(console, dataset, again=True, as_json=as_json)
 
 
 @cdc.command("quarantine")
 def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
-    """Show the events that could not be decided, and why; each apply tries them again."""
+    """Show the events that could not be decided, and why; each apply tries them again.
+
+    Their rows stay as they were. A later full row or delete of the same key releases them, and so does a new snapshot.
+    """
     from pipeline_defs.cli import cdc as captures
 
     captures.quarantine(console, dataset, as_json=as_json)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import discover
-from pipeline_defs.model.errors import ServiceUnavailable, VarveError
+from pipeline_defs.model.errors import VarveError
 from resources.cdc.captures import opened, source_url
 from resources.settings import Settings
 
@@ -76,27 +76,30 @@ def status(console: Console, *, as_json: bool) -> None:
             console.print(one["reason"], highlight=False)
 
 
-def bootstrap(console: Console, name: str, *, again: bool) -> None:
+def bootstrap(console: Console, name: str, *, again: bool, as_json: bool) -> None:
     """Take a snapshot under living writers, and apply it."""
     with opened(find(name), Settings()) as capture:
         batch = capture.bootstrap(again=again)
         at = format_lsn(batch.last_lsn)
-        console.print(f"{name}: a snapshot of {batch.counts.inserts:,} rows at {at} is durable.", highlight=False)
-        _apply(console, capture)
+        if not as_json:
+            console.print(f"{name}: a snapshot of {batch.counts.inserts:,} rows at {at} is durable.", highlight=False)
+        _apply(console, capture, {"rows": batch.counts.inserts, "lsn": at}, as_json=as_json)
 
 
-def capture(console: Console, name: str) -> None:
-    """Capture what was committed since the last time, and apply it."""
+def capture(console: Console, name: str, *, as_json: bool) -> None:
+    """Capture what was committed until now, and apply it."""
     with opened(find(name), Settings()) as found:
-        console.print(f"{name}: {found.capture():,} events captured.", highlight=False)
-        _apply(console, found)
+        events = found.capture()
+        if not as_json:
+            console.print(f"{name}: {events:,} events captured.", highlight=False)
+        _apply(console, found, {"captured": events}, as_json=as_json)
 
 
 def quarantine(console: Console, name: str, *, as_json: bool) -> None:
     """The events that could not be decided, and why."""
     import pyarrow.parquet as pq
 
-    with opened(find(name), Settings()) as found:
+    with opened(find(name), Settings(), lock=False) as found:
         folder = found.position.quarantine
     rows = pq.read_table(folder).to_pylist() if folder else []
     rows.sort(key=lambda row: (row["commitLsn"], row["seq"]))
@@ -111,11 +114,17 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
     console.print(f"{name}: {len(rows)} events are quarantined; the next apply tries them again.", highlight=False)
 
 
-def _apply(console: Console, found: OpenCapture) -> None:
+def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_json: bool) -> None:
     from resources.spark import open_session
 
     done = found.apply(lambda: open_session(Settings()), "varve cdc")
     name = found.captured.dataset.name
+    if as_json:
+        counts = {"applied": 0, "quarantined": found.position.quarantined} if done is None else {
+            "applied": done.events, "quarantined": done.quarantined}  # fmt: skip
+        published = [] if done is None else [batch.partition.path for batch in done.published]
+        console.print_json(json.dumps({"dataset": name, **said, **counts, "published": published}))
+        return
     if done is None:
         console.print(f"{name} holds what the source had committed.")
         return
@@ -127,21 +136,22 @@ def _apply(console: Console, found: OpenCapture) -> None:
 
 def _status(captured: CapturedTable) -> dict[str, Any]:
     found: dict[str, Any] = {"dataset": captured.dataset.name, "source": captured.source, "state": "not captured"}
-    with opened(captured, Settings()) as capture:
+    # Without the lock: while somebody captures is when people look.
+    with opened(captured, Settings(), lock=False) as capture:
         position = capture.capturing.positions.find(captured.dataset.name)
         if position is None:
             return found
         batches = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+        kept = capture.kept()
         found |= {
             "state": position.state,
-            "reason": position.reason,
+            "reason": position.reason or kept.warning,
             "applied": format_lsn(max(position.applied_lsn, 0)),
             "events_to_apply": sum(batch.counts.events for batch in batches),
             "quarantined": position.quarantined,
             "late": sum(batch.late for batch in capture.capturing.log.batches(position.generation)),
         }
-        try:
-            found["bytes_retained"] = capture.capturing.retained()
-        except ServiceUnavailable as error:
-            found["reason"] = str(error)
+        if kept.slot is not None:
+            found |= {"bytes_retained": kept.slot.retained, "bytes_safe": kept.slot.safe,
+                      "wal_status": kept.slot.wal_status}  # fmt: skip
         return found

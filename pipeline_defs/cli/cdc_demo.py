@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
+from rich.table import Table
 
 from pipeline_defs.cli import cdc
-from pipeline_defs.cli.table import Table
 from pipeline_defs.model.errors import VarveError
 from resources.cdc.captures import opened, source_url
 from resources.lake.layout import Layout
@@ -68,11 +68,12 @@ class Application(threading.Thread):
         super().__init__(daemon=True)
         self.done: Counter[str] = Counter()
         self.error: Exception | None = None
-        self._url, self._random, self._ended = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
+        # No `_stop`: a thread has a method of that name.
+        self._url, self._random, self._enough = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
 
     def stop(self) -> None:
         """End after the transaction in progress; raises what went wrong."""
-        self._ended.set()
+        self._enough.set()
         self.join()
         if self.error is not None:
             raise self.error
@@ -81,7 +82,7 @@ class Application(threading.Thread):
         """Work."""
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                while not self._ended.wait(_PAUSE_SECONDS):
+                while not self._enough.wait(_PAUSE_SECONDS):
                     self._transaction(connection)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self.error = error

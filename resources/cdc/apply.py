@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pipeline_defs.cdc.event import Counts, format_lsn
+from pipeline_defs.cdc.table import refuse_other_declaration
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, StalePublish, some
 from resources.cdc.frame import EVENT_DDL
@@ -75,6 +76,7 @@ class Apply:
         to no partition.
         """
         position = self.positions.of(self.captured.dataset.name)
+        refuse_other_declaration(self.captured, position.declared)
         batches = self.log.batches(position.generation, after=position.applied_lsn)
         if not batches:
             return None
@@ -126,12 +128,11 @@ class Apply:
 
         dataset = self.captured.dataset
         names, data = dataset.partitioning.names, dataset.schema.names
-        weighted = [frame.select(*data, F.lit(weight).alias(WEIGHT))
-                    for frame, weight in ((resolution.before, -1), (resolution.after, 1))]  # fmt: skip
-        differs = (
-            weighted[0].unionByName(weighted[1]).groupBy(*data).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
-        )
-        rows = self._partitioned(differs).select(*names).distinct().collect()
+        # A row was where it lies, whatever partition_by would say of it now.
+        sides = ((resolution.before, -1), (self._partitioned(resolution.after), 1))
+        weighted = [frame.select(*data, *names, F.lit(weight).alias(WEIGHT)) for frame, weight in sides]
+        summed = weighted[0].unionByName(weighted[1]).groupBy(*data, *names).agg(F.sum(WEIGHT).alias(WEIGHT))
+        rows = summed.where(f"{WEIGHT} <> 0").select(*names).distinct().collect()
         if any(value is None for row in rows for value in row):
             raise BadInput(
                 f"{dataset}: partition_by gives NULL for a row ({dict(self.captured.partition_by)}), which is no "
@@ -216,5 +217,5 @@ def shape_of(captured: CapturedTable, table: SourceTable) -> Shape:
     return Shape(
         captured.dataset.name, captured.columns, key,
         tuple((ours, theirs) for theirs, ours in captured.renames.items()),
-        captured.ignore_null_updates, captured.history,
+        captured.ignore_null_updates, captured.history, captured.dataset.partitioning.names,
     )  # fmt: skip

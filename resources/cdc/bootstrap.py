@@ -61,7 +61,12 @@ class Bootstrap:
             raise VarveError(
                 f"{dataset} is captured already; nothing was changed. A new snapshot: varve cdc resnapshot {dataset}"
             )
-        with closing(self.source.connect()) as connection:
+        if before is not None and before.declared and before.declared["history"] != self.captured.history:
+            raise VarveError(
+                f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
+                "rows lie so. Nothing was changed. Declare a dataset of another name."
+            )
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
             check(self.captured, sources.described(connection, self.captured))
             if before is None and sources.slot_of(connection, self.captured.slot) is not None:
                 raise VarveError(
@@ -89,7 +94,7 @@ class Bootstrap:
             )
         table, batch = taken
         self.step("begin")
-        self.positions.begin(dataset, _position_after(dataset, self.captured.source, server, table, batch))
+        self.positions.begin(dataset, _position_after(self.captured, server, table, batch))
         return batch
 
     def _snapshot(
@@ -126,10 +131,8 @@ class Bootstrap:
             yield from copy.rows()
 
 
-def _position_after(
-    dataset: str, source: str, server: sources.Server, table: SourceTable, batch: EventBatch
-) -> Position:
+def _position_after(captured: CapturedTable, server: sources.Server, table: SourceTable, batch: EventBatch) -> Position:
     return Position(
-        dataset, source, "running", None, server.system_identifier, server.timeline, table, batch.generation,
-        batch.last_lsn, -1, None, 0, None, None,
+        captured.dataset.name, captured.source, "running", None, server.system_identifier, server.timeline, table,
+        batch.generation, batch.last_lsn, -1, None, 0, None, None, captured.declaration,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn, parse_lsn
 from pipeline_defs.cdc.pgoutput import Decoder
 from pipeline_defs.cdc.stream import Described, End, Start, Stream
-from pipeline_defs.cdc.table import NeedsResnapshot, compare
+from pipeline_defs.cdc.table import NeedsResnapshot, compare, refuse_other_declaration
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.cdc import source as sources
 
@@ -77,6 +77,7 @@ class Capture:
         if position.state != "running":
             unfinished = f"{position.dataset}: its snapshot was not finished: varve cdc resnapshot {position.dataset}"
             raise NeedsResnapshot(position.reason or unfinished)
+        refuse_other_declaration(self.captured, position.declared)
         try:
             with closing(self.source.connect()) as connection:
                 deadline = time.monotonic() + _QUIET_SECONDS
@@ -92,19 +93,24 @@ class Capture:
             "of that was captured yet, and nothing is lost. Run it again."
         )
 
-    def retained(self) -> int | None:
-        """The bytes of log that the source keeps for us; None where it has no slot of ours."""
-        with closing(self.source.connect()) as connection:
-            slot = sources.slot_of(connection, self.captured.slot)
-        return None if slot is None else slot.retained
+    def end(self) -> int:
+        """Where the source's log ends now."""
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
+            return sources.end_of_log(connection)
+
+    def slot(self) -> sources.Slot | None:
+        """What keeps the source's log for us; None where it has no slot of ours."""
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
+            return sources.slot_of(connection, self.captured.slot)
 
     def _capture_once(self, connection: psycopg.Connection, position: Position) -> tuple[bool, EventBatch | None]:
-        slot = self._checked_slot(connection, position)
-        # What it is before and after `upto` it was at `upto`, if both are the same.
-        table = sources.described(connection, self.captured)
-        upto = self._flushed(connection)
-        if sources.described(connection, self.captured) != table:
-            return False, None
+        with sources.asked(self.captured):
+            slot = self._checked_slot(connection, position)
+            # What it is before and after `upto` it was at `upto`, if both are the same.
+            table = sources.described(connection, self.captured)
+            upto = self._flushed(connection)
+            if sources.described(connection, self.captured) != table:
+                return False, None
         notes = compare(self.captured, position.table, table)
         # A batch may be durable whose table the position does not know yet: a crash in between.
         known = table.filenode in {position.table.filenode, self.log.filenode(position.generation)}
@@ -113,7 +119,8 @@ class Capture:
         writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
         try:
             # Whether rows were written anew can be said only of all that happened until they were.
-            read = self._read(connection, writer, position.table, done, upto, self.most if known else None)
+            with sources.asked(self.captured):
+                read = self._read(connection, writer, position.table, done, upto, self.most if known else None)
             if not known:
                 self._refuse_rewritten(table, read.truncated_by)
         except BaseException:
@@ -132,7 +139,8 @@ class Capture:
         self.positions.tell(position.dataset, target)
         self.step("tell")
         if target > slot.confirmed:
-            connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
+            with sources.asked(self.captured):
+                connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
         self.step("told")
         return True, batch
 
@@ -167,9 +175,10 @@ class Capture:
             match item:
                 case Start():
                     known = item.lsn < done
-                case Described():
+                case Described() if item.relation.full_name == self.captured.source:
                     sent = item.relation
-                case ChangeEvent() if not known:
+                # Somebody may have published other tables there too.
+                case ChangeEvent() if not known and item.relation == self.captured.source:
                     found = tuple((column.name, column.typmod) for column in sent.columns) if sent else layout
                     layout, version = found, version + (found != layout)
                     writer.add(replace(_completed(item, sent, names), schema_version=version))
@@ -215,15 +224,15 @@ class Capture:
     def _flushed(self, connection: psycopg.Connection) -> int:
         """Where the log ends, once that is on disk: decoding reads no further, whatever was visible in tables."""
         deadline = time.monotonic() + _FLUSH_SECONDS
-        (end,) = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone() or ("0/0",)
+        end = sources.end_of_log(connection)
         while True:
             row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
-            if row is not None and parse_lsn(row[0]) >= parse_lsn(end):
-                return parse_lsn(end)
+            if row is not None and parse_lsn(row[0]) >= end:
+                return end
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
-                    f"{self.captured.dataset}: the source has not flushed its log up to {end} for {_FLUSH_SECONDS} s. "
-                    "Nothing was captured; run it again."
+                    f"{self.captured.dataset}: the source has not flushed its log up to {format_lsn(end)} for "
+                    f"{_FLUSH_SECONDS} s. Nothing was captured; run it again."
                 )
             time.sleep(0.05)
 

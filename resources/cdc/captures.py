@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.catalog import Catalog
 from resources.cdc import retention
 from resources.cdc.apply import Applied, Apply
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline_defs.cdc.table import CapturedTable
     from resources.cdc.batch_writer import EventBatch
     from resources.cdc.positions import Position
+    from resources.cdc.source import Slot
     from resources.settings import Settings
 
 # The demo's application has its table here, on the embedded server.
@@ -42,8 +43,16 @@ SOURCE_DATABASE = "fleet"
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What the source keeps for us (None: nothing), and what is wrong with that."""
+
+    slot: Slot | None
+    warning: str | None
+
+
+@dataclass(frozen=True)
 class OpenCapture:
-    """A captured table whose lock this process holds."""
+    """A captured table; whoever changes something of it holds its lock."""
 
     captured: CapturedTable
     settings: Settings
@@ -54,6 +63,22 @@ class OpenCapture:
     def position(self) -> Position:
         """How far it is."""
         return self.capturing.positions.of(self.captured.dataset.name)
+
+    def kept(self) -> Kept:
+        """What the source keeps for us; what it says instead where it cannot be asked."""
+        try:
+            slot = self.capturing.slot()
+        except ServiceUnavailable as error:
+            return Kept(None, str(error))
+        if slot is None or not slot.scarce:
+            return Kept(slot, None)
+        left = "at the next checkpoint" if not slot.safe or slot.safe < 0 else f"after {slot.safe / 1e6:,.1f} MB more"
+        return Kept(
+            slot,
+            f"{self.captured.dataset}: the source keeps {slot.retained / 1e6:,.1f} MB of its log for us and gives up "
+            f"{left} (max_slot_wal_keep_size; {slot.wal_status}). Capture now: varve cdc capture "
+            f"{self.captured.dataset}",
+        )
 
     def bootstrap(self, *, again: bool = False) -> EventBatch:
         """See `Bootstrap.bootstrap`."""
@@ -66,10 +91,14 @@ class OpenCapture:
         return Bootstrap(one.captured, one.source, one.positions, one.log).bootstrap(again=again)
 
     def capture(self) -> int:
-        """Capture until there is nothing more; how many events."""
-        events = 0
+        """Capture all that is there now, not what an application adds meanwhile; how many events."""
+        # Beginning with a batch: what stops capture says more than what keeps the end from being asked.
+        events, end = 0, None
         while (batch := self.capturing.capture()) is not None:
             events += batch.counts.events
+            end = self.capturing.end() if end is None else end
+            if end is not None and batch.last_lsn >= end:
+                break
         return events
 
     def apply(self, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
@@ -87,14 +116,15 @@ class OpenCapture:
 
 
 @contextlib.contextmanager
-def opened(captured: CapturedTable, settings: Settings) -> Iterator[OpenCapture]:
-    """The captured table, under its lock. Raises AlreadyBuilding where another process has it."""
+def opened(captured: CapturedTable, settings: Settings, *, lock: bool = True) -> Iterator[OpenCapture]:
+    """The captured table, under its lock; without it, to look only. Raises AlreadyBuilding where another has it."""
     connection = connect(settings, application=f"varve cdc {captured.dataset}")
     try:
         catalog, positions = Catalog(connection), Positions(connection)
         catalog.ensure_schema()
         positions.ensure_schema()
-        positions.lock(captured.dataset.name)
+        if lock:
+            positions.lock(captured.dataset.name)
         try:
             log = EventLog(settings.lake, captured.dataset)
             capturing = (
@@ -104,8 +134,9 @@ def opened(captured: CapturedTable, settings: Settings) -> Iterator[OpenCapture]
             )
             yield OpenCapture(captured, settings, catalog, capturing)
         finally:
-            with contextlib.suppress(psycopg.Error):
-                positions.unlock(captured.dataset.name)
+            if lock:
+                with contextlib.suppress(psycopg.Error):
+                    positions.unlock(captured.dataset.name)
     finally:
         connection.close()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 
 from pipeline_defs.cdc import debezium, wal2json
 from pipeline_defs.cdc.order import in_order
-from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable, check_key
+from pipeline_defs.cdc.table import ChangeFormat, SourceColumn, SourceTable, check_key, refuse_other_declaration
 from pipeline_defs.model.errors import BadInput, VarveError
 from resources.cdc.event_log import FOLDER
 from resources.cdc.frame import arrow_table
@@ -72,8 +73,11 @@ class FileCapture:
         after it, until it is mended or removed.
         """
         taken = self.log.batches(_GENERATION)
-        if self.positions.find(self.captured.dataset.name) is None:
+        position = self.positions.find(self.captured.dataset.name)
+        if position is None:
             self._begin()
+        else:
+            refuse_other_declaration(self.captured, position.declared)
         hashes = dict(batch.file for batch in taken)
         files, root = fsspec.core.url_to_fs(self.folder)
         for path in sorted(files.glob(f"{root}/*.json*")):
@@ -90,13 +94,18 @@ class FileCapture:
                     )
                 continue
             self.step("read")
-            events = self._events(path, content)
+            events, others = self._events(path, content)
             self._refuse_cut(path, events, taken)
             self.step("write")
-            return self._write(events, taken, (name, digest))
+            # Not ours is no error: a dump of a whole database may lie in the folder of each of its tables.
+            notes = [f"{count} changes of {table} were passed over" for table, count in sorted(others.items())]
+            return self._write(events, taken, (name, digest), notes)
         return None
 
-    def retained(self) -> None:
+    def end(self) -> None:
+        """Files have none but the last of them."""
+
+    def slot(self) -> None:
         """The source keeps nothing for us."""
 
     def _begin(self) -> None:
@@ -110,8 +119,9 @@ class FileCapture:
             raise VarveError(f"{dataset}: its key column {', '.join(sorted(absent))} is not declared. Declare it.")
         table = SourceTable(0, columns, files.key, "d" if files.key else "f")
         position = Position(
-            dataset.name, self.captured.source, "running", None, "", 0, table, _GENERATION, 0, -1, None, 0, None, None
-        )
+            dataset.name, self.captured.source, "running", None, "", 0, table, _GENERATION, 0, -1, None, 0, None, None,
+            self.captured.declaration,
+        )  # fmt: skip
         with self.positions.connection.transaction():
             self.positions.start(dataset.name, self.captured.source)
             self.positions.begin(dataset.name, position)
@@ -120,17 +130,20 @@ class FileCapture:
         changed = info.get("mtime")
         return isinstance(changed, float) and time.time() - changed < self.settle_seconds
 
-    def _events(self, path: str, content: bytes) -> list[ChangeEvent]:
-        """The file's events in their order, each once."""
+    def _events(self, path: str, content: bytes) -> tuple[list[ChangeEvent], Counter[str]]:
+        """The file's events in their order, each once; and how many it has of which other tables."""
         files = self.captured.files
         assert files is not None
+        others: Counter[str] = Counter()
         try:
             lines = content.decode().splitlines()
             if files.format is ChangeFormat.WAL2JSON:
-                found = list(wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True))
+                found = list(
+                    wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True, others=others)
+                )
             else:
-                found = list(debezium.read(lines, relation=self.captured.source, key=files.key))
-            return in_order(found)
+                found = list(debezium.read(lines, relation=self.captured.source, key=files.key, others=others))
+            return in_order(found), others
         except (BadInput, UnicodeDecodeError) as error:
             raise BadInput(
                 f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
@@ -159,7 +172,9 @@ class FileCapture:
                         "taken. Write whole transactions into a file, or set provide.transaction.metadata."
                     )
 
-    def _write(self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str]) -> EventBatch:
+    def _write(
+        self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], notes: list[str]
+    ) -> EventBatch:
         before = max((batch.horizon for batch in taken), default=(-1, -1))
         in_time = [event for event in events if event.order > before]
         late = len(events) - len(in_time)
@@ -174,7 +189,7 @@ class FileCapture:
             self.step("durable")
             # Batches follow each other by their last LSN, whatever the LSNs of late events.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
-            return writer.finish(last, file=file, horizon=horizon, late=late)
+            return writer.finish(last, notes=notes, file=file, horizon=horizon, late=late)
         except BaseException:
             writer.abandon()
             raise

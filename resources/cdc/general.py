@@ -95,10 +95,13 @@ def operations_of(events: DataFrame, shape: Shape) -> DataFrame:
         .otherwise(F.array(operation("old", 0, "X"), operation("new", 1, "M")))
     )
 
+    checked = frozenset(shape.checked)
+
     def said(name: str) -> SparkColumn:
         text = F.col(f"`__t_{name}`")
         value = typed(text, shape.kind(name))
-        held = F.struct(value.alias("v"), (text.isNotNull() & value.isNull()).alias("wrong"))
+        wrong = text.isNotNull() & value.isNull() if name in checked else F.lit(False)
+        held = F.struct(value.alias("v"), wrong.alias("wrong"))
         return F.when(F.col(f"`__s_{name}`") & ~F.col("step.op").isin(*ENDS), held)
 
     return found.withColumn("step", F.explode(steps)).select(
@@ -192,7 +195,7 @@ def _state(lives: DataFrame, touched: DataFrame, shape: Shape) -> DataFrame:
         .where("not last.ends")
     )
     unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.names])
+    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
     living = rows.select(
         *[F.col(f"last.{key}").alias(key) for key in keys],
         *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],

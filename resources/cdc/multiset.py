@@ -51,7 +51,7 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: Shape) -> Resolu
 
     touched = net.select(*[F.col(name).alias(f"__n_{name}") for name in shape.names])
     pairs = [(name, f"__n_{name}") for name in shape.names]
-    before = among(base, touched, pairs, "left_semi", shape).select(*shape.names).localCheckpoint()
+    before = among(base, touched, pairs, "left_semi", shape).select(*shape.names, *shape.places).localCheckpoint()
     total = counted(before).localCheckpoint()
     if missing := total.where(f"{WEIGHT} < 0").count():
         raise NeedsResnapshot(

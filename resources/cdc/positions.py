@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
     import psycopg
 
-_HAS = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'cdc_position'"
+_HAS = """
+    select from pg_catalog.pg_attribute
+    where attrelid = to_regclass('varve.cdc_position') and attname = 'declared' and not attisdropped
+"""
 _LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve cdc schema', 0))"
 _LOCK = "select pg_try_advisory_lock(hashtextextended('varve cdc ' || %s, 0))"
 _UNLOCK = "select pg_advisory_unlock(hashtextextended('varve cdc ' || %s, 0))"
 _SELECT = """
     select dataset, source, state, reason, system_identifier, timeline, source_table, generation, told_lsn, applied_lsn,
-           quarantine, quarantined, captured_at, applied_at
+           quarantine, quarantined, captured_at, applied_at, declared
     from varve.cdc_position where %s::text is null or dataset = %s order by dataset
 """
 _START = """
@@ -38,7 +41,8 @@ _START = """
 _BEGIN = """
     update varve.cdc_position
     set state = 'running', reason = null, system_identifier = %s, timeline = %s, source_table = %s, generation = %s,
-        told_lsn = %s, applied_lsn = -1, quarantine = null, quarantined = 0, captured_at = clock_timestamp()
+        told_lsn = %s, applied_lsn = -1, quarantine = null, quarantined = 0, captured_at = clock_timestamp(),
+        declared = %s
     where dataset = %s
 """
 _CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
@@ -69,6 +73,7 @@ class Position:
     quarantined: int
     captured_at: dt.datetime | None
     applied_at: dt.datetime | None
+    declared: Any
 
     @property
     def table(self) -> SourceTable:
@@ -130,7 +135,7 @@ class Positions:
         self.connection.execute(
             _BEGIN,
             (position.system_identifier, position.timeline, Jsonb(asdict(position.table)), position.generation,
-             position.told_lsn, dataset),
+             position.told_lsn, Jsonb(position.declared), dataset),
         )  # fmt: skip
 
     def captured(self, dataset: str, table: SourceTable) -> None:
@@ -162,5 +167,5 @@ class Positions:
 def _table(said: dict[str, Any] | None) -> SourceTable | None:
     if said is None:
         return None
-    columns = tuple(SourceColumn(**column) for column in said["columns"])
+    columns = tuple(SourceColumn(**{**column, "labels": tuple(column["labels"])}) for column in said["columns"])
     return SourceTable(**{**said, "columns": columns, "key": tuple(said["key"])})

@@ -1,6 +1,6 @@
 -- How far each captured table is; beside the catalog, so that a position moves in the transaction that publishes.
 
-create table varve.cdc_position (
+create table if not exists varve.cdc_position (
     dataset text primary key,
     source text not null,
     -- starting: a snapshot is being taken; running; stopped: the stream cannot say what the table holds (reason).
@@ -20,3 +20,6 @@ create table varve.cdc_position (
     captured_at timestamptz,
     applied_at timestamptz
 );
+
+-- What the dataset was declared as when its rows were loaded.
+alter table varve.cdc_position add column if not exists declared jsonb;

@@ -62,7 +62,7 @@ def resolve(base: DataFrame, events: DataFrame, shape: Shape, counts: Counts) ->
         emptied, events = _after_truncate(events)
         if emptied:
             resolved = resolve(base.limit(0), events, shape, _untruncated(counts))
-            return Resolution(base.select(*shape.names), resolved.after, lambda part: part.limit(0),
+            return Resolution(base.select(*shape.names, *shape.places), resolved.after, lambda part: part.limit(0),
                               resolved.quarantined)  # fmt: skip
     if not shape.key:
         return resolve_multiset(base, events, shape)
@@ -166,7 +166,7 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: Shape) -> tuple[Dat
         .select(*keys, UNFIT, "last.*")
     )
     values = {name: typed(F.col(f"`{text}`"), shape.kind(name)) for name, text in cells.items()}
-    misfits = [F.when(F.col(f"`{text}`").isNotNull() & values[name].isNull(), name) for name, text in cells.items()]
+    misfits = [F.when(F.col(f"`{cells[name]}`").isNotNull() & values[name].isNull(), name) for name in shape.checked]
     wrong = F.concat_ws(", ", *misfits)
     state = final.select(
         *keys,
@@ -190,7 +190,7 @@ def _by_key(base: DataFrame, state: DataFrame, shape: Shape, held: DataFrame | N
     keys = state.select(*[key_column(name) for name in shape.key])
     keys = keys.distinct() if shape.history else keys
     return Resolution(
-        before=among(base, keys, pairs, "left_semi", shape).select(*shape.stored),
+        before=among(base, keys, pairs, "left_semi", shape).select(*shape.stored, *shape.places),
         after=state.where(f"not {GONE}").select(*shape.stored),
         replaced=lambda part: among(part, keys, pairs, "left_anti", shape),
         quarantined=held,

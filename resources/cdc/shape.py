@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pipeline_defs.cdc.table import VALIDITY
+from pipeline_defs.model.schema import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class Shape:
         key: by which rows are told apart; empty: by nothing, rows are counted.
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         history: whether every version of a row is kept, with the time in which it was true.
+        places: the columns that say in which partition a row lies, where the base has them.
         few: whether the keys of the events may be sent to every task, so that the table is not shuffled.
     """
 
@@ -46,12 +48,18 @@ class Shape:
     sources: tuple[tuple[str, str], ...] = ()
     ignore_null_updates: bool = False
     history: bool = False
+    places: tuple[str, ...] = ()
     few: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the data columns."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def checked(self) -> tuple[str, ...]:
+        """Those of data columns that do not hold every text: a wide table is mostly of others, and its plan is long."""
+        return tuple(column.name for column in self.columns if column.type != ColumnType.STRING)
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -72,7 +80,7 @@ class Resolution:
     """What becomes of a table.
 
     Attributes:
-        before: the rows that the events are about, as they were, each as often as it was there.
+        before: the rows that the events are about, as they were and where, each as often as it was there.
         after: the same rows as they are now.
         replaced: given any part of the table that holds whole partitions, that part without the rows of `before`; with
             `after` it is the part as it is now.

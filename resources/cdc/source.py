@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 # The text forms that events are captured in must not depend on how the source is set up.
 _SESSION = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
-    "-c lc_monetary=C -c statement_timeout=0"
+    "-c lc_monetary=C -c statement_timeout=0 "
+    # Nor on where names of types, functions and tables (regclass) are looked up; and a policy that hides rows from us
+    # is an error, not a smaller table.
+    "-c search_path=pg_catalog -c row_security=off"
 )
 _SERVER = """
     select system_identifier::text, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
@@ -39,9 +42,17 @@ _TABLE = """
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
 """
+# Entries of the catalog that are not as they were say that some changes were perhaps not published for a while.
+_PUBLISHED = """
+    select concat_ws('/', p.oid, p.xmin, r.oid, r.xmin)
+    from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+    where p.pubname = %s and r.prrelid = %s
+"""
 _FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
-    select attname::text, attnum::int, format_type(atttypid, null), atttypmod from pg_attribute
+    select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
+           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid)
+    from pg_attribute
     where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
 """
 _KEY = """
@@ -82,6 +93,11 @@ class Slot:
     active: bool
     retained: int
 
+    @property
+    def scarce(self) -> bool:
+        """Whether the source is to give up more log before long than it has kept so far."""
+        return self.wal_status in {"unreserved", "lost"} or (self.safe is not None and self.safe < self.retained)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -93,8 +109,12 @@ class Source:
         """An autocommit connection whose text forms are fixed. Raises ServiceUnavailable."""
         try:
             return psycopg.connect(
-                self.url, autocommit=True, connect_timeout=10, application_name="varve cdc", options=_SESSION
-            )
+                self.url, autocommit=True, connect_timeout=10, application_name="varve cdc", options=_SESSION,
+                # The server converts; messages of its log too.
+                client_encoding="UTF8",
+                # A source whose machine is gone says nothing, not even that.
+                keepalives_idle=30, tcp_user_timeout=60_000,
+            )  # fmt: skip
         except psycopg.OperationalError as error:
             raise ServiceUnavailable(
                 f"the source of changes (VARVE_SOURCE_URL) cannot be reached: {str(error).strip()} Nothing was changed."
@@ -128,6 +148,29 @@ class Source:
             connection.finish()
 
 
+@contextlib.contextmanager
+def asked(captured: CapturedTable) -> Iterator[None]:
+    """Raise ServiceUnavailable where the source refuses what it is asked, or breaks off."""
+    try:
+        yield
+    except psycopg.errors.ObjectInUse as error:
+        raise ServiceUnavailable(
+            f"{captured.dataset}: the replication slot {captured.slot} is read by another session: {_said(error)} "
+            "What is durable stays; nothing is lost. Run it again when that session has ended: one of a process that "
+            "was killed lives on there for a moment."
+        ) from error
+    except psycopg.Error as error:
+        raise ServiceUnavailable(
+            f"{captured.dataset}: the source of {captured.source} refused or broke off: {_said(error)} What is durable "
+            "stays; nothing is lost. Run it again."
+        ) from error
+
+
+def _said(error: psycopg.Error) -> str:
+    found = str(error).strip().rstrip(".")
+    return f"{found}."
+
+
 def moment(connection: psycopg.Connection) -> str:
     """When the transaction began, in the form of the timestamps of events."""
     row = connection.execute("select transaction_timestamp()").fetchone()
@@ -141,6 +184,12 @@ def server(connection: psycopg.Connection) -> Server:
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     return Server(*row)
+
+
+def end_of_log(connection: psycopg.Connection) -> int:
+    """Where the log ends, on disk or not."""
+    (end,) = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone() or ("0/0",)
+    return parse_lsn(end)
 
 
 def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
@@ -158,7 +207,10 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
             f"{name} is {what.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
             "changes are not in the source's log under that name. Nothing was changed."
         )
-    columns = tuple(SourceColumn(*found) for found in connection.execute(_COLUMNS, (oid,)))
+    columns = tuple(
+        SourceColumn(column, number, type_, typmod, tuple(labels))
+        for column, number, type_, typmod, labels in connection.execute(_COLUMNS, (oid,))
+    )
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
     names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
     return SourceTable(oid, columns, names, identity, not immediate, filenode, changed_by)
@@ -173,7 +225,8 @@ def described(connection: psycopg.Connection, captured: CapturedTable) -> Source
             "Nothing was captured; the dataset serves its last exact state. Put it back, or declare where it is now "
             f"and take a new snapshot: varve cdc resnapshot {captured.dataset}"
         )
-    return table
+    row = connection.execute(_PUBLISHED, (captured.slot, table.oid)).fetchone()
+    return replace(table, publication=row[0] if row else "")
 
 
 def holds_still(connection: psycopg.Connection, name: str, table: SourceTable) -> bool:

@@ -98,7 +98,7 @@ def _versions(lives: DataFrame, shape: Shape) -> DataFrame:
         *[F.last(cell(name), ignorenulls=True).over(so_far).alias(cell(name)) for name in shape.names],
     ).where(~F.col("op").isin(*ENDS))  # fmt: skip
     unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.names])
+    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
     return told.select(
         *keys,
         *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],

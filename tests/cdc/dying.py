@@ -1,9 +1,13 @@
-"""A process that captures and dies at a step: `python -m tests.cdc.dying STEP`, the lab on its standard input."""
+"""A process that captures and dies at a step: `python -m tests.cdc.dying STEP`, the lab on its standard input.
+
+Where it comes to none, it writes the megabytes of memory that it needed.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
+import resource
 import sys
 from contextlib import closing
 
@@ -34,6 +38,7 @@ def main() -> None:
             Bootstrap(*room).bootstrap()
         else:
             Capture(*room).capture()
+    sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
 
 
 if __name__ == "__main__":

@@ -295,19 +295,6 @@ def test_a_lost_slot_or_one_that_others_have_moved_asks_for_a_snapshot(lab: Lab)
         lab.capture()
 
 
-@pytest.mark.parametrize(
-    ("column", "said"), [("system_identifier", "another server"), ("timeline", "a standby was promoted")]
-)
-def test_another_server_asks_for_a_snapshot(lab: Lab, column: str, said: str) -> None:
-    lab.bootstrap()
-    with lab.catalog() as catalog:
-        catalog.connection.execute(
-            f"update varve.cdc_position set {column} = '999' where dataset = %s", (lab.captured.dataset.name,)
-        )
-    with pytest.raises(NeedsResnapshot, match=said):
-        lab.capture()
-
-
 def test_lsns_are_written_as_postgresql_writes_them(lab: Lab) -> None:
     with lab.source() as source:
         row = source.execute("select pg_lsn('16/B374D848')::text").fetchone()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pipeline_defs.cdc import debezium, messages, wal2json
+from pipeline_defs.cdc import debezium, messages, stream, wal2json
 from pipeline_defs.cdc.pgoutput import Decoder
 from pipeline_defs.model.errors import BadInput
 from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
@@ -36,8 +36,11 @@ def history(request: pytest.FixtureRequest, make_lab: Callable[..., Lab]) -> tup
     return lab, decoded(lab, "proto_version", "1")
 
 
-def test_protocol_2_with_streaming_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
+def test_protocol_2_with_streaming_tells_the_same_history(
+    history: tuple[Lab, list[ChangeEvent]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab, events = history
+    monkeypatch.setattr(stream, "HELD", 100)
     with lab.source() as source:
         source.execute("set logical_decoding_work_mem = '64kB'")
         with source.transaction():

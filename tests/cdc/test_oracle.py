@@ -64,6 +64,30 @@ def test_random_workloads_of_many_sessions_end_in_the_table_that_postgresql_has(
     assert lab.apply() is None
 
 
+# Each step once, as every kind of table takes the same ones; all of them for each kind: below.
+STEPS = {DEFAULT: IN_APPLY, FULL: ("staged", "committing"), UNKEYED: ("verified", "published")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_at_any_step_leaves_the_last_exact_state_or_the_next(make_lab: Callable[..., Lab], kind: str) -> None:
+    lab = laid(make_lab(kind))
+    lab.bootstrap()
+    assert lab.apply() is not None
+    exact = lab.in_lake()
+    for round_, step in enumerate(STEPS[kind]):
+        running = sessions(lab, 50, seed=round_)
+        # Each process finds things as those before it left them when they died.
+        lab.die_in_capture(IN_CAPTURE[round_ % len(IN_CAPTURE)])
+        capture_while(lab, running)
+        with pytest.raises(Killed):
+            lab.apply(die_at=step)
+        exact = lab.in_source() if step in {"published", "done"} else exact
+        assert lab.in_lake() == exact
+    lab.apply()
+    assert lab.in_lake() == lab.in_source()
+    assert lab.apply() is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_at_any_step_of_capture_and_apply_repeats_nothing_and_loses_nothing(

@@ -1,0 +1,233 @@
+"""Tables as they are found: odd names, wide rows, keys of many parts, values at the edge of their types.
+
+The lake's rows are compared with PostgreSQL's own text of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg import sql
+
+from pipeline_defs.cdc.table import CapturedTable, NeedsResnapshot
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import StaticDimension
+from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from resources.cdc.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from resources.cdc.apply import Applied
+    from tests.cdc.lab import Follower, Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+TEXT, INT, TIME = ColumnType.STRING, ColumnType.INT, ColumnType.TIMESTAMP
+PARTS = ("0", "1", "2", "3")
+
+
+def captured(
+    source: str, columns: Sequence[Column], part: str, renames: Mapping[str, str] | None = None
+) -> CapturedTable:
+    dataset = Dataset(
+        name=f"odd.t{uuid.uuid4().hex[:8]}",
+        comment="As it is found.",
+        partitioning=Partitioning((StaticDimension("part", PARTS),)),
+        schema=Schema(tuple(columns)),
+        store=StoreKind.LAKE,
+    )
+    return CapturedTable(dataset, source, {"part": part}, renames or {})
+
+
+def in_source(one: Follower) -> list[tuple[object, ...]]:
+    """Each row as PostgreSQL writes it, moments in microseconds."""
+    schema, _, table = one.table.partition(".")
+    theirs = {ours: name for name, ours in one.captured.renames.items()}
+    chosen = [
+        sql.SQL("(extract(epoch from {}) * 1000000)::bigint" if column.type == TIME else "{}").format(
+            sql.Identifier(theirs.get(column.name, column.name))
+        )
+        for column in one.captured.columns
+    ]
+    query = sql.SQL("copy (select {} from {}) to stdout").format(
+        sql.SQL(", ").join(chosen), sql.Identifier(schema, table)
+    )
+    with closing(Source(one.url).connect()) as source, source.cursor().copy(query) as copy:
+        return sorted(copy.rows(), key=repr)
+
+
+def in_lake(one: Follower) -> list[tuple[object, ...]]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def shown(column: Column) -> object:
+        name = f"`{column.name}`"
+        if column.type == TIME:
+            return F.unix_micros(F.col(name)).cast("string")
+        if column.type == ColumnType.BINARY:
+            return F.concat(F.lit("\\x"), F.lower(F.hex(F.col(name))))
+        return F.col(name).cast("string")
+
+    with one.lake() as frame:
+        return sorted((tuple(row) for row in frame.select(*map(shown, one.captured.columns)).collect()), key=repr)  # type: ignore[arg-type]
+
+
+def follows(one: Follower) -> Applied:
+    """Capture and apply; the lake's table is PostgreSQL's, and nothing is quarantined."""
+    while one.capture() is not None:
+        pass
+    done = one.apply()
+    assert done is not None
+    assert done.quarantined == 0
+    assert in_lake(one) == in_source(one)
+    return done
+
+
+ODD = ("UPPER", "with space", 'qu"ote', "do.t", "back`tick", "select", "größe", "a,b", "new'", "%s")
+RENAMES = {"do.t": "do_t", "back`tick": "back_tick"}
+
+
+@pytest.mark.parametrize("key", ['qu"ote', None])
+def test_names_are_taken_as_they_are(follow: Callable[[CapturedTable], Follower], key: str | None) -> None:
+    name = f'Ta.ble "{uuid.uuid4().hex[:6]}"'
+    part = "cast(pmod(length(`with space`), 4) as string)"
+    with pytest.raises(VarveError, match=r"dots and backticks of do\.t, back`tick for more than a name"):
+        captured(f"My Schema.{name}", [Column(found, TEXT) for found in ODD], part)
+    columns = [Column(RENAMES.get(found, found), TEXT) for found in ODD]
+    one = follow(captured(f"My Schema.{name}", columns, part, RENAMES))
+    table = sql.Identifier("My Schema", name)
+    quoted = {found: sql.Identifier(found) for found in ODD}
+    with one.source() as source:
+        source.execute('create schema if not exists "My Schema"')
+        parts = [sql.SQL("{} text").format(column) for column in quoted.values()]
+        parts += [sql.SQL("primary key ({})").format(quoted[key])] if key else []
+        source.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(parts)))
+        if not key:
+            source.execute(sql.SQL("alter table {} replica identity full").format(table))
+        insert = sql.SQL("insert into {} select {} from generate_series(1, 9) i").format(
+            table, sql.SQL(", ").join([sql.SQL("repeat('x', i)")] * len(ODD))
+        )
+        source.execute(insert)
+        one.bootstrap()
+        follows(one)
+        source.execute(
+            sql.SQL("update {} set {} = {} || 'y', {} = 'moved' || {} where {} > 'xxxx'").format(
+                table, quoted["do.t"], quoted["back`tick"], quoted['qu"ote'], quoted["UPPER"], quoted["%s"]
+            )
+        )
+        source.execute(sql.SQL("delete from {} where {} = 'xx'").format(table, quoted["a,b"]))
+    follows(one)
+
+
+EDGES = """
+    create table {t} (a int, at timestamptz, name text, amount numeric, local timestamp, day date, x float8, r real,
+                      raw bytea, doc jsonb, tags text[], gap interval, kind regclass, padded char(5), big text,
+                      primary key (a, at, name))
+"""
+AS_TEXT = ("amount", "local", "doc", "tags", "gap", "kind", "padded", "big")
+
+
+def test_values_at_the_edge_and_keys_of_three_parts(follow: Callable[[CapturedTable], Follower]) -> None:
+    typed = {"a": INT, "at": TIME, "name": TEXT, "day": ColumnType.DATE, "raw": ColumnType.BINARY}
+    columns = [Column(name, kind) for name, kind in typed.items()] + [Column(name, TEXT) for name in AS_TEXT]
+    one = follow(captured(f"public.e{uuid.uuid4().hex[:8]}", columns, "cast(pmod(hour(at), 4) as string)"))
+    one.sql(EDGES)
+    one.bootstrap()
+    one.sql("""
+        insert into {t} values
+        -- The hour that comes twice in New York, and the one that does not come.
+        (1, '2013-11-03 01:30:00-04', 'first', 'NaN', '2013-03-10 02:30', '2013-11-03', 'NaN', '-0', 'a',
+         '{{"b": 1e400, "a": null}}', '{{a,NULL,"q\\""}}', '1 mon -3 days', 'pg_class', 'ab'),
+        (1, '2013-11-03 01:30:00-05', 'first', 'Infinity', 'infinity', '0001-01-01', 'Infinity', '1e-40', '', '[]',
+         '{{}}', '00:00:00.000001', 'information_schema.tables', ''),
+        (1, '2013-11-03 01:30:00.000001-05', '', 0.10, '-infinity', '9999-12-31', 0, 0, decode('ff00', 'hex'), '"x"',
+         null, '178000000 years', null, null),
+        (2, '1700-01-01 00:00:00+00', 'old', 12345678901234567890.12345678901234567890, null, null, null, null, null,
+         'null', '{{NULL}}', null, null, 'é')
+    """)
+    one.sql("insert into {t} (a, at, name, big) values (3, now(), 'long', repeat('0123456789', 1000000))")
+    follows(one)
+    # One part of the key each.
+    one.sql("update {t} set at = at + interval '2 hours', amount = amount + 1 where name = 'first' and at < "
+            "'2013-11-03 06:00:00+00' returning a")  # fmt: skip
+    one.sql("update {t} set name = 'none' where name = ''")
+    one.sql("update {t} set a = 4 where a = 3")
+    one.sql("delete from {t} where amount = 'Infinity'")
+    follows(one)
+    assert max(len(row[-1] or "") for row in in_lake(one)) == 10_000_000  # type: ignore[arg-type]
+
+
+def test_a_row_that_moves_between_partitions_and_back_is_in_one_of_them(lab: Lab) -> None:
+    lab.sql("insert into {t} (w, id) select 1, i from generate_series(0, 7) i")
+    lab.bootstrap()
+    assert lab.apply() is not None
+    for id_, partitions in ((9, {"part=1", "part=0"}), (0, {"part=1", "part=0"})):
+        lab.sql(f"update {{t}} set id = {id_} where id in (0, 9)")
+        lab.capture()
+        done = lab.apply()
+        assert done is not None
+        assert {batch.partition.path for batch in done.published} == partitions
+        assert lab.in_lake() == lab.in_source()
+    # There and back before anybody looked: nothing has changed.
+    lab.sql("update {t} set id = 9 where id = 0")
+    lab.sql("update {t} set id = 0 where id = 9")
+    lab.capture()
+    done = lab.apply()
+    assert done is not None
+    assert done.published == ()
+    assert lab.in_lake() == lab.in_source()
+
+
+def test_another_declaration_asks_for_a_snapshot_which_puts_rows_in_their_place(lab: Lab) -> None:
+    lab.sql("insert into {t} (w, id, note, amount) select i % 3, i, 'n' || i, i from generate_series(0, 7) i")
+    lab.bootstrap()
+    assert lab.apply() is not None
+    lab.sql("update {t} set note = 'new' where id = 1")
+    before = lab.captured
+    columns = tuple(column for column in before.dataset.schema.columns if column.name not in {"amount", "x"})
+    for said, other in (
+        ("partition_by: .*pmod\\(w, 4\\)", replace(before, partition_by={"part": "cast(pmod(w, 4) as string)"})),
+        ("columns: ", replace(before, dataset=replace(before.dataset, schema=Schema(columns)))),
+    ):
+        lab.captured = other
+        with pytest.raises(NeedsResnapshot, match=rf"(?s)its declaration has changed.*{said}.*varve cdc resnapshot"):
+            lab.capture()
+        with pytest.raises(NeedsResnapshot, match="its declaration has changed"):
+            lab.apply()
+    lab.captured = before
+    # It was undone: nothing is lost.
+    lab.capture()
+    assert lab.apply() is not None
+    assert lab.in_lake() == lab.in_source()
+    lab.captured = replace(before, partition_by={"part": "cast(pmod(w, 4) as string)"})
+    lab.bootstrap(again=True)
+    done = lab.apply()
+    assert done is not None
+    assert {batch.partition.path for batch in done.published} == {"part=0", "part=1", "part=2", "part=3"}
+    with lab.lake() as frame:
+        assert sorted((row["w"], row["part"]) for row in frame.collect()) == sorted(
+            (i % 3, str(i % 3)) for i in range(8)
+        )
+
+
+def test_a_table_of_a_thousand_columns(follow: Callable[[CapturedTable], Follower]) -> None:
+    names = [f"c{number}" for number in range(1_000)]
+    one = follow(captured(
+        f"public.w{uuid.uuid4().hex[:8]}", [Column(name, TEXT) for name in names],
+        "cast(pmod(cast(c0 as int), 4) as string)",
+    ))  # fmt: skip
+    one.sql(f"create table {{t}} (c0 text primary key, {', '.join(f'{name} text' for name in names[1:])})")
+    one.sql("insert into {t} (c0, c999) select i, 'x' || i from generate_series(1, 50) i")
+    one.bootstrap()
+    follows(one)
+    one.sql("update {t} set c500 = 'y', c998 = null where c0 < '3'")
+    one.sql("delete from {t} where c0 = '40'")
+    follows(one)
+    one.sql("update {t} set c0 = '77', c1 = 'moved' where c0 = '41'")
+    follows(one)

@@ -1,0 +1,366 @@
+"""A source that is not as it was: killed, promoted, restored, changed by others. What is durable stays.
+
+Nothing is passed over as if it had not been. Not here: a source that only changes its table (test_capture.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline_defs.cdc.table import NeedsResnapshot
+from pipeline_defs.model.errors import AlreadyBuilding, ServiceUnavailable
+from resources.cdc.captures import opened
+from resources.services.postgres_server import PostgresServer
+from tests.cdc.lab import UNKEYED, Application, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from resources.settings import Settings
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[[], PostgresServer]]:
+    """Servers of their own, which a test may kill."""
+    made = []
+
+    def make() -> PostgresServer:
+        home = Path(tempfile.mkdtemp(prefix="varve-src-"))
+        home.chmod(0o755)
+        made.append(PostgresServer(home))
+        made[-1].ensure_up()
+        return made[-1]
+
+    yield make
+    for server in made:
+        with contextlib.suppress(ServiceUnavailable):
+            server.stop()
+        shutil.rmtree(server.home, ignore_errors=True)
+
+
+def lab_on(server: PostgresServer, settings: Settings) -> Lab:
+    def no_spark() -> object:
+        raise AssertionError("capture needs no Spark")
+
+    return Lab(settings, no_spark, server.url("postgres"))  # type: ignore[arg-type]
+
+
+def put(lab: Lab, number: int, count: int = 1) -> None:
+    lab.sql(f"insert into {{t}} (w, id) select 1, i from generate_series({number}, {number + count - 1}) i")
+
+
+def inserted(lab: Lab, generation: int = 1) -> list[int]:
+    """The ids of all inserts that are durable, in order."""
+    rows = [row for batch in lab.log().batches(generation) for row in pq.read_table(batch.data).to_pylist()]
+    assert {row["relation"] for row in rows} <= {lab.table}
+    return [int(row["columnValues"][1]) for row in rows if row["changeType"] == "insert"]
+
+
+def killed(server: PostgresServer) -> None:
+    """The whole server: a session outlives its postmaster for a moment."""
+    pid = server.pid()
+    assert pid is not None
+    sessions = psutil.Process(pid).children()
+    os.kill(pid, signal.SIGKILL)
+    for session in sessions:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            session.kill()
+
+
+@pytest.mark.parametrize("step", ["peek", "write", "tell"])
+def test_a_source_that_is_killed_while_it_is_captured_repeats_nothing_and_loses_nothing(
+    make_server: Callable[[], PostgresServer], settings: Settings, step: str
+) -> None:
+    server = make_server()
+    lab = lab_on(server, settings)
+    lab.bootstrap()
+    put(lab, 1, 500)
+
+    def kill(name: str) -> None:
+        if name == step:
+            killed(server)
+
+    with pytest.raises(ServiceUnavailable, match=r"(?s)the source of public.* broke off.*nothing is lost"):
+        lab.capture(step=kill)
+    with pytest.raises(ServiceUnavailable, match="cannot be reached"):
+        lab.capture()
+    server.ensure_up()
+    put(lab, 501, 10)
+    while lab.capture() is not None:
+        pass
+    assert inserted(lab) == list(range(1, 511))
+
+
+def test_a_slot_that_nears_its_limit_is_reported_and_one_that_is_lost_asks_for_a_snapshot(
+    make_server: Callable[[], PostgresServer], settings: Settings
+) -> None:
+    server = make_server()
+    lab = lab_on(server, settings)
+    lab.bootstrap()
+    lab.sql("alter system set max_slot_wal_keep_size = '96MB'")
+    lab.sql("select pg_reload_conf()")
+
+    def written(times: int) -> None:
+        for _ in range(times):
+            lab.sql("insert into {t} (w, id) select 1, coalesce(max(id), 0) + 1 from {t}")
+            lab.sql("select pg_switch_wal()")
+        lab.sql("checkpoint")
+
+    def warning() -> str | None:
+        with opened(lab.captured, lab.settings.model_copy(update={"source_url": None}), lock=False) as capture:
+            one = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
+            return one.kept().warning
+
+    assert warning() is None
+    written(4)
+    assert "gives up after" in (warning() or "")
+    assert lab.capture() is not None
+    lab.capture()
+    lab.sql("checkpoint")
+    assert warning() is None
+    written(9)
+    with pytest.raises(NeedsResnapshot, match=r"has lost its place \(max_slot_wal_keep_size\).*varve cdc resnapshot"):
+        lab.capture()
+    lab.bootstrap(again=True)
+    put(lab, 1_000)
+    assert lab.capture() is not None
+    assert inserted(lab, 2) == [*range(1, 14), 1_000]
+
+
+def source_of(lab: Lab) -> object:
+    from resources.cdc.source import Source
+
+    return Source(lab.url)
+
+
+def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
+    make_server: Callable[[], PostgresServer], settings: Settings
+) -> None:
+    server = make_server()
+    lab = lab_on(server, settings)
+    lab.bootstrap()
+    server.stop()
+    signal_file = server.data / "standby.signal"
+    signal_file.touch()
+    shutil.chown(signal_file, (server.data / "PG_VERSION").owner())
+    server.ensure_up()
+    with pytest.raises(ServiceUnavailable, match="recovery is in progress"):
+        lab.capture()
+    lab.sql("select pg_promote()")
+    put(lab, 1)
+    with pytest.raises(NeedsResnapshot, match=r"is on timeline 2, was on 1 \(a standby was promoted\?\)"):
+        lab.capture()
+    lab.bootstrap(again=True)
+    put(lab, 2)
+    assert lab.capture() is not None
+    other = make_server()
+    lab.url = other.url("postgres")
+    with pytest.raises(NeedsResnapshot, match="is another server"):
+        lab.capture()
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        ("drop publication {p}", "is gone, or has lost the table"),
+        ("alter publication {p} drop table {t}", "is gone, or has lost the table"),
+        ("alter publication {p} set (publish = 'insert')", "was changed"),
+        ("alter publication {p} set table {t} where (id > 5)", "was changed"),
+    ],
+)
+def test_a_publication_that_was_changed_asks_for_a_snapshot(lab: Lab, tamper: str, said: str) -> None:
+    lab.bootstrap()
+    lab.sql(tamper.replace("{p}", lab.captured.slot))
+    put(lab, 1)
+    with pytest.raises(NeedsResnapshot, match=rf"its publication .* {said}"):
+        lab.capture()
+    # Nothing was told to the slot, and nothing was passed over as not ours.
+    lab.bootstrap(again=True)
+    put(lab, 2)
+    assert lab.capture() is not None
+    assert inserted(lab, 2) == [1, 2]
+
+
+def test_a_publication_that_was_changed_and_changed_back_is_no_secret(lab: Lab) -> None:
+    lab.bootstrap()
+    lab.sql(f"alter publication {lab.captured.slot} drop table {{t}}")
+    put(lab, 1)
+    lab.sql(f"alter publication {lab.captured.slot} add table {{t}}")
+    with pytest.raises(NeedsResnapshot, match=r"its publication .* was changed"):
+        lab.capture()
+
+
+def test_events_of_a_table_that_others_published_are_not_taken(make_lab: Callable[..., Lab]) -> None:
+    lab, stranger = make_lab(), make_lab()
+    lab.bootstrap()
+    lab.sql(f"alter publication {lab.captured.slot} add table {stranger.table}")
+    put(lab, 1)
+    put(stranger, 100)
+    stranger.sql("truncate {t}")
+    put(lab, 2)
+    assert lab.capture() is not None
+    assert inserted(lab) == [1, 2]
+
+
+def test_a_slot_that_another_session_reads_is_said(lab: Lab) -> None:
+    lab.bootstrap()
+    put(lab, 1)
+    from psycopg import pq as libpq
+
+    reader = libpq.PGconn.connect(f"{lab.url}&replication=database".encode())
+    begun = reader.exec_(
+        f"START_REPLICATION SLOT {lab.captured.slot} LOGICAL 0/0 (proto_version '1', publication_names "
+        f"'{lab.captured.slot}')".encode()
+    )
+    assert begun.status == libpq.ExecStatus.COPY_BOTH
+    with pytest.raises(ServiceUnavailable, match="is read by another session"):
+        lab.capture()
+    with pytest.raises(ServiceUnavailable, match="is read by another session"):
+        lab.bootstrap(again=True)
+    reader.finish()
+
+
+def test_two_captures_at_once_are_one_and_looking_needs_no_lock(lab: Lab) -> None:
+    with opened(lab.captured, lab.settings):
+        with (
+            pytest.raises(AlreadyBuilding, match="another process captures or applies"),
+            opened(lab.captured, lab.settings),
+        ):
+            pass
+        with opened(lab.captured, lab.settings, lock=False) as looking:
+            assert looking.capturing.positions.find(lab.captured.dataset.name) is None
+
+
+def test_a_capture_ends_while_the_application_does_not(lab: Lab) -> None:
+    lab.bootstrap()
+    stop = threading.Event()
+
+    def write() -> None:
+        with closing(psycopg.connect(lab.url, autocommit=True)) as connection:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                connection.execute(f"insert into {lab.table} (w, id) values (2, %s)", (number,))
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        with opened(lab.captured, lab.settings) as capture:
+            one = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
+            deadline = threading.Timer(60, stop.set)
+            deadline.start()
+            assert one.capture() > 0
+            deadline.cancel()
+            assert not stop.is_set()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_text_of_another_encoding_is_captured(settings: Settings, source_url: str) -> None:
+    name = f"latin_{os.getpid()}"
+    with closing(psycopg.connect(source_url, autocommit=True)) as admin:
+        admin.execute(f"create database {name} encoding latin1 locale 'C' template template0")
+    base = re.sub(r"@/\w+", f"@/{name}", source_url)
+    lab = Lab(settings, lambda: None, base)  # type: ignore[arg-type, return-value]
+    with closing(psycopg.connect(base, autocommit=True, client_encoding="utf8")) as source:
+        source.execute(f"insert into {lab.table} (w, id, note) values (1, 1, 'Zürich')")
+        lab.bootstrap()
+        source.execute(f"insert into {lab.table} (w, id, note) values (1, 2, 'Málaga')")
+    assert lab.capture() is not None
+    rows = [row for batch in lab.log().batches(1) for row in pq.read_table(batch.data).to_pylist()]
+    assert [row["columnValues"][2] for row in rows if row["changeType"] == "insert"] == ["Zürich", "Málaga"]
+    lab.sql(f"select pg_drop_replication_slot('{lab.captured.slot}')")
+
+
+def test_a_policy_that_hides_rows_is_an_error_not_a_smaller_table(lab: Lab) -> None:
+    role = f"app_{lab.captured.dataset.db}"
+    put(lab, 1, 3)
+    lab.sql(f"create role {role} login replication")
+    try:
+        lab.sql(f"grant create, usage on schema public to {role}")
+        lab.sql(f"alter table {{t}} owner to {role}")
+        with lab.source() as source:
+            (database,) = source.execute("select current_database()").fetchone() or ("",)
+        lab.sql(f"grant create on database {database} to {role}")
+        lab.sql("alter table {t} enable row level security, force row level security")
+        lab.sql("create policy few on {t} using (id > 2)")
+        owner, lab.url = lab.url, lab.url.replace("postgres@", f"{role}@")
+        with pytest.raises(ServiceUnavailable, match=r"row-level security policy"):
+            lab.bootstrap()
+        lab.url = owner
+        assert lab.log().batches(1) == []
+    finally:
+        lab.sql(f"drop table {{t}}; drop publication if exists {lab.captured.slot}")
+        lab.sql(f"drop owned by {role}; drop role {role}")
+
+
+def test_values_of_an_enum_may_be_added_and_not_renamed(lab: Lab) -> None:
+    mood = f"public.mood_{lab.captured.dataset.db}"
+    lab.sql(f"create type {mood} as enum ('low', 'high')")
+    lab.sql(f"alter table {{t}} alter note type {mood} using null")
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'low')")
+    lab.bootstrap()
+    lab.sql(f"alter type {mood} add value 'lower' before 'low'")
+    lab.sql("insert into {t} (w, id, note) values (1, 2, 'lower')")
+    assert lab.capture() is not None
+    lab.sql(f"alter type {mood} rename value 'low' to 'bad'")
+    with pytest.raises(
+        NeedsResnapshot, match=r"values of public\.mood_.* were renamed, and with them those of column note"
+    ):
+        lab.capture()
+
+
+def test_memory_does_not_grow_with_a_transaction(lab: Lab) -> None:
+    import pickle
+
+    lab.bootstrap()
+
+    def most(rows: int, first: int) -> int:
+        """Megabytes that a process needed for a transaction of so many rows."""
+        lab.sql(f"insert into {{t}} (w, id, note) select 1, i, repeat('x', 100) "
+                f"from generate_series({first}, {first + rows - 1}) i")  # fmt: skip
+        measured = [sys.executable, "-m", "tests.cdc.dying", "never"]
+        done = subprocess.run(measured, input=pickle.dumps((lab.captured, lab.url)), check=True, stdout=subprocess.PIPE)
+        return int(done.stdout)
+
+    small = most(25_000, 0)
+    assert most(100_000, 1_000_000) < small + 40
+    assert sum(batch.counts.events for batch in lab.log().batches(1)) == 125_001
+
+
+def test_a_table_without_a_key_is_captured_from_a_source_that_was_killed(
+    make_server: Callable[[], PostgresServer], settings: Settings
+) -> None:
+    server = make_server()
+    lab = Lab(settings, lambda: None, server.url("postgres"), UNKEYED)  # type: ignore[arg-type, return-value]
+    lab.bootstrap()
+    session = Application(lab, 0, 1, 300)
+    session.run()
+    lab.capture()
+    before = sum(batch.counts.events for batch in lab.log().batches(1))
+    # What the slot was told is on disk at a checkpoint only: the same transactions come again.
+    killed(server)
+    server.ensure_up()
+    put(lab, 1)
+    assert lab.capture() is not None
+    assert sum(batch.counts.events for batch in lab.log().batches(1)) == before + 1

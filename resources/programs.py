@@ -28,8 +28,8 @@ from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VarveError
 from pipeline_defs.model.partition import plain
 from pipeline_defs.sql.foreign import program as find
+from resources.files import open_files
 from resources.frames import spark_schema
-from resources.lake.files import open_files
 from resources.lake.layout import Layout
 from resources.services.java import java_home
 from resources.services.spark_server import static_conf

@@ -17,9 +17,9 @@ from sqlglot import exp
 
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, UnknownPartition, VarveError
 from pipeline_defs.model.partition import parse_path, text_of
+from resources.files import open_files
 from resources.frames import in_partitions
 from resources.lake import metastore
-from resources.lake.files import open_files
 from resources.outside.source import Listed, Listing, Rows, key_of, listing, no_such_column
 
 if TYPE_CHECKING:

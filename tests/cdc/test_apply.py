@@ -91,7 +91,7 @@ def test_what_reads_the_dataset_becomes_due_where_its_rows_have_changed(lab: Lab
     )
 
     @dataset_asset(reader, reads={"copy": upstream})
-    def ids(context: object, copy: object) -> object:
+    def ids(context, copy):  # type: ignore[no-untyped-def]
         return copy
 
     graph = graph_of([captured_asset(lab.captured), ids])

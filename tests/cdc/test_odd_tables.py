@@ -1,4 +1,4 @@
-"""Tables as they are found: odd names, wide rows, keys of many parts, values at the edge of their types.
+"""Tables as they are found: odd names, keys of many parts, values at the edge of their types.
 
 The lake's rows are compared with PostgreSQL's own text of them.
 """
@@ -214,20 +214,3 @@ def test_another_declaration_asks_for_a_snapshot_which_puts_rows_in_their_place(
         assert sorted((row["w"], row["part"]) for row in frame.collect()) == sorted(
             (i % 3, str(i % 3)) for i in range(8)
         )
-
-
-def test_a_table_of_a_thousand_columns(follow: Callable[[CapturedTable], Follower]) -> None:
-    names = [f"c{number}" for number in range(1_000)]
-    one = follow(captured(
-        f"public.w{uuid.uuid4().hex[:8]}", [Column(name, TEXT) for name in names],
-        "cast(pmod(cast(c0 as int), 4) as string)",
-    ))  # fmt: skip
-    one.sql(f"create table {{t}} (c0 text primary key, {', '.join(f'{name} text' for name in names[1:])})")
-    one.sql("insert into {t} (c0, c999) select i, 'x' || i from generate_series(1, 50) i")
-    one.bootstrap()
-    follows(one)
-    one.sql("update {t} set c500 = 'y', c998 = null where c0 < '3'")
-    one.sql("delete from {t} where c0 = '40'")
-    follows(one)
-    one.sql("update {t} set c0 = '77', c1 = 'moved' where c0 = '41'")
-    follows(one)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from pipeline_defs.cdc.table import CapturedTable, NeedsResnapshot
+from pipeline_defs.cdc.table import CapturedTable, NeedsResnapshot, refuse_other_declaration
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.errors import VarveError
@@ -161,6 +161,18 @@ def test_values_at_the_edge_and_keys_of_three_parts(follow: Callable[[CapturedTa
     one.sql("delete from {t} where amount = 'Infinity'")
     follows(one)
     assert max(len(row[-1] or "") for row in in_lake(one)) == 10_000_000  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "advice"),
+    [(INT, ColumnType.BIGINT, "varve cdc resnapshot odd"), (TEXT, INT, "declare a dataset of another name: rows that")],
+)
+def test_another_type_needs_a_snapshot_or_another_name(before: ColumnType, after: ColumnType, advice: str) -> None:
+    then, now = (captured("public.t", [Column("a", kind)], "'0'") for kind in (before, after))
+    refuse_other_declaration(now, None)
+    refuse_other_declaration(now, now.declaration)
+    with pytest.raises(NeedsResnapshot, match=f"columns: .*{before}.*, now .*{after}.*{advice}"):
+        refuse_other_declaration(now, then.declaration)
 
 
 def test_a_row_that_moves_between_partitions_and_back_is_in_one_of_them(lab: Lab) -> None:

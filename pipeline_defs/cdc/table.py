@@ -33,6 +33,9 @@ _HOLDS = {
 # Changes of a type that keep every value as it is and rewrite nothing.
 _WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
 
+# What rows that were written as the first type can be read as.
+_READABLE = {("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE")}
+
 # What each row of a history has beside its columns: the time in which it was true, half open; current ones have no end.
 VALIDITY = (
     Column("valid_from_lsn", ColumnType.BIGINT, "end LSN of the commit that made the row so"),
@@ -254,10 +257,14 @@ def refuse_other_declaration(captured: CapturedTable, then: Mapping[str, Any] | 
     if then is None or then == now:
         return
     words = "; ".join(f"{name}: {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name])
-    advice = (
-        f"Take a new snapshot: varve cdc resnapshot {captured.dataset}" if captured.files is None
-        else "Undo it, or declare a dataset of another name: files have no snapshot."
-    )  # fmt: skip
+    kinds = [(kind, now["columns"].get(name, kind)) for name, kind in then.get("columns", {}).items()]
+    other = "Undo it, or declare a dataset of another name: "
+    if captured.files is not None:
+        advice = f"{other}files have no snapshot."
+    elif any(before != after and (before, after) not in _READABLE for before, after in kinds):
+        advice = f"{other}rows that lie in the lake cannot be read as another type."
+    else:
+        advice = f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
     raise NeedsResnapshot(
         f"{captured.dataset}: its declaration has changed since its rows were loaded ({words}), which the stream does "
         f"not make up for. Nothing was changed; the dataset serves its last exact state. {advice}"

@@ -7,6 +7,7 @@ that both document.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -108,6 +109,16 @@ def test_what_is_no_wal2json_is_refused_by_its_line(line: str, said: str) -> Non
 def test_what_is_no_envelope_is_refused_by_its_line(line: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         list(debezium.read([line], relation="public.t", key=("id",)))
+
+
+def test_changes_of_other_tables_are_counted() -> None:
+    others: Counter[str] = Counter()
+    change = '{"action":"I","schema":"public","table":"s","columns":[]}'
+    end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
+    envelope = '{"op": "c", "after": {}, "source": {"schema": "public", "table": "s"}}'
+    assert list(wal2json.read([change, end], relation="public.t", key=("id",), others=others)) == []
+    assert list(debezium.read([envelope], relation="public.t", key=("id",), others=others)) == []
+    assert others == {"public.s": 2}
 
 
 def test_numbers_keep_their_text() -> None:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import pytest
 
+from pipeline_defs.captured import captured_asset
+from pipeline_defs.datasets import dataset_asset, graph_of
+from pipeline_defs.model.batch import Input
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.reconciling import Reconciler
+from resources.lake.layout import Layout
+from resources.lake.store import LakeStore
+
 if TYPE_CHECKING:
+    from pipeline_defs.planning.graph import Graph
     from tests.cdc.lab import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -42,3 +53,58 @@ def test_only_partitions_whose_rows_differ_are_published(lab: Lab) -> None:
     done = lab.apply()
     assert done is not None
     assert done.published == ()
+
+
+def due(lab: Lab, graph: Graph) -> dict[str, set[str]]:
+    """What the planner would run now, by dataset."""
+    found: dict[str, set[str]] = {}
+    with lab.catalog() as catalog, dg.DagsterInstance.ephemeral() as instance:
+        for run in Reconciler(graph).tick(catalog.connection, instance, lab.settings).runs:
+            found.setdefault(run.dataset.name, set()).update(key.path for key in run.partitions)
+    return found
+
+
+def compute(lab: Lab, reader: Dataset, code_version: str) -> None:
+    """What a run of the reader does, for all partitions that its upstream has."""
+    with lab.catalog() as catalog:
+        store, upstream = LakeStore(Layout(lab.settings.lake), catalog, lab.spark), lab.captured.dataset
+        current = catalog.current(upstream.name)
+        keys = [batch.partition for batch in current.values()]
+        build = catalog.begin(reader, keys, run_id="test", code_version=code_version)
+        for path, batch in current.items():
+            build.reads(batch.partition, Input(upstream.name, path, str(batch.batch_id.millis)))
+        staged = store.stage(build, store.read(upstream, list(current.values())).select("id", "part"))
+        catalog.staged(build, staged)
+        with catalog.connection.transaction():
+            catalog.publish(build)
+        catalog.release(build)
+
+
+def test_what_reads_the_dataset_becomes_due_where_its_rows_have_changed(lab: Lab) -> None:
+    upstream = lab.captured.dataset
+    reader = Dataset(
+        name=f"{upstream.db}.ids",
+        comment="What is derived from it.",
+        partitioning=upstream.partitioning,
+        schema=Schema((Column("id", ColumnType.INT),)),
+        store=StoreKind.LAKE,
+    )
+
+    @dataset_asset(reader, reads={"copy": upstream})
+    def ids(context, copy):
+        return copy
+
+    graph = graph_of([captured_asset(lab.captured), ids])
+    lab.sql("insert into {t} (w, id) select 1, i from generate_series(0, 7) i")
+    lab.bootstrap()
+    assert due(lab, graph) == {}
+    assert lab.apply() is not None
+    every = {f"part={part}" for part in range(4)}
+    # The captured dataset itself is nobody's to run but its job's.
+    assert due(lab, graph) == {reader.name: every}
+    compute(lab, reader, ids.code_version)
+    assert due(lab, graph) == {}
+    lab.sql("update {t} set note = note where id = 1")
+    lab.sql("update {t} set id = 10 where id = 3")
+    assert published(lab) == {"part=2", "part=3"}
+    assert due(lab, graph) == {reader.name: {"part=2", "part=3"}}

@@ -185,6 +185,23 @@ def test_a_transaction_that_is_cut_into_two_files_is_refused(lab: Lab) -> None:
     assert [number for number, _ in notes(other)] == [1, 2, 3]
 
 
+def test_changes_of_another_table_are_passed_over_and_counted(lab: Lab) -> None:
+    for kind in ChangeFormat:
+        other = followed(lab, kind)
+        stranger = json.dumps({"op": "c", "after": {}, "source": {"schema": "public", "table": "stranger"}})
+        schema, _, table = lab.table.partition(".")
+        lines = (
+            [line.replace(table, "stranger") for line in transaction(other, 5, ("I", 7, "x"), ("D", 8, None))]
+            if kind is ChangeFormat.WAL2JSON
+            else [stranger, stranger]
+        )
+        put(other, "1.jsonl", lines)
+        assert take(other) == 0
+        (batch,) = other.log().batches(1)
+        said = json.loads((Path(batch.location) / "_varve.json").read_text(encoding="utf-8"))
+        assert said["notes"] == [f"2 changes of {schema}.stranger were passed over"]
+
+
 def test_a_history_of_files_needs_a_key(make_lab: Callable[..., Lab]) -> None:
     other = followed(make_lab(UNKEYED), ChangeFormat.DEBEZIUM, history=True)
     with pytest.raises(SourceRefused, match="follows rows by their key"):

@@ -15,7 +15,8 @@ from dagster import DagsterRunStatus
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.judging import State
 from pipeline_defs.planning.reconcile import reconcile
-from resources.planning import CatalogFacts, living
+from pipeline_defs.reconciling import looked_up
+from resources.settings import ContentHash
 from tests.e2e.project import days, flights, hours_of, service, wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.project import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_000)]
 
 FIRST = dt.date(2013, 4, 1)
 MONTH = days(FIRST, 30)
@@ -105,7 +106,7 @@ def test_two_daemons_by_mistake_build_nothing_twice_at_once_and_forget_nothing(
 
 def start(project: Project, name: str, home: Path) -> Project:
     """New databases, with all sensors on."""
-    deployed = project.with_databases(name).with_dagster_home(home)
+    deployed = project.with_databases(name).with_dagster_home(home).having(content_hash=ContentHash.ALWAYS)
     started = deployed.run("-m", "dagster", "sensor", "start", "--start-all", "-w", "workspace.yaml")
     assert started.code == 0, started.output
     return deployed
@@ -125,9 +126,9 @@ def is_quiet(project: Project, files: int) -> bool:
     """Whether so many days were taken, and no partition is due, in flight, failed or about to change."""
     if len(departures(project)) < files or not set(statuses(project)) <= _ENDED:
         return False
-    with project.catalog() as catalog:
-        facts = CatalogFacts(catalog.connection, living(catalog.connection))
-        plan = reconcile(graph, facts, now=dt.datetime.now(dt.UTC))
+    with project.catalog() as catalog, project.dagster() as instance:
+        facts, members = looked_up(graph, catalog.connection, instance)
+        plan = reconcile(graph, facts, now=dt.datetime.now(dt.UTC), members=members)
     judged = [one for each in plan.judgements.values() for one in each.values()]
     return all(one.state in {State.CURRENT, State.WAITING, State.MISSING} and not one.pending for one in judged)
 

@@ -104,10 +104,12 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | Non
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
     writer.options(**{"compression": how.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
-    found = seen.get
+    # Where Spark sees beforehand that there is no row, it takes the counts out of its plan with all else.
+    counted = seen.get
+    found = {"rows": 0, "outside": 0, **counted}
     if found["outside"]:
         raise BadInput(_outside(build, fitted, found["outside"], found["rows"]))
-    return Written(found["rows"], content.text(found["rows"], found) if hashed else None)
+    return Written(found["rows"], content.text(found["rows"], found) if hashed and counted else None)
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:

@@ -150,9 +150,9 @@ def test_no_rows_by_partitions_are_a_table_without_rows(workbench: Workbench, db
     (tmp_path / "empty.py").write_text(f"{WRITES}os.mkdir(out)\nopen(out + '/_SUCCESS', 'w')", encoding="utf-8")
     found = project(db, tmp_path / "empty.py", body="SPARK '{program}'")
     assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-02").success
-    assert {path: batch.rows for path, batch in workbench.current(found[1].dataset).items()} == {
-        "day=2022-03-01": 0, "day=2022-03-02": 0,
-    }  # fmt: skip
+    (scores,) = [each.dataset for each in found if each.dataset.table == "scores"]
+    current = workbench.current(scores)
+    assert {path: batch.rows for path, batch in current.items()} == {"day=2022-03-01": 0, "day=2022-03-02": 0}
 
 
 @pytest.mark.spark

@@ -87,6 +87,11 @@ def test_files_have_the_codec_and_the_rows_that_are_asked_for(
     assert pq.read_metadata(data_of(alone)[0]).num_rows == 0
 
 
+def test_partitions_of_which_none_has_a_row_are_batches(workbench: Workbench, sales: Dataset) -> None:
+    current = workbench.publish(sales, [PARIS, ZURICH], [])
+    assert [batch.rows for batch in current.values()] == [0, 0]
+
+
 def test_a_file_becomes_about_as_large_as_asked_by_what_the_last_batch_weighed(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:

@@ -132,8 +132,8 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
     from pyspark.errors import PySparkException
 
     # PySpark logs every failed query as one line of JSON with the JVM's stack; the error itself is enough.
-    for name in ("SQLQueryContextLogger", "pyspark.sql.connect.logging"):
-        # By level: Dagster's configuration of logging switches the second one on again, which PySpark had disabled.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
+        # By level: Dagster's configuration of logging switches the last one on again, which PySpark had disabled.
         logging.getLogger(name).setLevel(os.environ.get("SPARK_CONNECT_LOG_LEVEL", "CRITICAL").upper())
     try:
         if settings.spark_remote is not None and settings.spark_master is None:

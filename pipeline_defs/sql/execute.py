@@ -12,9 +12,6 @@ Not here: which partitions those are, and where rows go.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import threading
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -26,7 +23,7 @@ from pipeline_defs.sql.constants import literal
 from pipeline_defs.sql.joined import SCOPE, SCOPES, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from pipeline_defs.sql.scopes import Scope, Scopes
 
 ROWS = "__rows"
-# Where PySpark's client writes down an error of the server, as JSON of some ten thousand characters.
-_CLIENT_LOGS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def rows_of(
@@ -80,32 +75,13 @@ def together_rows(
         if not text:
             continue
         try:
-            with _expecting_refusal():
-                rows = spark.sql(text, **names)
-                # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
-                rows.inputFiles()
+            rows = spark.sql(text, **names)
+            # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
+            rows.inputFiles()
         except AnalysisException:
             continue
         return rows.toDF(*scopes.partitioning.names, *rows.columns[len(keys) :])
     return None
-
-
-@contextlib.contextmanager
-def _expecting_refusal() -> Iterator[None]:
-    """What Spark refuses in the block is not logged: the next form is asked, or the error is raised."""
-    here = threading.get_ident()
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.thread != here or record.levelno != logging.ERROR
-
-    loggers = [logging.getLogger(name) for name in _CLIENT_LOGS]
-    for logger in loggers:
-        logger.addFilter(others)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(others)
 
 
 def lateral(tree: exp.Query, keys: Sequence[str], inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:

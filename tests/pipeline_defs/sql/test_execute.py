@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -198,34 +197,6 @@ def test_so_does_every_construct_of_the_planner(spark: SparkSession) -> None:
     with one_short_task_each(spark):
         apart = compare(spark, tables, PLANNER, {query: query for query in queries})
     assert len(apart) < len(queries) / 4, "\n".join(apart)
-
-
-def test_a_refusal_that_is_expected_is_not_logged_and_another_is(
-    spark: SparkSession, inputs: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyspark.errors import AnalysisException
-
-    # As Dagster leaves it, which lets every logger speak.
-    client = logging.getLogger("pyspark.sql.connect.logging")
-    said = Records()
-    monkeypatch.setattr(client, "disabled", False)
-    monkeypatch.setattr(client, "handlers", [said])
-    expected, together = frames(spark, inputs, HEADER, CONSTRUCTS["variable in an aggregate"])
-    assert together is None
-    assert expected.count() == 4
-    assert said.records == []
-    with pytest.raises(AnalysisException):
-        _ = spark.sql("SELECT nobody_has_it").schema
-    assert len(said.records) == (1 if "connect" in type(spark).__module__ else 0)
-
-
-class Records(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
 
 
 def test_what_is_wrong_with_a_query_is_told_by_spark(spark: SparkSession, inputs: dict[str, DataFrame]) -> None:

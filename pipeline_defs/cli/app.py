@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from pipeline_defs.cli import keeping, planning, warehouse
+from pipeline_defs.cli.printing import open_console
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     epilog="Settings are environment variables, VARVE_...; docs/reference.md lists them.",
 )
-console = Console()
+console = open_console()
 app.add_typer(warehouse.app, name="warehouse")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

@@ -22,7 +22,7 @@ from rich.table import Column
 
 from pipeline_defs.cli import services
 from pipeline_defs.cli.drive import Driver, open_instance, spelt
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError

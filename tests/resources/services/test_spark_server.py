@@ -9,16 +9,18 @@ import signal
 import socket
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from pyspark.errors import PySparkException
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
-from resources.spark import open_session
+from resources.spark import lost, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,21 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert server.discovery.stat().st_mode & 0o077 == 0
     assert server.stop()
     assert server.remote() is None
+
+
+def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: Settings) -> None:
+    server, folder = SparkServer(own), own.home / "rows"
+    session = open_session(own)
+    with ThreadPoolExecutor(1) as pool:
+        endless = pool.submit(session.range(10**14).write.mode("error").parquet, str(folder))
+        deadline = time.monotonic() + 60
+        while not (folder / "_temporary").exists():
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        assert server.stop()
+        error = endless.exception(60)
+    assert isinstance(error, PySparkException)
+    assert lost(error), str(error)
 
 
 def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(

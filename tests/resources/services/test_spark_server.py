@@ -68,6 +68,7 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
 CLIENT = """
 import sys
 from resources.settings import Settings
+from resources.spark import lost, open_session
 
 session = open_session(Settings())
 rows, folder = int(sys.argv[1]), sys.argv[2]
@@ -90,13 +91,14 @@ def client(own: Settings, rows: int, folder: Path, **environment: str) -> subpro
 
 def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: Settings) -> None:
     folder = own.home / "rows"
-    process = client(own, 10**14, folder)
-    deadline = time.monotonic() + 120
-    while not (folder / "_temporary").exists():
-        assert time.monotonic() < deadline
-        os.sched_yield()
-    assert SparkServer(own).stop()
-    assert process.communicate(timeout=60)[0].strip() == "lost"
+    with client(own, 10**14, folder) as process:
+        deadline = time.monotonic() + 120
+        while not (folder / "_temporary").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        assert SparkServer(own).stop()
+        assert process.communicate(timeout=60)[0].strip() == "lost"
 
 
 def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(own: Settings) -> None:

@@ -5,14 +5,18 @@ Not here: Dagster's own settings (dagster.yaml) and Spark's (services/spark_serv
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from sqlalchemy.engine import make_url
 
 from pipeline_defs.model.errors import VarveError
+
+_LISTED = "docs/reference.md lists the settings."
 
 
 def project_root() -> Path:
@@ -72,6 +76,19 @@ class Settings(BaseSettings):
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
 
+    def __init__(self, **given: Any) -> None:
+        """From the environment, but for what is given. Raises VarveError that names the variable and what it has."""
+        try:
+            super().__init__(**given)
+        except SettingsError as error:
+            # What has parts is JSON; pydantic names the field in its message alone.
+            field = re.search(r'field "(\w+)"', str(error))
+            name = _variable(field[1]) if field else "a setting"
+            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from error
+        except ValidationError as error:
+            told = [f"{_variable(*one['loc'])}={one['input']!r}: {one['msg']}" for one in error.errors()]
+            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from error
+
     @property
     def home_dir(self) -> Path:
         """`home`, absolute."""
@@ -96,6 +113,11 @@ class Settings(BaseSettings):
     def embedded_spark(self) -> bool:
         """Whether the Spark Connect server is ours to start."""
         return self.spark_remote is None and self.spark_master is None
+
+
+def _variable(*path: int | str) -> str:
+    """The variable of a field, and the place within it."""
+    return "VARVE_" + ".".join(map(str, path)).upper()
 
 
 def libpq_url(url: str) -> str:

@@ -28,6 +28,9 @@ from resources.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# gRPC's own handlers around a fork have crashed the child before it could start its program (initdb, in a process with
+# an open session). Nothing here forks and goes on in Python.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # What a session may change by itself, in both modes.
 SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
@@ -38,6 +41,14 @@ SESSION_CONF = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+# What the client says of a server that is gone, and what a server says whose context has been stopped.
+_SIGNS_OF_LOSS = (
+    "StatusCode.UNAVAILABLE",
+    "failed to connect to all addresses",
+    "INVALID_HANDLE.SESSION_",
+    "stopped SparkContext",
+    "SparkContext was shut down",
+)
 
 
 class SparkResource(LazyPySparkResource):
@@ -95,10 +106,7 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
 
 def lost(error: Exception) -> bool:
     """Whether an error of Spark says that its server is gone, or does not know our session any more."""
-    return any(
-        sign in str(error)
-        for sign in ("StatusCode.UNAVAILABLE", "failed to connect to all addresses", "INVALID_HANDLE.SESSION_")
-    )
+    return any(sign in str(error) for sign in _SIGNS_OF_LOSS)
 
 
 def _give_up_soon(session: SparkSession) -> None:

@@ -5,6 +5,7 @@ Heavy libraries are imported by the command that needs them: `varve --help` cost
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from enum import StrEnum
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 
 from pipeline_defs.cli import keeping, planning, warehouse
+from pipeline_defs.cli.printing import open_console
 from pipeline_defs.model.errors import VarveError
 
 app = typer.Typer(
@@ -25,7 +27,9 @@ app = typer.Typer(
     add_completion=False,
     epilog="Settings are environment variables, VARVE_...; docs/reference.md lists them.",
 )
-console = Console()
+console = open_console()
+# What a person mends outside of Varve: a full disk, or files that belong to somebody else.
+_OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 app.add_typer(warehouse.app, name="warehouse")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -313,7 +317,12 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
+    except Exception as error:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
+            Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
+            sys.exit(1)
         Console(stderr=True).print_exception()
         Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
         sys.exit(2)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from pipeline_defs.cli.looking import looking
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import who
 from pipeline_defs.cli.show import dataset_named
-from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.errors import UnknownPartition, VarveError
 from pipeline_defs.planning import triggers

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cdc.event import format_lsn
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import discover
 from pipeline_defs.model.errors import VarveError
 from resources.cdc.captures import opened, source_url

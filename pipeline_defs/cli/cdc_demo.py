@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
-from rich.table import Table
 
 from pipeline_defs.cli import cdc
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.model.errors import VarveError
 from resources.cdc.captures import opened, source_url
 from resources.lake.layout import Layout

@@ -22,7 +22,7 @@ from rich.table import Column
 
 from pipeline_defs.cli import services
 from pipeline_defs.cli.drive import Driver, open_instance, spelt
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError
@@ -34,6 +34,7 @@ from pipeline_defs.sensors import DATASET_TAG
 from resources import partner
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
+from resources.services.folders import writable
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _STATE_OF_VIEW = """
 
 def land(console: Console, days: int) -> None:
     """Lay the sample files of the first `days` days of 2013."""
-    folder = Path(Settings().landing)
+    folder = writable(Path(Settings().landing))
     chosen, hours = _days_and_hours(days)
     with _progress(console) as progress:
         task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours) + 1)

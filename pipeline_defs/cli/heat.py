@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from pipeline_defs.cli.looking import looking
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.heat import WORST_FIRST
 from pipeline_defs.planning.heat import heat as heat_of

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import declared, matching, size_text, who
-from pipeline_defs.cli.table import Table
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import VarveError

@@ -9,15 +9,15 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from pipeline_defs.cli.printing import open_console
 from pipeline_defs.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 app = typer.Typer()
-console = Console()
+console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]

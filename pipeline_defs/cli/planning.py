@@ -9,14 +9,13 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from pipeline_defs.cli.printing import open_console
 
 app = typer.Typer()
-backfill = typer.Typer(
-    help="Compute partitions again: plan, start, watch, pause, resume, cancel.", no_args_is_help=True
-)
+backfill = typer.Typer(help="Compute partitions again: start, list, pause, resume, cancel.", no_args_is_help=True)
 app.add_typer(backfill, name="backfill")
-console = Console()
+console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DatasetName = Annotated[str, typer.Argument(help="For example flights.departures.", metavar="DATASET")]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.drive import open_instance
 from pipeline_defs.cli.looking import looking
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import who
 from pipeline_defs.cli.show import dataset_named
-from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.retiring import removed
 from pipeline_defs.retiring import retire as leave

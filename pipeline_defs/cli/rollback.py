@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.history import opened
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import declared, matching, who
-from pipeline_defs.cli.table import Table
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import NotKept, VarveError, some
 from resources import group

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.drive import open_instance
-from pipeline_defs.cli.table import Table
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.history import built, opened
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import size_text
-from pipeline_defs.cli.table import Table
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.catalog import Catalog

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.show import dataset_named, parsed
-from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.errors import VarveError

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from pipeline_defs.cli.printing import open_console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from resources.settings import Settings
 
 app = typer.Typer(help="The warehouse: migrations, compaction and roles.", no_args_is_help=True)
-console = Console()
+console = open_console()
 
 Named = Annotated[str, typer.Argument(metavar="DATASET", help="For example flights.weekly_delays.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; change nothing.")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.looking import looking
+from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.show import dataset_named, parsed
-from pipeline_defs.cli.table import Table
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.facts import NOTHING
 from pipeline_defs.planning.judging import State

@@ -23,6 +23,7 @@ from filelock import FileLock
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.folders import writable
 
 CATALOG_DATABASE = "varve"
 DAGSTER_DATABASE = "dagster"
@@ -95,8 +96,7 @@ class PostgresServer:
         """
         if self.is_up():
             return
-        self.home.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.home / "postgres.lock"):
+        with FileLock(writable(self.home) / "postgres.lock"):
             if self.is_up():
                 return
             self._make()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services.folders import writable
 from resources.services.java import java_home
 from resources.services.ports import free_port, refuse_taken_port
 
@@ -109,8 +110,8 @@ class SparkServer:
         """
         if found := self.remote():
             return found
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with FileLock(self.folder / "start.lock"):
+        writable(self.settings.home_dir)
+        with FileLock(writable(self.folder, mode=0o700) / "start.lock"):
             if found := self.remote():
                 return found
             if self.settings.spark_port is not None:

@@ -69,10 +69,10 @@ def compute(lab: Lab, reader: Dataset, code_version: str) -> None:
     with lab.catalog() as catalog:
         store, upstream = LakeStore(Layout(lab.settings.lake), catalog, lab.spark), lab.captured.dataset
         current = catalog.current(upstream.name)
-        keys = [batch.partition for batch in current.values()]
+        keys = [upstream.partitioning.from_path(path) for path in current]
         build = catalog.begin(reader, keys, run_id="test", code_version=code_version)
         for path, batch in current.items():
-            build.reads(batch.partition, Input(upstream.name, path, str(batch.batch_id.millis)))
+            build.reads(upstream.partitioning.from_path(path), Input(upstream.name, path, str(batch.batch_id.millis)))
         staged = store.stage(build, store.read(upstream, list(current.values())).select("id", "part"))
         catalog.staged(build, staged)
         with catalog.connection.transaction():

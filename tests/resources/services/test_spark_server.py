@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +20,6 @@ import pytest
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
-from resources.spark import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,25 +64,50 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert server.remote() is None
 
 
-def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(
-    own: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("LC_CTYPE", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LC_ALL", "C")
+# In a process of its own: a session and its token are this whole process's, and other tests have theirs.
+CLIENT = """
+import sys
+from resources.settings import Settings
+from resources.spark import lost, open_session
+
+session = open_session(Settings())
+rows, folder = int(sys.argv[1]), sys.argv[2]
+try:
+    session.range(rows).write.mode("error").parquet(folder)
+    print(session.read.parquet(folder).count())
+except Exception as error:
+    print("lost" if lost(error) else error)
+"""
+
+
+def client(own: Settings, rows: int, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """A process that writes so many rows into a folder, and says how many it found, or how it failed."""
+    given = {"VARVE_HOME": str(own.home), "VARVE_SPARK_DRIVER_MEMORY": "1g", **environment}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("VARVE_", "SPARK_"))}
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(rows), folder], env=inherited | given, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: Settings) -> None:
+    folder = own.home / "rows"
+    with client(own, 10**14, folder) as process:
+        deadline = time.monotonic() + 120
+        while not (folder / "_temporary").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        assert SparkServer(own).stop()
+        assert process.communicate(timeout=60)[0].strip() == "lost"
+
+
+def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(own: Settings) -> None:
     odd = own.model_copy(update={"home": own.home / "my häuse, it's 🎈"})
-    server = SparkServer(odd)
-    server.ensure_up()
     try:
-        session = open_session(odd)
-        folder = str(odd.home_dir / "rows")
-        session.range(3).write.mode("error").parquet(folder)
-        assert session.read.parquet(folder).count() == 3
-        session.sql("CREATE DATABASE odd")
-        session.stop()
+        told, _ = client(odd, 3, odd.home_dir / "rows", LC_ALL="C").communicate(timeout=180)
+        assert told.strip() == "3"
     finally:
-        assert server.stop()
-    assert (odd.home_dir / "spark" / "metastore_db").is_dir()
+        assert SparkServer(odd).stop()
     assert (odd.home_dir / "spark" / "derby.log").is_file()
     # The token and the log are where those of any home are.
     assert list((odd.home_dir / "spark" / "logs").iterdir())

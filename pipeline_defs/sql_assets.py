@@ -21,6 +21,7 @@ from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.execute import sql_of
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_rows import rows
+from resources.frames import observed_by
 from resources.io_manager import told
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Expectations:
 
     def look(self) -> None:
         """Raise VerifyFailed, before anything is published, with each expectation that rows break."""
-        broken = {name: count for name, count in self.seen.get.items() if count}
+        broken = {name: count for name, count in observed_by(self.seen).items() if count}
         key = self.context.asset_key
         for name, count in broken.items():
             self.context.instance.report_runless_asset_event(

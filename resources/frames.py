@@ -5,7 +5,7 @@ Not here: PostgreSQL's types (warehouse/types.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VarveError
 from pipeline_defs.model.partition import plain, text_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
     from pyspark.sql.types import DataType, StructType
 
     from pipeline_defs.model.partition import PartitionKey
@@ -110,6 +110,22 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
     spelt = F.concat_ws("\x1f", *[F.col(f"`{name}`").cast("string") for name in names])
     wanted = ["\x1f".join(map(text_of, partition.values)) for partition in partitions]
     return F.coalesce(spelt.isin(wanted), F.lit(False))  # noqa: FBT003
+
+
+def observed_by(seen: Observation) -> dict[str, Any]:
+    """What Spark observed, or nothing.
+
+    Where Spark sees beforehand that there is no row, it takes the counts out of its plan with all else.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return seen.get
+    except Py4JJavaError as error:
+        # So says Spark's classic mode of an observation without a value.
+        if error.java_exception.getClass().getName() == "java.lang.AssertionError":
+            return {}
+        raise
 
 
 def _differences(declared: Sequence[Column], found: StructType) -> list[str]:

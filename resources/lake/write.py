@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pipeline_defs.model.batch import StagedBatch
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
 from resources.files import open_files, renames_cheaply
-from resources.frames import arrow_schema, conform, in_partitions
+from resources.frames import arrow_schema, conform, in_partitions, observed_by
 from resources.lake import content, footers, manifest
 from resources.lake.layout import BATCH_COLUMN
 
@@ -104,8 +104,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | Non
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
     writer.options(**{"compression": how.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
-    # Where Spark sees beforehand that there is no row, it takes the counts out of its plan with all else.
-    counted = seen.get
+    counted = observed_by(seen)
     found = {"rows": 0, "outside": 0, **counted}
     if found["outside"]:
         raise BadInput(_outside(build, fitted, found["outside"], found["rows"]))

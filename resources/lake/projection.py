@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from sqlglot import exp
 
@@ -87,13 +88,40 @@ def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dic
             return metastore.locations(uris, dataset)
         except metastore.MetastoreUnusable as error:
             logger.info("%s: asking Spark for each partition, for the metastore does not answer us: %s", dataset, error)
+    by_files = _folders_by_files(spark, dataset)
     found = {}
     for (spelt,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
-        spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in parse_path(spelt))
-        described = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} PARTITION ({spec})").collect()
-        path = "/".join(f"{name}={escape(value)}" for name, value in parse_path(spelt))
-        found[path] = next(str(row[1]) for row in described if row[0] == "Location")
+        values = parse_path(spelt)
+        seen = by_files.get(tuple(value for _, value in values), set())
+        path = "/".join(f"{name}={escape(value)}" for name, value in values)
+        found[path] = seen.pop() if len(seen) == 1 else _described_location(spark, dataset, spelt)
     return found
+
+
+def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, ...], set[str]]:
+    """The folders in which Spark finds rows, by the texts of the partition: one query, as DESCRIBE is one for each.
+
+    What has no row is not in it, and nothing is where a file cannot be opened.
+    """
+    from pyspark.errors import PySparkException
+
+    names = dataset.partitioning.names
+    # A text that looks like another partition's leads to two folders, and they to DESCRIBE.
+    texts = ", ".join(f"CAST(`{name}` AS STRING)" for name in names)
+    query = f"SELECT DISTINCT {texts}, regexp_replace(_metadata.file_path, '/[^/]*$', '') FROM {table_name(dataset)}"
+    found: dict[tuple[str, ...], set[str]] = {}
+    try:
+        for *values, folder in spark.sql(query).collect():
+            found.setdefault(tuple(values), set()).add(unquote(folder))
+    except PySparkException as error:
+        logger.info("%s: asking Spark for each partition, for a file cannot be read: %s", dataset, error)
+        return {}
+    return found
+
+
+def _described_location(spark: SparkSession, dataset: Dataset, spelt: str) -> str:
+    described = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {_spec(spelt)}").collect()
+    return next(str(row[1]) for row in described if row[0] == "Location")
 
 
 def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset, uris: str | None = None) -> int:

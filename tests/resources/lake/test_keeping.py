@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import StaticDimension
 from pipeline_defs.model.errors import MissingUpstream, VarveError
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.planning.graph import Graph
@@ -22,7 +24,7 @@ from resources.lake.layout import MANIFEST, Layout
 from resources.lake.store import LakeStore
 from resources.recovery import recover
 from resources.spark import SparkResource
-from tests.conftest import Workbench, sales_dataset
+from tests.conftest import DAY, Workbench, sales_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -255,6 +257,28 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     assert examine(store, sales) == []
     assert table(workbench, sales) == [("Paris", "pen", 3), ("Zürich", "ink", 2)]
     assert store.mend(sales) == 0
+
+
+def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each(
+    workbench: Workbench, store: LakeStore
+) -> None:
+    texts = ["Paris", "100% | a/b", "it's \"quoted\"", "=[%20],", "🎈", " blank ", "empty", "gone"]
+    names = StaticDimension("store", tuple(texts))
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, names))
+    current = workbench.publish(sales, [key(text) for text in texts], [(key(text), "pen", 1) for text in texts[:6]])
+    current |= workbench.publish(sales, [key("gone")], [(key("gone"), "pen", 1)])
+    shutil.rmtree(current[key("gone").path].location)
+    spelt = [row[0] for row in workbench.spark.sql(f"SHOW PARTITIONS {projection.table_name(sales)}").collect()]
+    described = {path: projection._described_location(workbench.spark, sales, path) for path in spelt}
+    shown = projection.shown(workbench.spark, sales)
+    assert {path: Path(place.removeprefix("file:")) for path, place in shown.items()} == {
+        path: Path(batch.location) for path, batch in current.items()
+    }
+    assert sorted(place.removeprefix("file:") for place in described.values()) == sorted(
+        place.removeprefix("file:").replace("//", "/") for place in shown.values()
+    )
+    files = projection._folders_by_files(workbench.spark, sales)
+    assert {text for _, text in files} == set(texts[:6])
 
 
 def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import dagster as dg
 import pendulum
 
-from pipeline_defs.model.errors import some
+from pipeline_defs.model.errors import counted, some
 from pipeline_defs.planning.graph import Graph
 from pipeline_defs.planning.heat import WORST_FIRST, heat
 from pipeline_defs.planning.judging import State
@@ -122,7 +122,11 @@ def checked(plan: Plan) -> dg.AssetCheckResult:
         for path, found in judged.items()
         if found.state is State.FAILED
     }
-    said = f"{len(failed):,} partitions were given up: {some(list(failed), limit=3)}" if failed else "None was given up"
+    said = (
+        f"Given up: {counted(len(failed), 'partition')}: {some(list(failed), limit=3)}"
+        if failed
+        else "None was given up"
+    )
     return dg.AssetCheckResult(
         check_name=CHECK, asset_key=KEY, passed=not failed, description=f"{said}.",
         metadata={path: reason for path, reason in sorted(failed.items())[:_LISTED]},  # noqa: C416

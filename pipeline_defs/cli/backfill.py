@@ -14,7 +14,7 @@ from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import who
 from pipeline_defs.cli.show import dataset_named
 from pipeline_defs.definitions import graph
-from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.errors import UnknownPartition, VarveError, counted
 from pipeline_defs.planning import triggers
 from pipeline_defs.planning.backfill import selected, with_downstream
 from resources.backfills import Backfills
@@ -91,7 +91,7 @@ def change(console: Console, number: int, how: str) -> None:
         found = changes[how](number)
     done = sum(found.marked.values()) - sum(found.left.values())
     console.print(
-        f"Backfill {number} is {found.state}; {done:,} of {sum(found.marked.values()):,} partitions are done."
+        f"Backfill {number} is {found.state}; {done:,} of {counted(sum(found.marked.values()), 'partition')} done."
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import discover
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import VarveError, counted
 from resources.cdc.captures import opened, source_url
 from resources.settings import Settings
 
@@ -49,7 +49,7 @@ def lay(console: Console) -> None:
                 for row in planes.itertuples(index=False):
                     values = [None if value != value else value for value in row]  # noqa: PLR0124 - NaN is its own unequal
                     copy.write_row([int(value) if isinstance(value, float) else value for value in values])
-    console.print(f"{len(planes):,} planes lie in public.planes of {source_url(Settings())}", highlight=False)
+    console.print(f"public.planes of {source_url(Settings())} holds {counted(len(planes), 'plane')}.", highlight=False)
 
 
 def status(console: Console, *, as_json: bool) -> None:
@@ -82,7 +82,9 @@ def bootstrap(console: Console, name: str, *, again: bool, as_json: bool) -> Non
         batch = capture.bootstrap(again=again)
         at = format_lsn(batch.last_lsn)
         if not as_json:
-            console.print(f"{name}: a snapshot of {batch.counts.inserts:,} rows at {at} is durable.", highlight=False)
+            console.print(
+                f"{name}: a snapshot of {counted(batch.counts.inserts, 'row')} at {at} is durable.", highlight=False
+            )
         _apply(console, capture, {"rows": batch.counts.inserts, "lsn": at}, as_json=as_json)
 
 
@@ -91,7 +93,7 @@ def capture(console: Console, name: str, *, as_json: bool) -> None:
     with opened(find(name), Settings()) as found:
         events = found.capture()
         if not as_json:
-            console.print(f"{name}: {events:,} events captured.", highlight=False)
+            console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
         _apply(console, found, {"captured": events}, as_json=as_json)
 
 
@@ -111,7 +113,7 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
         new = dict(zip(row["columnNames"], row["columnValues"], strict=True))
         console.print(f"{format_lsn(row['commitLsn'])} {row['changeType']} {old or ''} {new or ''}: {row['reason']}",
                       highlight=False, markup=False)  # fmt: skip
-    console.print(f"{name}: {len(rows)} events are quarantined; the next apply tries them again.", highlight=False)
+    console.print(f"{name}: {counted(len(rows), 'event')} in quarantine; the next apply tries again.", highlight=False)
 
 
 def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_json: bool) -> None:
@@ -129,8 +131,8 @@ def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_jso
         console.print(f"{name} holds what the source had committed.")
         return
     console.print(
-        f"{name}: {done.events:,} events applied, {len(done.published)} partitions published, {done.quarantined} "
-        "events quarantined.", highlight=False,
+        f"{name}: {counted(done.events, 'event')} applied, {counted(len(done.published), 'partition')} published, "
+        f"{done.quarantined:,} quarantined.", highlight=False,
     )  # fmt: skip
 
 

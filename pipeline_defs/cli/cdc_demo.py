@@ -18,7 +18,7 @@ from psycopg import sql
 
 from pipeline_defs.cli import cdc
 from pipeline_defs.cli.printing import Table
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import VarveError, counted
 from resources.cdc.captures import opened, source_url
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
@@ -113,7 +113,9 @@ def run(console: Console, seconds: float) -> None:
         with opened(cdc.find(DATASET), settings) as capture:
             again = capture.capturing.positions.find(DATASET) is not None
             batch = capture.bootstrap(again=again)
-            console.print(f"A snapshot of {batch.counts.inserts:,} planes, taken while the application writes.")
+            console.print(
+                f"A snapshot of {counted(batch.counts.inserts, 'plane')}, taken while the application writes."
+            )
             spark = open_session(settings)
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
@@ -127,14 +129,15 @@ def run(console: Console, seconds: float) -> None:
     for kind, count in application.done.most_common():
         table.add_row(kind, f"{count:,}")
     console.print(table)
-    console.print(f"[bold]Lake and source are equal, row for row: {rows:,} planes.[/bold]", highlight=False)
+    console.print(f"[bold]Lake and source are equal, row for row: {counted(rows, 'plane')}.[/bold]", highlight=False)
 
 
 def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
     events = capture.capture()
     done = capture.apply(lambda: spark, "varve cdc demo")
     if done is not None:
-        told = f"  {events:,} events captured; {done.events:,} applied, {len(done.published)} partitions published."
+        published = counted(len(done.published), "partition")
+        told = f"  {counted(events, 'event')} captured; {done.events:,} applied, {published} published."
         console.print(told, highlight=False)
 
 

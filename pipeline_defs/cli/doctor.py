@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.cli.history import built, opened
 from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.errors import counted
 from resources.catalog import Catalog
 from resources.recovery import recover
 from resources.settings import Settings
@@ -81,7 +82,7 @@ def doctor(dataset: str | None) -> Examined:
             found.batches += len(present)
             declared = graph.datasets.get(name)
             if declared is None:
-                text = f"the catalog has {len(present)} batches of it, and no code declares it"
+                text = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
                 found.findings.append(Finding(name, "", None, text, "Declare it again, or leave it to its readers."))
                 continue
             found.findings += open_store(declared.store, settings, catalog, _session).examine(declared, present)
@@ -127,8 +128,8 @@ def show_examined(console: Console, examined: Examined) -> None:
     """What the doctor found, for people."""
     if not examined.findings:
         console.print(
-            f"[green]All is well:[/] {examined.batches:,} batches of {examined.datasets} datasets lie where the "
-            "catalog says, and readers are shown what is current."
+            f"[green]All is well:[/] {counted(examined.batches, 'batch')} of {examined.datasets} datasets lie where "
+            "the catalog says, and readers are shown what is current."
         )
         return
     _show(console, "Differences", examined.findings)
@@ -137,10 +138,12 @@ def show_examined(console: Console, examined: Examined) -> None:
 def show_repaired(console: Console, repaired: Repaired) -> None:
     """What was mended, for people."""
     for one in repaired.recovered:
-        console.print(f"{one.dataset}: {one.batches:,} batches found again, {one.in_force:,} of them put in force.")
+        console.print(
+            f"{one.dataset}: {counted(one.batches, 'batch')} found again, {one.in_force:,} of them put in force."
+        )
     for name, count in repaired.shown.items():
         if count:
-            console.print(f"{name}: {count:,} partitions were shown to readers at another batch, and are mended.")
+            console.print(f"{name}: mended {counted(count, 'partition')} that readers were shown at another batch.")
     if repaired.findings:
         _show(console, "Not mended", repaired.findings)
     if not repaired.findings and not any(repaired.shown.values()) and not repaired.recovered:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_defs.cli.printing import open_console
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import VarveError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ def pin(
 
     expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
     pinned = room.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
-    _tell(pinned, as_json=as_json, show=lambda: console.print(f"{len(pinned)} batches of {dataset} are pinned."))
+    _tell(pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}."))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from pipeline_defs.cli.history import opened
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import declared, matching, who
 from pipeline_defs.model.batch import BatchId
-from pipeline_defs.model.errors import NotKept, VarveError, some
+from pipeline_defs.model.errors import NotKept, VarveError, counted, some
 from resources import group
 from resources.catalog import Catalog
 from resources.history import NOTHING_CHANGED
@@ -180,7 +180,7 @@ def _whole_run(history: History, run: str) -> str:
         raise VarveError(
             f"no run whose id begins with {run!r} has published anything."
             if not found
-            else f"{len(found)} runs have ids that begin with {run!r}: {some(found)}. Write more of it."
+            else f"{counted(len(found), 'run')} have ids that begin with {run!r}: {some(found)}. Write more of it."
         )
     return found[0]
 

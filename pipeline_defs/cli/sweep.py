@@ -11,7 +11,7 @@ from pipeline_defs.cli.history import built, opened
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.model.errors import ServiceUnavailable
+from pipeline_defs.model.errors import ServiceUnavailable, counted
 from resources.catalog import Catalog
 from resources.settings import Settings
 from resources.stores import open_store
@@ -113,13 +113,17 @@ def show(console: Console, report: Report) -> None:
         table.add_row(
             name, f"{batches.count:,}", size_text(batches.size), f"{orphans.count:,}", size_text(orphans.size)
         )
-    console.print(table if table.row_count else f"Nothing {'was' if report.done else 'is'} to be swept.")
+    console.print(table if table.row_count else f"No batch {'was' if report.done else 'is'} to be swept.")
+    if report.buried:
+        console.print(
+            f"Closed: {counted(report.buried, 'build')} of runs that were killed; they had published nothing."
+        )
     for why, amount in sorted(report.kept.items()):
-        console.print(f"Left: {amount.count:,} retired batches, {size_text(amount.size)}: {_WHY[why]}.")
+        console.print(f"Left: {counted(amount.count, 'retired batch')}, {size_text(amount.size)}: {_WHY[why]}.")
     if report.young_orphans.count:
         console.print(
-            f"Left: {report.young_orphans.count:,} folders of no batch, {size_text(report.young_orphans.size)}: "
-            "too young, a run may still be writing them."
+            f"Left: {counted(report.young_orphans.count, 'folder')} of no batch, "
+            f"{size_text(report.young_orphans.size)}: too young, a run may still be writing them."
         )
     if not report.done:
         console.print("Nothing was changed: this was a dry run.")

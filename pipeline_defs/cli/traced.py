@@ -12,7 +12,7 @@ from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.show import dataset_named, parsed
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.batch import BatchId
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import VarveError, counted
 from resources.catalog import Catalog
 from resources.postgres import connect
 from resources.settings import Settings
@@ -94,7 +94,7 @@ def _plain(trace: Trace, now: dict[str, dict[str, str]], code: str) -> dict[str,
 def _print(console: Console, found: dict[str, Any], one: dict[str, Any]) -> None:
     state = "in force" if one["in_force"] else one["state"]
     console.print(f"[bold]{found['dataset']} {one['partition']}[/] batch {found['batch']}: {state}", highlight=False)
-    rows = "" if one["rows"] is None else f", {one['rows']:,} rows"
+    rows = "" if one["rows"] is None else f", {counted(one['rows'], 'row')}"
     console.print(f"  run {one['run']}, begun {one['started']}{rows}", highlight=False, markup=False)
     same = "the same as now" if one["code_is_the_same"] else "other code than now"
     console.print(f"  code {one['code_version']} ({same}), content {one['content'] or 'not hashed'}", highlight=False)

@@ -58,6 +58,12 @@ class ServiceUnavailable(VarveError):
 NOTHING_LOST = "Nothing was published; the current batch stays in force."
 
 
+def counted(count: int, noun: str) -> str:
+    """How many of what: `1 batch`, `2,000 batches`."""
+    many = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
 def some(items: Iterable[object], *, limit: int = 5) -> str:
     """The first `limit` items for a message, and how many more there are: `a, b, c and 7 more`."""
     listed: Sequence[object] = list(items)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.errors import some
+from pipeline_defs.model.errors import counted, some
 from pipeline_defs.model.policy import OnUpstreamChange
 from pipeline_defs.planning.inputs import Inputs, instant
 
@@ -182,7 +182,7 @@ def _tried(fact: Fact, cause: _Cause, found: Inputs, *, since: float, now: float
         return Judgement(State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs or a mark")
     if failures and now < (until := failures[-1].ended + patience.after(len(failures))):
         at = instant(until).isoformat(timespec="seconds")
-        reason = f"{cause.reason}, but {len(failures)} attempts failed; tried again at {at}"
+        reason = f"{cause.reason}, but {counted(len(failures), 'attempt')} failed; tried again at {at}"
         return Judgement(State.BACKING_OFF, reason, pending=True, until=until)
     token = "/".join(
         [

@@ -9,7 +9,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.errors import VarveError, counted
 from pipeline_defs.planning.facts import NOTHING, Wanted
 from pipeline_defs.planning.inputs import Read, is_settled
 from pipeline_defs.planning.judging import Judgement, Patience, State, judge
@@ -248,7 +248,7 @@ class Tick:
     def _refuse_explosion(self, dataset: Dataset, count: int) -> None:
         if count > self._limits.looked_at:
             raise VarveError(
-                f"{dataset}: {count:,} partitions to look at in one tick, above the limit of "
+                f"{dataset}: {counted(count, 'partition')} to look at in one tick, above the limit of "
                 f"{self._limits.looked_at:,}. Nothing was launched. Give it coarser windows, a later start, or "
                 "fewer keys; its mapping may also read far more than is meant (varve show says what)."
             )

@@ -107,11 +107,11 @@ def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, 
 
     names = dataset.partitioning.names
     # A text that looks like another partition's leads to two folders, and they to DESCRIBE.
-    texts = ", ".join(f"CAST(`{name}` AS STRING)" for name in names)
-    query = f"SELECT DISTINCT {texts}, regexp_replace(_metadata.file_path, '/[^/]*$', '') FROM {table_name(dataset)}"
+    texts = [f"CAST(`{name}` AS STRING)" for name in names]
+    rows = spark.table(table_name(dataset)).selectExpr(*texts, "regexp_replace(_metadata.file_path, '/[^/]*$', '')")
     found: dict[tuple[str, ...], set[str]] = {}
     try:
-        for *values, folder in spark.sql(query).collect():
+        for *values, folder in rows.distinct().collect():
             found.setdefault(tuple(values), set()).add(unquote(folder))
     except PySparkException as error:
         logger.info("%s: asking Spark for each partition, for a file cannot be read: %s", dataset, error)

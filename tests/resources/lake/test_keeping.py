@@ -262,7 +262,7 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
 def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each(
     workbench: Workbench, store: LakeStore
 ) -> None:
-    texts = ["Paris", "100% | a/b", "it's \"quoted\"", "=[%20],", "🎈", " blank ", "empty", "gone"]
+    texts = ["Paris", "100% | a/b", 'it\'s "quoted"', "=[%20],", "🎈", " blank ", "empty", "gone"]
     names = StaticDimension("store", tuple(texts))
     sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, names))
     current = workbench.publish(sales, [key(text) for text in texts], [(key(text), "pen", 1) for text in texts[:6]])

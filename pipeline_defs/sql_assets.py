@@ -21,8 +21,8 @@ from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.execute import sql_of
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_rows import rows
+from resources.explain import told
 from resources.frames import observed_by
-from resources.io_manager import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.partition import PartitionKey
+    from resources.store import Build
 
 # What a partition that was taken back counts in `failures`: more than any limit of attempts.
 HELD = 1_000_000_000
@@ -50,6 +51,12 @@ class Known:
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
         return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
+
+    def was_published(self, build: Build) -> bool:
+        """Whether a build has come into force, of which all partitions do at once."""
+        return (
+            self.connection.execute(statements.WAS_PUBLISHED, (build.dataset.name, build.batch_id.millis)).rowcount > 0
+        )
 
     def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
         """How many builds of a partition have failed since its last publish, where any has.

@@ -99,6 +99,7 @@ UNRECORDED = """
     where dataset = %s and not recorded group by build_id, kind, run_id, reason, published_at order by min(id)
 """
 RECORDED = "update varve.publication set recorded = true where dataset = %s and build_id = any(%s) and not recorded"
+WAS_PUBLISHED = "select from varve.publication where dataset = %s and build_id = %s limit 1"
 WITHDRAW = """
     with gone as (delete from varve.current where dataset = %s and partition = any(%s) returning dataset, partition)
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing

@@ -5,14 +5,11 @@ A thin face: naming, writing and publishing are the stores' (lake/, warehouse/),
 
 from __future__ import annotations
 
-import contextlib
-import errno
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pendulum
-import psycopg
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
@@ -20,8 +17,7 @@ from pipeline_defs.planning.waiting import verdict
 from resources import group
 from resources.dagster_internal import add_partition_metadata, step_of
 from resources.expectations import audit
-from resources.landing import explain_bad_row
-from resources.spark import lost
+from resources.explain import explained, told
 from resources.traces import Again, Traces
 
 if TYPE_CHECKING:
@@ -190,55 +186,6 @@ def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
         "varve/bytes": batch.size,
         **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
     }
-
-
-@contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
-    try:
-        yield
-    except VarveError as error:
-        # The message is complete; a chain of tracebacks would bury it.
-        raise dg.Failure(description=str(error), allow_retries=False) from None
-
-
-@contextlib.contextmanager
-def explained(opened: OpenBuild) -> Iterator[None]:
-    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
-    from pyspark.errors import PySparkException
-
-    build = opened.build
-    try:
-        yield
-    except PySparkException as error:
-        if found := explain_bad_row(build, str(error)):
-            raise found from error
-        if "No space left on device" in str(error):
-            raise _full_disk(build) from error
-        if lost(error):
-            told = str(error).strip().splitlines()[0]
-            raise VarveError(
-                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
-                "Run it again; the embedded server then starts by itself."
-            ) from error
-        raise
-    except OSError as error:
-        # Spark has written its files; the batch's description or an empty partition's file is ours.
-        if error.errno == errno.ENOSPC:
-            raise _full_disk(build) from error
-        raise
-    except psycopg.errors.DiskFull as error:
-        raise VarveError(
-            f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
-        ) from error
-    except psycopg.OperationalError as error:
-        raise VarveError(
-            f"{build}: PostgreSQL was lost: {str(error).strip()} {NOTHING_LOST} Run it again when the server is back."
-        ) from error
-
-
-def _full_disk(build: Build) -> VarveError:
-    return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
 
 
 def store_io_manager() -> dg.IOManagerDefinition:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipeline_defs.model.errors import VarveError
-from resources.io_manager import told
+from resources.explain import told
 from resources.landing import Landing
 from resources.outside import source as outside
 

@@ -19,7 +19,7 @@ from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from resources.builds import OpenBuild
-from resources.io_manager import explained
+from resources.explain import explained
 from resources.landing import Landing, inspect
 from tests.conftest import DAY, Workbench
 

@@ -1,0 +1,105 @@
+"""Errors of Spark, PostgreSQL and the disk in the words of the dataset: what was found, what is in force, what to do.
+
+Not here: the errors of one dataset's rows (landing.py), of a load's tasks (warehouse/load_errors.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import psycopg
+
+from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
+from resources.catalog import Catalog
+from resources.landing import explain_bad_row
+from resources.postgres import connect
+from resources.settings import Settings
+from resources.spark import lost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from resources.builds import OpenBuild
+    from resources.store import Build
+
+# A server that restarts after a crash is back in a second or two.
+_ASK_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
+    try:
+        yield
+    except VarveError as error:
+        # The message is complete; a chain of tracebacks would bury it.
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+@contextlib.contextmanager
+def explained(opened: OpenBuild) -> Iterator[None]:
+    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
+    from pyspark.errors import PySparkException
+
+    build = opened.build
+    try:
+        yield
+    except PySparkException as error:
+        if found := explain_bad_row(build, str(error)):
+            raise found from error
+        if "No space left on device" in str(error):
+            raise _full_disk(build) from error
+        if lost(error):
+            told = str(error).strip().splitlines()[0]
+            raise VarveError(
+                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                "Run it again; the embedded server then starts by itself."
+            ) from error
+        raise
+    except OSError as error:
+        # Spark has written its files; the batch's description or an empty partition's file is ours.
+        if error.errno == errno.ENOSPC:
+            raise _full_disk(build) from error
+        raise
+    except psycopg.errors.DiskFull as error:
+        raise VarveError(
+            f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
+        ) from error
+    except psycopg.OperationalError as error:
+        became = _what_became_of(build) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
+        raise VarveError(f"{build}: PostgreSQL was lost: {str(error).strip()} {became}") from error
+
+
+def _full_disk(build: Build) -> VarveError:
+    return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
+
+
+def _what_became_of(build: Build) -> str:
+    """Whether a build is in force that lost its connection: at the very commit, only the server knows."""
+    deadline = time.monotonic() + _ASK_SECONDS
+    while True:
+        try:
+            with connect(Settings(), application=f"varve {build.dataset} after a loss") as connection:
+                catalog = Catalog(connection)
+                # Whose locks are free has no session left that could still commit.
+                again = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
+                published = catalog.was_published(build)
+                catalog.release(again)
+        except (AlreadyBuilding, ServiceUnavailable, psycopg.Error):
+            if time.monotonic() < deadline:
+                time.sleep(0.5)
+                continue
+            return (
+                f"It cannot be asked whether the batch came into force: see `varve history {build.dataset}` when the "
+                "server is back, and run it again where it did not."
+            )
+        if published:
+            return (
+                "The batch had come into force by then, and readers have it; only this run's record is not whole. "
+                f"`varve repair {build.dataset}` brings everything in step; nothing needs to be run again."
+            )
+        return f"{NOTHING_LOST} Run it again when the server is back."

@@ -10,10 +10,11 @@ from enum import StrEnum
 
 
 class OutsideKind(StrEnum):
-    """Where the table is: in the metastore of Spark, or in some PostgreSQL."""
+    """Where the table is: in the metastore of Spark, in some PostgreSQL, or where a JDBC driver of Spark leads."""
 
     TABLE = "table"
     POSTGRES = "postgres"
+    JDBC = "jdbc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class OutsideTable:
     """A table, by its name as readers write it, without quotes.
 
     Attributes:
-        url: the name of the environment variable that holds the URL of its PostgreSQL.
+        url: the name of the environment variable that holds the URL of its database.
         changed: the column whose highest value in a partition tells that the partition was changed; "" where that is
             told by the table itself: by its files, or by the transactions that wrote its rows.
     """

@@ -22,8 +22,14 @@ _OPTIONS = {
     LANDING: (),
     OutsideKind.TABLE.value: ("table", "changed"),
     OutsideKind.POSTGRES.value: ("table", "url", "changed"),
+    OutsideKind.JDBC.value: ("table", "url", "changed"),
 }
 _NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
+_EXAMPLES = {
+    OutsideKind.TABLE.value: "",
+    OutsideKind.POSTGRES.value: ", url = 'SHOP_POSTGRES_URL'",
+    OutsideKind.JDBC.value: ", url = 'SHOP_JDBC_URL', changed = 'updated_at'",
+}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -48,7 +54,7 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
     options = dict(sql.options)
     source = options.get("source") or LANDING
     if source not in _OPTIONS:
-        hint = " A table of PostgreSQL is 'postgres'." if source == "jdbc" else nearest(source, _OPTIONS)
+        hint = nearest(source, _OPTIONS)
         kinds = ", ".join(f"'{each}'" for each in _OPTIONS)
         yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
         return
@@ -61,20 +67,23 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
 
 def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:
     at = sql.span_of("OPTIONS")
-    example = f"OPTIONS (source = '{source}', table = 'db.name'" + (
-        ", url = 'SHOP_POSTGRES_URL')" if source == OutsideKind.POSTGRES else ")"
-    )
+    example = f"OPTIONS (source = '{source}', table = 'db.name'{_EXAMPLES[source]})"
     if not options.get("table"):
         yield sql.problem(at, f"which table? Write {example}.")
     elif not _NAME.fullmatch(options["table"]):
         yield sql.problem(
             sql.span_of("OPTIONS table"), f"'{options['table']}' names no table; write db.name, without quotes."
         )
-    if source != OutsideKind.POSTGRES:
+    if source == OutsideKind.TABLE:
         return
+    if source == OutsideKind.JDBC and not options.get("changed"):
+        yield sql.problem(
+            at,
+            f"which column's highest value tells that a partition was changed? Write {example}.",
+        )
     url = options.get("url", "")
     if not url:
-        yield sql.problem(at, f"where is the PostgreSQL? Name the environment variable that holds its URL: {example}.")
+        yield sql.problem(at, f"where is the database? Name the environment variable that holds its URL: {example}.")
     elif not _VARIABLE.fullmatch(url):
         # It may hold a password: it is not repeated.
         yield sql.problem(

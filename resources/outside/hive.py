@@ -20,7 +20,7 @@ from pipeline_defs.model.partition import parse_path, text_of
 from resources.files import open_files
 from resources.frames import in_partitions
 from resources.lake import metastore
-from resources.outside.source import Listed, Listing, Rows, key_of, listing, no_such_column
+from resources.outside.source import Listed, Listing, Rows, declared_columns, key_of, listing_of_rows, no_such_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,15 +62,8 @@ class HiveTable:
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `source.Outside`. Columns that are not declared are left out."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        data, partitions = dataset.schema.columns, dataset.partition_columns
-        rows = self._frame(dataset, [column.name for column in (*data, *partitions)]).where(in_partitions(keys))
-        frame = rows.select(
-            *[F.col(f"`{column.name}`").alias(column.name) for column in data],
-            # Whatever its type there, it reads as the key does: the partitions were found by that.
-            *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in partitions],
-        )
+        wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
+        frame = declared_columns(dataset, self._frame(dataset, wanted).where(in_partitions(keys)))
         return Rows(frame, here=False)
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
@@ -100,11 +93,7 @@ class HiveTable:
         names = dataset.partitioning.names
         rows = (frame if keys is None else frame.where(in_partitions(keys))).groupBy(*[F.col(f"`{n}`") for n in names])
         newest = F.max(F.col(f"`{self.table.changed}`")).cast("string")
-        found = rows.agg(F.count(F.lit(1)), newest).collect()
-        values = ([None if value is None else str(value) for value in row[: len(names)]] for row in found)
-        texts = (dict(zip(names, each, strict=True)) for each in values)
-        tokens = (Listed(f"{row[-2]} rows, {row[-1]}", row[-2]) for row in found)
-        return listing(dataset, zip(texts, tokens, strict=True))
+        return listing_of_rows(dataset, rows.agg(F.count(F.lit(1)), newest).collect())
 
     def _partitions(
         self, dataset: Dataset, keys: Sequence[PartitionKey] | None

@@ -9,7 +9,6 @@ Not here: the warehouse of the project itself (resources/warehouse/).
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from pipeline_defs.model.partition import text_of
 from pipeline_defs.model.schema import Column, ColumnType, Kind
-from resources.outside.source import Listed, Listing, Rows, listing, no_such_column
+from resources.outside.source import Listed, Listing, Rows, listing, no_such_column, url_of
 from resources.settings import libpq_url
 from resources.warehouse import reading, types
 from resources.warehouse.types import postgres_type, type_sql
@@ -117,14 +116,10 @@ class PostgresTable:
         return sql.Identifier(*self.table.name.split("."))
 
     def _url(self, dataset: Dataset) -> str:
-        found = os.environ.get(self.table.url)
-        if not found:
-            raise ServiceUnavailable(
-                f"{dataset}: the environment variable {self.table.url} is not set; it holds the URL of the PostgreSQL "
-                f"that has {self.table}."
-            )
         try:
-            return libpq_url(found)
+            return libpq_url(url_of(dataset, self.table))
+        except ServiceUnavailable:
+            raise
         except (VarveError, ArgumentError):
             # What it holds is not repeated.
             raise ServiceUnavailable(

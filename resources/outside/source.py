@@ -1,15 +1,24 @@
 """What every kind of outside table can be asked, and a build's read of one.
 
-Not here: how each kind answers (hive.py, postgres.py), and when it is asked (pipeline_defs/sensors.py).
+Not here: how each kind answers (hive.py, postgres.py, jdbc.py), and when it is asked (pipeline_defs/sensors.py).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, UnknownPartition, VarveError, some
+from pipeline_defs.model.errors import (
+    NOTHING_LOST,
+    BadInput,
+    MissingUpstream,
+    ServiceUnavailable,
+    UnknownPartition,
+    VarveError,
+    some,
+)
 from pipeline_defs.model.outside import OutsideKind, OutsideTable
 from pipeline_defs.model.partition import text_of
 from pipeline_defs.planning.triggers import landing_source
@@ -74,11 +83,12 @@ class Listing:
 def open_outside(settings: Settings, table: OutsideTable, spark: Callable[[], SparkSession]) -> Outside:
     """The table, of whichever kind. `spark` opens the session when it is first needed."""
     from resources.outside.hive import HiveTable
+    from resources.outside.jdbc import JdbcTable
     from resources.outside.postgres import PostgresTable
 
     if table.kind is OutsideKind.TABLE:
         return HiveTable(table, spark, settings.hive_metastore_uri)
-    return PostgresTable(table, spark)
+    return PostgresTable(table, spark) if table.kind is OutsideKind.POSTGRES else JdbcTable(table, spark)
 
 
 def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession]) -> DataFrame:
@@ -119,6 +129,36 @@ def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], Li
         except UnknownPartition as error:
             strays.append(str(error).rstrip("."))
     return Listing(partitions, tuple(strays))
+
+
+def listing_of_rows(dataset: Dataset, rows: Sequence[Sequence[Any]]) -> Listing:
+    """What Spark has counted: rows of the partition columns, the number of rows, and the highest value of `changed`."""
+    names = dataset.partitioning.names
+    texts = ([None if value is None else str(value) for value in row[: len(names)]] for row in rows)
+    found = ((dict(zip(names, each, strict=True)), row) for each, row in zip(texts, rows, strict=True))
+    return listing(dataset, ((each, Listed(f"{row[-2]} rows, {row[-1]}", row[-2])) for each, row in found))
+
+
+def declared_columns(dataset: Dataset, rows: DataFrame) -> DataFrame:
+    """The declared columns and the partition columns of what Spark reads; others are left out."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.select(
+        *[F.col(f"`{column.name}`").alias(column.name) for column in dataset.schema.columns],
+        # Whatever its type there, it reads as the key does: the partitions were found by that.
+        *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in dataset.partition_columns],
+    )
+
+
+def url_of(dataset: Dataset, table: OutsideTable) -> str:
+    """What the environment says of where its database is. Raises ServiceUnavailable."""
+    found = os.environ.get(table.url)
+    if not found:
+        raise ServiceUnavailable(
+            f"{dataset}: the environment variable {table.url} is not set; it holds the URL of the database that has "
+            f"{table}."
+        )
+    return found
 
 
 def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:

@@ -168,13 +168,16 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_published(  # noqa: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("source = 'jdbc', table = 'a.b'", "source 'jdbc' is unknown; it is one of 'landing', 'table', 'postgres'"),
+        ("source = 'odbc', table = 'a.b'", "it is one of 'landing', 'table', 'postgres', 'jdbc'"),
         ("source = 'tabel', table = 'a.b'", "Did you mean table?"),
+        ("source = 'jdbc', table = 'a.b', changed = 'at'", "where is the database?"),
+        ("source = 'jdbc', table = 'a.b', url = 'X'", "which column's highest value tells"),
+        ("source = 'jdbc', table = 'a.b', changed = 'at', url = 'jdbc:x:y'", "does not belong in a file"),
         ("source = 'table'", "which table? Write OPTIONS (source = 'table', table = 'db.name')"),
         ("source = 'table', table = 'a; drop table b'", "names no table"),
         ("source = 'table', table = 'a.b', url = 'X'", "source 'table' has no option url"),
         ("table = 'a.b'", "source 'landing' has no option table"),
-        ("source = 'postgres', table = 'a.b'", "where is the PostgreSQL?"),
+        ("source = 'postgres', table = 'a.b'", "where is the database?"),
         ("source = 'postgres', table = 'a.b', url = 'postgresql://me:pw@host/db'", "does not belong in a file"),
         ("source = 'table', table = 'a.b', chagned = 'at'", "EXTERNAL has no option chagned"),
         ("source = 'table', table = 'a.b', changed = ''", "changed is empty"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from resources.outside.source import open_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -286,3 +288,93 @@ def test_a_table_that_is_gone_is_told_by_name(dump: Dump) -> None:
     for ask in (lambda: outside.listed(dataset), lambda: outside.read(dataset, [key(1, HARE)])):
         with pytest.raises(MissingUpstream, match=f"there is no table {dump.name} in the metastore"):
             ask()
+
+
+class Till:
+    """A database of Spark's own JVM, which it has a driver for: Derby."""
+
+    columns: ClassVar = {"product": "string", "price": "decimal(9,2)", "day": "date", "store": "string",
+                         "at": "timestamp_ntz"}  # fmt: skip
+
+    def __init__(self, folder: Path, settings: Settings, spark: SparkSession) -> None:
+        self.url = f"jdbc:derby:{folder}/till;create=true"
+        self.settings, self.spark = settings, spark
+        self.sell(("x", 1, "2022-03-01", HARE, "2022-03-01 10:00"), ("y", 2, "2022-03-02", ZURICH, "2022-03-02 10:00"))
+
+    def sell(self, *found: tuple[object, ...], mode: str = "append") -> None:
+        texts = ", ".join(f"{name} STRING" for name in self.columns)
+        frame = self.spark.createDataFrame([tuple(None if v is None else str(v) for v in row) for row in found], texts)
+        typed = frame.select(*[F.col(name).cast(of) for name, of in self.columns.items()])
+        options = {
+            "url": self.url,
+            "dbtable": "APP.receipts",
+            "createTableColumnTypes": "product VARCHAR(20), store VARCHAR(20)",
+        }
+        typed.write.format("jdbc").options(**options).mode(mode).save()
+
+    def outside(
+        self, columns: str = COLUMNS, table: str = "APP.receipts", changed: str = "at"
+    ) -> tuple[Dataset, Outside]:
+        dataset = declared(f"source = 'jdbc', table = '{table}', url = '{URL}', changed = '{changed}'", columns)
+        return dataset, opened(dataset, self.settings, self.spark)
+
+    def listed(self) -> dict[PartitionKey, Listed]:
+        dataset, outside = self.outside()
+        return dict(outside.listed(dataset).partitions)
+
+
+@pytest.fixture
+def till(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Till:
+    found = Till(tmp_path, settings, spark)
+    monkeypatch.setenv(URL, found.url)
+    return found
+
+
+def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till: Till) -> None:
+    before = till.listed()
+    assert set(before) == {key(1, HARE), key(2, ZURICH)}
+    assert till.listed() == before
+    till.sell(
+        ("z", 3, "2022-03-02", ZURICH, "2022-03-02 09:00"),
+        ("n", 0, None, HARE, "2022-03-02 09:00"),
+        ("n", 0, "2022-02-01", HARE, "2022-03-02 09:00"),
+    )
+    dataset, outside = till.outside()
+    found = outside.listed(dataset)
+    assert {each for each in found.partitions if found.partitions[each] != before[each]} == {key(2, ZURICH)}
+    assert found.partitions[key(2, ZURICH)].size == 2
+    assert "2 partitions are not taken" in found.told()
+    assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
+    assert rows(outside, dataset, key(2, ZURICH), key(1, HARE)) == [
+        ("x", Decimal("1.00"), "2022-03-01", HARE),
+        ("y", Decimal("2.00"), "2022-03-02", ZURICH),
+        ("z", Decimal("3.00"), "2022-03-02", ZURICH),
+    ]
+
+
+def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till) -> None:
+    dataset, outside = till.outside()
+    plan = outside.read(dataset, [key(1, HARE)]).frame._explain_string()
+    assert "EqualTo(day,2022-03-01)" in plan
+    assert "EqualTo(store,O'Hare)" in plan
+    keys = [key(day, store) for day in range(1, 5) for store in (HARE, ZURICH)]
+    assert len(rows(outside, dataset, *keys)) == 2
+
+
+def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
+    for (dataset, outside), told in (
+        (till.outside(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),
+        (till.outside(changed="moved"), "has no column moved; it has product, price, day, store, at"),
+    ):
+        with pytest.raises(VarveError, match=told):
+            outside.listed(dataset)
+    dataset, outside = till.outside(columns="product STRING, prize INT")
+    with pytest.raises(BadInput, match="has no column prize; it has product, "):
+        outside.read(dataset, [key(1, HARE)])
+    monkeypatch.setenv(URL, "jdbc:nosuch://me:secret@host/db")
+    with pytest.raises(ServiceUnavailable, match="Spark has no driver for this database") as caught:
+        till.listed()
+    assert "secret" not in str(caught.value)
+    monkeypatch.delenv(URL)
+    with pytest.raises(ServiceUnavailable, match=f"the environment variable {URL} is not set"):
+        till.listed()

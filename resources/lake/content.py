@@ -46,7 +46,7 @@ def sums(columns: Sequence[Column]) -> list[SparkColumn]:
 
 def text(rows: int, found: Mapping[str, Any]) -> str | None:
     """The hash as the catalog keeps it; None where there were too many rows to sum."""
-    low, high = found[_LOW], found[_HIGH]
+    low, high = found.get(_LOW), found.get(_HIGH)
     if rows and (low is None or high is None):
         return None
     return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
@@ -59,7 +59,7 @@ def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
     names = build.dataset.partitioning.names
     counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *sums(build.dataset.schema.columns))
     by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
-    empty = text(0, {_LOW: None, _HIGH: None})
+    empty = text(0, {})
     found: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
     for row in counted.collect():
         found[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())

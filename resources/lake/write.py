@@ -104,11 +104,10 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | Non
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
     writer.options(**{"compression": how.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
-    counted = observed_by(seen)
-    found = {"rows": 0, "outside": 0, **counted}
+    found = {"rows": 0, "outside": 0, **observed_by(seen)}
     if found["outside"]:
         raise BadInput(_outside(build, fitted, found["outside"], found["rows"]))
-    return Written(found["rows"], content.text(found["rows"], found) if hashed and counted else None)
+    return Written(found["rows"], content.text(found["rows"], found) if hashed else None)
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:

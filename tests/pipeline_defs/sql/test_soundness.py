@@ -192,7 +192,6 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.usefixtures("tables")
 def test_every_construct_reads_enough(spark: SparkSession) -> None:
     queries = constructs()
@@ -222,7 +221,6 @@ def files(spark: SparkSession, tables: None) -> Iterator[None]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_not_much_more_is_planned_than_spark_opens(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     ours = theirs = 0

@@ -1,9 +1,10 @@
-"""A query of many scopes as a join with them, for queries that Spark does not take as one LATERAL subquery.
+"""A query of many scopes as a join with them.
 
-Spark resolves the name of an outer table one level up only, and takes none on the side of an outer join, in an
-aggregate or in GROUP BY. Here the scopes are a table of the outermost SELECT itself: what it names of them is a column
-like any other, its subqueries are one level below, and each derived table is LATERAL by itself. Rows of one scope stay
-together because its partition columns are part of every GROUP BY, PARTITION BY and DISTINCT.
+A LATERAL subquery does for some queries, but not for all: Spark resolves the name of an outer table one level up only,
+and takes none on the side of an outer join, in an aggregate or in GROUP BY. Here the scopes are a table of the
+outermost SELECT itself: what it names of them is a column like any other, its subqueries are one level below, and each
+derived table is LATERAL by itself. Rows of one scope stay together because its partition columns are part of every
+GROUP BY, PARTITION BY and DISTINCT.
 
 Not here: whether Spark takes what comes out (execute.py asks it, and tests/pipeline_defs/sql/test_execute.py compares).
 """

@@ -6,6 +6,7 @@ import logging
 import socket
 import subprocess
 import sys
+import uuid
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -134,3 +135,28 @@ def test_dagster_yaml_opens_storage_on_the_embedded_server(settings: Settings, m
         with dg.DagsterInstance.from_ref(instance.get_ref()) as again:
             assert again.run_storage.postgres_url == instance.run_storage.postgres_url
             assert str(settings.home_dir) in again.run_storage.postgres_url.replace("%2F", "/")
+
+
+def test_the_events_of_a_run_of_many_partitions_are_all_there_and_told_of_each(settings: Settings) -> None:
+    days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
+    key = dg.AssetKey(f"many_{uuid.uuid4().hex[:8]}")
+
+    checked = dg.AssetCheckSpec("always", asset=key)
+    many = dg.asset(
+        key=key, partitions_def=days, backfill_policy=dg.BackfillPolicy.single_run(), check_specs=[checked]
+    )(lambda: dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=True)]))  # fmt: skip
+    wanted = days.get_partition_keys()[30:90]
+    tags = {"dagster/asset_partition_range_start": wanted[0], "dagster/asset_partition_range_end": wanted[-1]}
+    storage = {"custom": {"module": "resources.dagster_internal", "class": "VarveDagsterStorage"}}
+    assert settings.home_dir  # whose PostgreSQL it is
+    with dg.instance_for_test(overrides={"storage": storage}) as instance:
+        run = dg.materialize([many], instance=instance, tags=tags).run_id
+        found = {
+            kind: [event.get_dagster_event().partition for event in instance.all_logs(run, of_type=kind)]
+            for kind in (dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION)
+        }
+        record = instance.get_asset_records([key])[0].asset_entry
+        assert all(sorted(partitions) == wanted for partitions in found.values())
+        assert instance.get_materialized_partitions(key) == set(wanted)
+        assert record.last_run_id == run
+        assert record.last_materialization is not None

@@ -15,6 +15,7 @@ import psycopg
 
 from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
 from resources.catalog import Catalog
+from resources.frames import spark_errors, spark_says
 from resources.landing import explain_bad_row
 from resources.postgres import connect
 from resources.settings import Settings
@@ -43,18 +44,16 @@ def told() -> Iterator[None]:
 @contextlib.contextmanager
 def explained(opened: OpenBuild) -> Iterator[None]:
     """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
-    from pyspark.errors import PySparkException
-
     build = opened.build
     try:
         yield
-    except PySparkException as error:
+    except spark_errors() as error:
         if found := explain_bad_row(build, str(error)):
             raise found from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if lost(error):
-            told = str(error).strip().splitlines()[0]
+            told = spark_says(error).strip().splitlines()[0]
             raise VarveError(
                 f"{build}: Spark was lost: {told} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."

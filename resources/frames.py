@@ -112,6 +112,20 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
     return F.coalesce(spelt.isin(wanted), F.lit(False))  # noqa: FBT003
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark's failures come as: classic mode hands on those that PySpark has no class for as they are."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JJavaError
+
+
+def spark_says(error: Exception) -> str:
+    """The message of such an error, without where in our process it came up."""
+    thrown = getattr(error, "java_exception", None)
+    return str(error) if thrown is None else str(thrown.toString())
+
+
 def observed_by(seen: Observation) -> dict[str, Any]:
     """What Spark observed, or nothing.
 

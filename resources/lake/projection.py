@@ -16,7 +16,7 @@ from pipeline_defs.model.evolution import widens
 from pipeline_defs.model.partition import escape, parse_path
 from pipeline_defs.model.schema import ColumnType
 from resources.catalog_rows import declaration
-from resources.frames import spark_schema
+from resources.frames import spark_errors, spark_schema
 from resources.lake import metastore
 
 if TYPE_CHECKING:
@@ -103,17 +103,17 @@ def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, 
 
     What has no row is not in it, and nothing is where a file cannot be opened.
     """
-    from pyspark.errors import PySparkException
-
     names = dataset.partitioning.names
     # A text that looks like another partition's leads to two folders, and they to DESCRIBE.
     texts = [f"CAST(`{name}` AS STRING)" for name in names]
     rows = spark.table(table_name(dataset)).selectExpr(*texts, "regexp_replace(_metadata.file_path, '/[^/]*$', '')")
     found: dict[tuple[str, ...], set[str]] = {}
     try:
+        # Spark remembers the files of a table that it has read.
+        spark.catalog.refreshTable(table_name(dataset))
         for *values, folder in rows.distinct().collect():
             found.setdefault(tuple(values), set()).add(unquote(folder))
-    except PySparkException as error:
+    except spark_errors() as error:
         logger.info("%s: asking Spark for each partition, for a file cannot be read: %s", dataset, error)
         return {}
     return found

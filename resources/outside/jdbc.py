@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
 from pipeline_defs.model.partition import plain
+from resources.frames import spark_errors, spark_says
 from resources.outside.source import Listing, Rows, declared_columns, listing_of_rows, no_such_column, url_of
 
 if TYPE_CHECKING:
@@ -89,14 +90,12 @@ class JdbcTable:
 
     @contextlib.contextmanager
     def _explained(self, dataset: Dataset) -> Iterator[None]:
-        from pyspark.errors import PySparkException
-
         where = f"{dataset}: {self.table} ({self.table.url})"
         try:
             yield
-        except PySparkException as error:
+        except spark_errors() as error:
             # A URL may hold a password.
-            said = str(error).replace(url_of(dataset, self.table), self.table.url)
+            said = spark_says(error).replace(url_of(dataset, self.table), self.table.url)
             told = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
             if any(mark in said for mark in _NO_DRIVER):
                 raise ServiceUnavailable(

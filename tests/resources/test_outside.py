@@ -352,9 +352,10 @@ def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till
     ]
 
 
-def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till) -> None:
+def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
     dataset, outside = till.outside()
-    plan = outside.read(dataset, [key(1, HARE)]).frame._explain_string()
+    outside.read(dataset, [key(1, HARE)]).frame.explain()
+    plan = capsys.readouterr().out
     assert "EqualTo(day,2022-03-01)" in plan
     assert "EqualTo(store,O'Hare)" in plan
     keys = [key(day, store) for day in range(1, 5) for store in (HARE, ZURICH)]

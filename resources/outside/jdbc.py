@@ -53,7 +53,8 @@ class JdbcTable:
             by = ", ".join(self._quoted(dataset, there[name.lower()]) for name in names)
             newest = self._quoted(dataset, there[self.table.changed.lower()])
             # Names as the database spells them, quoted its way; an alias of a table has no AS everywhere.
-            query = f"(SELECT {by}, COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest FROM {self.table} GROUP BY {by}) v"  # noqa: S608, E501
+            counted = f"COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest"
+            query = f"(SELECT {by}, {counted} FROM {self.table} GROUP BY {by}) v"  # noqa: S608 - quoted above
             rows = self._load(dataset, query, queryTimeout=_SECONDS)
             if keys is None:
                 return listing_of_rows(dataset, rows.collect())

@@ -14,8 +14,10 @@ import gc
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,7 +41,7 @@ from resources.planning import CatalogFacts, Changes, living
 from resources.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pipeline_defs.planning.reconcile import Plan
 
@@ -116,7 +118,7 @@ def layered(datasets: int, layers: int, partitions: int) -> Graph:
 
 
 def fill(connection: psycopg.Connection, graph: Graph, partitions: int) -> None:
-    """A catalog in which everything is there and made from what is current."""
+    """A catalog in which everything is there and made from what is current; traces in order, as builds write them."""
     catalog = Catalog(connection)
     catalog.ensure_schema()
     last = START.add(days=partitions - 1)
@@ -125,7 +127,7 @@ def fill(connection: psycopg.Connection, graph: Graph, partitions: int) -> None:
         connection.execute("insert into varve.dataset values (%s, 'lake', '{}')", (dataset.name,))
         reads = [
             {"name": each.dataset.name, "id": str(ids[each.dataset.name]), "days": _TRAILING if each.rules else 1}
-            for each in graph.reads[dataset.name]
+            for each in sorted(graph.reads[dataset.name], key=lambda each: each.dataset.name)
         ]
         given = {
             "name": dataset.name, "id": ids[dataset.name], "reads": psycopg.types.json.Jsonb(reads),
@@ -140,24 +142,16 @@ def fill(connection: psycopg.Connection, graph: Graph, partitions: int) -> None:
 def measure(connection: psycopg.Connection, graph: Graph, now: dt.datetime, ticks: int) -> dict[str, float]:
     """Seconds of a first tick, of idle ones and of one after a publish; MB that the planner took at most and keeps."""
     planner, changes, process = Planner(graph, Limits()), Changes(), psutil.Process()
-    peak = [0.0]
 
     def tick() -> Plan:
         in_flight = living(connection)
         changed = changes.since_last(connection, in_flight)
-        facts = CatalogFacts(connection, in_flight)
-
-        class Watched:
-            def of(self, dataset: str, paths: object) -> object:
-                found = facts.of(dataset, paths)  # type: ignore[arg-type]
-                peak[0] = max(peak[0], process.memory_info().rss / 1e6)
-                return found
-
-        return planner.tick(Watched(), changed, now=now)  # type: ignore[arg-type]
+        return planner.tick(CatalogFacts(connection, in_flight), changed, now=now)
 
     gc.collect()
     before = process.memory_info().rss / 1e6
-    first, plan = timed(tick)
+    with watched(process) as peak:
+        first, plan = timed(tick)
     assert not plan.runs
     found = {"first": first, "looked": float(plan.looked_at), "MB": peak[0] - before}
     found["idle"] = statistics.median(timed(tick)[0] for _ in range(ticks))
@@ -173,6 +167,24 @@ def measure(connection: psycopg.Connection, graph: Graph, now: dt.datetime, tick
     assert plan.runs, "what reads the new batch is due"
     found["due"] = float(len(plan.runs))
     return found
+
+
+@contextmanager
+def watched(process: psutil.Process) -> Iterator[list[float]]:
+    """The most MB that a process held, looked at a hundred times a second."""
+    peak, over = [process.memory_info().rss / 1e6], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            peak[0] = max(peak[0], process.memory_info().rss / 1e6)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
 
 
 def dagster_ticks(graph: Graph, now: dt.datetime, partitions: int) -> dict[str, float]:

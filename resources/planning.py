@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from psycopg import sql
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
+    from psycopg.abc import Params
 
 # By dataset, partitions and the run that is on each.
 InFlight = dict[str, dict[str, str]]
@@ -26,6 +27,25 @@ InFlight = dict[str, dict[str, str]]
 # Changes are kept for a day, and a planner that has not looked for half of one begins anew.
 _KEPT, TRUSTED = dt.timedelta(days=1), dt.timedelta(hours=12)
 _FAILURES = 24
+
+
+class _Source(NamedTuple):
+    """Something that partitions are made from, and where the catalog has what there is of it now.
+
+    Attributes:
+        name: what a trace calls it.
+        paths: what each partition wants of it; None: the one of the same path.
+    """
+
+    name: str
+    dataset: str
+    paths: Mapping[str, Sequence[str]] | None
+    table: str = "current"
+    version: str = "batch_id"
+
+    def identifiers(self) -> dict[str, sql.Composable]:
+        """Its table and column, for statements."""
+        return {"table": sql.Identifier(self.table), "version": sql.Identifier(self.version)}
 
 
 @dataclass(frozen=True)
@@ -66,15 +86,60 @@ class CatalogFacts:
 
     def there(self, dataset: str) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        return {path for (path,) in self.connection.execute(statements.THERE, (dataset,))}
+        return self._paths(statements.THERE, (dataset,))
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[Wanted]) -> set[str]:
         """See `planning.facts.BulkFacts`."""
         found = set(self.in_flight.get(dataset, ()))
-        found.update(path for (path,) in self.connection.execute(statements.NOTED, {"dataset": dataset}))
-        statement, parameters = _otherwise_made(dataset, landing, reads)
-        found.update(path for (path,) in self.connection.execute(statement, parameters, binary=True))
+        found |= self._paths(statements.NOTED, {"dataset": dataset})
+        sources = [_Source(read.source, read.source, read.paths) for read in reads]
+        if landing:
+            sources.append(_Source(landing, dataset, None, "arrival", "fingerprint"))
+        sources.sort(key=lambda source: source.name)
+        if all(source.paths is None for source in sources):
+            return found | self._made_otherwise(dataset, sources)
+        return found | self._made_from_others(dataset, sources)
+
+    def _made_otherwise(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
+        """The partitions whose trace is not one of what all sources have at the same path."""
+        parameters: dict[str, object] = {"dataset": dataset}
+        joins: list[sql.Composable] = []
+        each_is_so: list[sql.Composable] = []
+        for place, source in enumerate(sources):
+            edge = {"edge": sql.Identifier(f"e{place}"), **source.identifiers(), "place": sql.Literal(place)}
+            given = {"source": source.dataset, "name": source.name}
+            parameters |= {f"{name}_{place}": value for name, value in given.items()}
+            edge |= {name: sql.Placeholder(f"{name}_{place}") for name in given}
+            joins.append(sql.SQL(statements.AT_THE_SAME_PATH).format(**edge))
+            each_is_so.append(sql.SQL(statements.IS_SO).format(**edge))
+        statement = sql.SQL(statements.OTHERWISE_MADE).format(
+            joins=sql.SQL("").join(joins), count=sql.Literal(len(sources)), each_is_so=sql.SQL("").join(each_is_so)
+        )
+        return self._paths(statement, parameters)
+
+    def _made_from_others(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
+        """The same where partitions of other paths are read."""
+        now = [(source.paths, self._read_now(source)) for source in sources]
+        found = set()
+        for path, trace in self.connection.execute(statements.TRACES, (dataset,)).fetchall():
+            said = [
+                versions.get(up, "nothing")
+                for paths, versions in now
+                for up in ((path,) if paths is None else sorted(paths.get(path, ())))
+            ]
+            if trace != f"[{', '.join(said)}]":
+                found.add(path)
         return found
+
+    def _read_now(self, source: _Source) -> dict[str, str]:
+        """What a trace says of each partition that a source has now."""
+        given = {"name": sql.Placeholder("name"), "source": sql.Placeholder("source")}
+        statement = sql.SQL(statements.READ_NOW).format(**source.identifiers(), **given)
+        return dict(self.connection.execute(statement, {"name": source.name, "source": source.dataset}).fetchall())
+
+    def _paths(self, statement: sql.Composed | LiteralString, parameters: Params) -> set[str]:
+        # Row by row, PostgreSQL would wait for us.
+        return {path for (path,) in self.connection.execute(statement, parameters).fetchall()}
 
     def _others(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
         """What is known beside batches; nearly always of few partitions."""
@@ -94,30 +159,6 @@ class CatalogFacts:
         for path, failed in failures.items():
             found[path]["failures"] = tuple(failed)
         return found
-
-
-def _otherwise_made(dataset: str, landing: str, reads: Sequence[Wanted]) -> tuple[sql.Composed, dict[str, object]]:
-    """The statement of the partitions whose trace is not what they would be made from now, with its parameters."""
-    parameters: dict[str, object] = {"dataset": dataset}
-    joins: list[sql.Composable] = []
-    parts: list[sql.Composable] = [sql.SQL("'[]'::jsonb")]
-    sources: list[Wanted] = [*reads, *([Wanted(landing, None)] if landing else [])]
-    for place, read in enumerate(sorted(sources, key=lambda source: source.source)):
-        edge, source = sql.Identifier(f"e{place}"), sql.Placeholder(f"source_{place}")
-        parameters[f"source_{place}"] = read.source
-        join, part = statements.OF_THE_SAME_PATH, statements.SAME_PATH
-        given: dict[str, sql.Composable] = {"edge": edge, "source": source}
-        if landing and read.source == landing:
-            join, part = statements.LANDED, statements.LANDED_FILE
-        elif read.paths is not None:
-            join, part = statements.OF_OTHER_PATHS, statements.OTHER_PATHS
-            pairs = [(reader, up) for reader, ups in read.paths.items() for up in sorted(ups)]
-            parameters |= {f"readers_{place}": [pair[0] for pair in pairs], f"ups_{place}": [pair[1] for pair in pairs]}
-            given |= {name: sql.Placeholder(f"{name}_{place}") for name in ("readers", "ups")}
-        joins.append(sql.SQL(join).format(**given))
-        parts.append(sql.SQL(part).format(**given))
-    statement = sql.SQL(statements.OTHERWISE_MADE)
-    return statement.format(joins=sql.SQL("").join(joins), parts=sql.SQL(" || ").join(parts)), parameters
 
 
 def living(connection: psycopg.Connection) -> InFlight:

@@ -50,29 +50,27 @@ NOTED = """
         where a.dataset = %(dataset)s and not exists (
             select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
 """
-# A trace is stored in order of sources and partitions, and so it is compared with all that it should hold. {joins} are
-# what each source has now, {parts} the arrays that follow.
+# A trace is stored in order of sources and partitions, so each thing that is read at its own path has its place in it.
 OTHERWISE_MADE = """
     select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
-    where c.dataset = %(dataset)s and b.inputs is distinct from {parts}
+    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {each_is_so}) is not true
 """
-OF_THE_SAME_PATH = """
-    left join varve.current {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
+AT_THE_SAME_PATH = """
+    left join varve.{table} {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
 """
-SAME_PATH = "jsonb_build_array(jsonb_build_array({source}::text, {edge}.partition, {edge}.batch_id::text))"
-LANDED = """
-    left join varve.arrival {edge} on {edge}.dataset = c.dataset and {edge}.partition = c.partition
+IS_SO = """
+    and b.inputs -> {place} ->> 0 = {name} and b.inputs -> {place} ->> 1 = c.partition
+    and b.inputs -> {place} ->> 2 = {edge}.{version}::text
 """
-LANDED_FILE = "jsonb_build_array(jsonb_build_array({source}::text, {edge}.partition, {edge}.fingerprint))"
-OF_OTHER_PATHS = """
-    left join (
-        select w.reader, jsonb_agg(jsonb_build_array({source}::text, w.up, u.batch_id::text) order by w.place) as found
-        from unnest({readers}::text[], {ups}::text[]) with ordinality as w (reader, up, place)
-        left join varve.current u on u.dataset = {source} and u.partition = w.up
-        group by w.reader
-    ) {edge} on {edge}.reader = c.partition
+# Where many are read, traces are compared as PostgreSQL writes them: building that many there takes four times as long.
+TRACES = """
+    select c.partition, b.inputs::text from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %s
 """
-OTHER_PATHS = "coalesce({edge}.found, '[]')"
+READ_NOW = """
+    select partition, jsonb_build_array({name}::text, partition, {version}::text)::text from varve.{table}
+    where dataset = {source}
+"""
 LIVING = "select distinct dataset, partition, run_id from varve.living"
 # What was written by transactions that the last look did not see: those at or after its horizon. Some are read again.
 CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"

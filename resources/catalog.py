@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 4
+VERSION = 5
 # The script that makes each version of the schema out of the one before.
-_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql"}
+_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql", 5: "catalog_5.sql"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Catalog(Followers, Known):
         the build began.
         """
         name, batch_id = build.dataset.name, build.batch_id.millis
-        paths = [partition.path for partition in build.partitions]
+        paths = build.paths
         with self.connection.transaction():
             self._refuse_stale(build)
             targets = dict.fromkeys(paths, batch_id)
@@ -149,11 +149,10 @@ class Catalog(Followers, Known):
             kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
             done = self._point(build, wanted, at or self.instant(), kind=kind, reason=reason, states=states)
             assert done == len(wanted), "the targets are locked and were looked at"
-            paths = [partition.path for partition in build.partitions]
-            withdrawn = [path for path in paths if path not in wanted]
+            withdrawn = [path for path in build.paths if path not in wanted]
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
             if build.holds:
-                self.connection.execute(statements.HOLD, (name, self.instant(), paths))
+                self.connection.execute(statements.HOLD, (name, self.instant(), build.paths))
 
     def fail(self, build: Build, reason: str) -> int:
         """Mark what the build has not published as failed; how many partitions, none where it has published."""
@@ -162,8 +161,7 @@ class Catalog(Followers, Known):
 
     def release(self, build: Build) -> None:
         """Give the build's locks back."""
-        paths = [partition.path for partition in build.partitions]
-        self.connection.execute(statements.UNLOCK, (build.dataset.name, paths))
+        self.connection.execute(statements.UNLOCK, (build.dataset.name, build.paths))
 
     def dead(self) -> list[tuple[str, str, BatchId]]:
         """(dataset, partition, batch) of every build whose run ended without a word."""
@@ -172,7 +170,7 @@ class Catalog(Followers, Known):
 
     def bury_dead(self) -> int:
         """Mark those as failed; how many."""
-        return self.connection.execute(statements.BURY_DEAD).rowcount
+        return self.connection.execute(statements.BURY_DEAD, (statements.KILLED,)).rowcount
 
     def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
         """Record a landing file; whether it is new, or has other content than before."""
@@ -203,7 +201,7 @@ class Catalog(Followers, Known):
             first = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, first)
             registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
-            self.connection.execute(statements.BURY, (dataset.name, paths))
+            self.connection.execute(statements.BURY, (statements.KILLED, dataset.name, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])
@@ -220,15 +218,12 @@ class Catalog(Followers, Known):
 
     def _refuse_stale(self, build: Build) -> None:
         """Lock what is current of the build's partitions, and compare it with what was when the build began."""
-        paths = [partition.path for partition in build.partitions]
-        found = {
-            path: BatchId(current)
-            for path, current in self.connection.execute(statements.LOCK_CURRENT, (build.dataset.name, paths))
-        }
+        rows = self.connection.execute(statements.LOCK_CURRENT, (build.dataset.name, build.paths)).fetchall()
+        found = {path: BatchId(current) for path, current in rows}
         stale = [
-            f"{partition}: expected {expected or 'none'} to be current, found {found.get(partition.path) or 'none'}"
-            for partition, expected in build.expected.items()
-            if found.get(partition.path) != expected
+            f"{partition}: expected {expected or 'none'} to be current, found {found.get(path) or 'none'}"
+            for partition, path in zip(build.partitions, build.paths, strict=True)
+            if found.get(path) != (expected := build.expected[partition])
         ]
         if stale:
             raise StalePublish(
@@ -268,14 +263,13 @@ class Catalog(Followers, Known):
     ) -> int:
         """Retire what is current, point at the targets, and record it; how many targets were in one of the states."""
         name = build.dataset.name
-        every = [partition.path for partition in build.partitions]
         paths, ids = list(targets), list(targets.values())
-        self.connection.execute(statements.RETIRE, (at, name, every))
-        self.connection.execute(statements.POINT, (name, paths, ids))
+        self.connection.execute(statements.RETIRE, (at, name, build.paths))
+        self.connection.execute(statements.POINT, (paths, ids, name, name))
         done = self.connection.execute(statements.PUBLISHED, (at, paths, ids, name, states)).rowcount
-        recorded = [targets.get(path) for path in every]
+        recorded = [targets.get(path) for path in build.paths]
         self.connection.execute(
-            statements.RECORD, (name, kind, build.batch_id.millis, build.run_id, reason, at, every, recorded)
+            statements.RECORD, (name, build.batch_id.millis, kind, build.run_id, reason, at, build.paths, recorded)
         )
         return done
 

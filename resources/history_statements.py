@@ -29,7 +29,7 @@ AS_OF_RUN = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from (
         select distinct on (partition) dataset, partition, batch_id from varve.publication
-        where dataset = %s and id <= (select max(id) from varve.publication where dataset = %s and run_id = %s)
+        where dataset = %s and id <= (select max(id) from varve.publish where dataset = %s and run_id = %s)
         order by partition, id desc
     ) p join varve.batch b using (dataset, partition, batch_id)
     where b.state in ('published', 'retired') or not %s order by b.partition
@@ -137,4 +137,4 @@ DESCRIBED = """
     where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
 """
 DATASETS = "select dataset, store from varve.dataset order by dataset"
-RUNS_LIKE = "select distinct run_id from varve.publication where starts_with(run_id, %s) order by run_id limit 10"
+RUNS_LIKE = "select distinct run_id from varve.publish where starts_with(run_id, %s) order by run_id limit 10"

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import BatchId
 from resources import recovery_statements as statements
-from resources.store import Finding
+from resources.store import Finding, Publication
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from pipeline_defs.model.dataset import StoreKind
-    from resources.store import Described, Publication, Remains
+    from resources.store import Described, Remains
 
 _LOST = "Go back to an earlier batch with `varve rollback`, or run the partition."
 
@@ -95,19 +95,17 @@ def _insert(
             (remains.dataset, path, found, state, one.run_id, one.code_version, one.location, one.rows, one.size,
              one.files, inputs, failure, one.batch_id.started, ever.get((path, found)), one.content, statistics)
         )  # fmt: skip
-    changes = [
-        (remains.dataset, path, found, p.kind, p.build_id.millis, p.run_id, p.reason, p.published_at)
-        for p in remains.publications
-        for path, found in sorted(p.partitions.items())
-        if found is None or (path, found) in batches
+    publications = remains.publications or [
+        Publication(one.batch_id, "publish", one.run_id, "", one.batch_id.started, {path: found})
+        for (path, found), one in sorted(batches.items(), key=lambda item: item[0][1])
     ]
-    if not remains.publications:
-        changes = [
-            (remains.dataset, path, found, "publish", found, one.run_id, "", one.batch_id.started)
-            for (path, found), one in sorted(batches.items(), key=lambda item: item[0][1])
-        ]
     with connection.cursor() as cursor:
         cursor.executemany(statements.BATCH, rows)
         added = cursor.rowcount
-        cursor.executemany(statements.CHANGE, changes)
+        for p in publications:
+            told = sorted(each for each in p.partitions.items() if each[1] is None or each in batches)
+            if told:
+                build = (remains.dataset, p.build_id.millis)
+                cursor.execute(statements.PUBLISH, (*build, p.kind, p.run_id, p.reason, p.published_at))
+                cursor.execute(statements.PUBLISHED, (*build, *map(list, zip(*told, strict=True))))
     return max(added, 0)

@@ -20,12 +20,14 @@ BATCH = """
     ) v
     on conflict (dataset, partition, batch_id) do nothing
 """
-CHANGE = """
-    insert into varve.publication (
-        dataset, partition, batch_id, kind, build_id, run_id, reason, published_at, recorded
-    )
-    values (%s, %s, %s, %s, %s, %s, %s, %s, true)
-    on conflict (dataset, partition, build_id) do nothing
+PUBLISH = """
+    insert into varve.publish (dataset, build_id, kind, run_id, reason, published_at, recorded)
+    values (%s, %s, %s, %s, %s, %s, true) on conflict do nothing
+"""
+PUBLISHED = """
+    insert into varve.published (dataset, build_id, partition, batch_id)
+    select %s, %s, t.partition, t.batch_id from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+    on conflict do nothing
 """
 CURRENT = """
     insert into varve.current (dataset, partition, batch_id)

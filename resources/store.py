@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline_defs.model.batch import Batch
@@ -123,6 +124,11 @@ class Build:
     code_version: str = ""
     registered: Mapping[str, Any] | None = None
     holds: bool = True
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The partitions as the catalog spells them, in their order."""
+        return [partition.path for partition in self.partitions]
 
     def reads(self, partition: PartitionKey, found: Input) -> None:
         """Record that `partition` is made from `found`."""

@@ -93,7 +93,7 @@ class Traces:
         """Earlier batches that the same code made from what the build reads; None unless there is one of each."""
         if not all(build.inputs.get(partition) for partition in build.partitions):
             return None
-        paths = [partition.path for partition in build.partitions]
+        paths = build.paths
         inputs = [
             json.dumps(sorted([each.source, each.partition, each.version] for each in build.inputs[partition]))
             for partition in build.partitions

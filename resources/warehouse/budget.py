@@ -43,7 +43,7 @@ def locks_of_a_reader(own: int, shared: int, indexes: int) -> int:
 
 def refuse_or_warn(catalog: Catalog, build: Build) -> None:
     """Raise VarveError where after this publish not even one reader would find locks enough; warn where few would."""
-    name, paths = build.dataset.name, [partition.path for partition in build.partitions]
+    name, paths = build.dataset.name, build.paths
     row = catalog.connection.execute(_TABLES, (name, paths)).fetchone()
     capacity = catalog.connection.execute(_CAPACITY).fetchone()
     assert row is not None

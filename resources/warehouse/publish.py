@@ -196,7 +196,7 @@ def _swap(catalog: Catalog, builds: Sequence[Build], point: Callable[[], None]) 
         milliseconds = lock_publishers(connection, *(build.dataset for build in builds))
         # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
         for build in builds:
-            paths = [partition.path for partition in build.partitions]
+            paths = build.paths
             refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
         point()
         plans = [projection.plan(catalog, build.dataset, build.partitions) for build in builds]

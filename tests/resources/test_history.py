@@ -146,6 +146,52 @@ def test_a_catalog_of_version_1_is_upgraded_in_place_by_four_at_once(fresh_datab
         assert publish(catalog, sales, PARIS) > BatchId(20)
 
 
+ALL_PUBLICATIONS = """
+    select dataset, partition, batch_id, kind, build_id, run_id, reason, published_at, recorded
+    from varve.publication order by build_id, partition
+"""
+OLD_PUBLICATIONS = """
+    insert into varve.publication (
+        dataset, partition, batch_id, kind, build_id, run_id, reason, published_at, recorded
+    ) values
+        (%(dataset)s, %(one)s, 10, 'publish', 10, 'first', '', to_timestamp(10), true),
+        (%(dataset)s, %(two)s, 10, 'publish', 10, 'first', '', to_timestamp(10), true),
+        (%(dataset)s, %(one)s, 20, 'publish', 20, 'second', '', to_timestamp(20), false),
+        (%(dataset)s, %(one)s, 10, 'rollback', 30, 'third', 'it was wrong', to_timestamp(30), false),
+        (%(dataset)s, %(two)s, null, 'rollback', 30, 'third', 'it was wrong', to_timestamp(30), false)
+"""
+
+
+def test_a_catalog_that_noted_each_partition_of_a_publish_keeps_its_history(
+    fresh_database: str, sales: Dataset
+) -> None:
+    with psycopg.connect(fresh_database, autocommit=True) as opened:
+        for script in ("catalog.sql", "catalog_2.sql", "catalog_3.sql", "catalog_4.sql"):
+            opened.execute(package_files.files("resources").joinpath(script).read_text(encoding="utf-8").encode())
+        opened.execute("update varve.schema_version set version = 4")
+        opened.execute(
+            "insert into varve.dataset (dataset, store, declaration) values (%s, 'lake', '{}')", [sales.name]
+        )
+        opened.execute(OLD_BATCHES, (sales.name, PARIS.path))
+        opened.execute(OLD_BATCHES, (sales.name, ZURICH.path))
+        opened.execute(OLD_PUBLICATIONS, {"dataset": sales.name, "one": PARIS.path, "two": ZURICH.path})
+        before = opened.execute(ALL_PUBLICATIONS).fetchall()
+        Catalog(opened).ensure_schema()
+        assert opened.execute(ALL_PUBLICATIONS).fetchall() == before
+        history = History(opened)
+        told = [(one.partition, one.kind, one.run_id, one.reason) for one in history.changes(sales.name, [ZURICH.path])]
+        assert told == [
+            (ZURICH.path, "rollback", "third", "it was wrong"), (ZURICH.path, "publish", "first", "")
+        ]  # fmt: skip
+        at = dt.datetime.fromtimestamp(25, tz=dt.UTC)
+        in_force = {path: batch.batch_id for path, batch in history.as_of(sales.name, at).items()}
+        assert in_force == {PARIS.path: BatchId(20), ZURICH.path: BatchId(10)}
+        waiting = Catalog(opened).unrecorded(sales.name)
+        assert [(found.build_id, dict(found.partitions)) for found in waiting] == [
+            (BatchId(20), {PARIS.path: 20}), (BatchId(30), {PARIS.path: 10, ZURICH.path: None})
+        ]  # fmt: skip
+
+
 def test_a_catalog_of_a_newer_version_is_refused_in_words(fresh_database: str) -> None:
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         Catalog(opened).ensure_schema()

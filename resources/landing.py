@@ -29,6 +29,7 @@ from resources.files import open_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from fsspec import AbstractFileSystem
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
@@ -75,8 +76,15 @@ class Landing:
             return
         for entry in files.ls(folder, detail=True, refresh=True):
             name = entry["name"].rsplit("/", 1)[-1]
-            if entry["type"] == "file" and name.endswith(ENDING) and not name.startswith((".", "_")):
-                yield LandingFile(_changed_at(entry), name.removesuffix(ENDING), entry["name"], entry["size"])
+            if not name.endswith(ENDING) or name.startswith((".", "_")):
+                continue
+            changed, found = _changed_at(entry), entry
+            if entry.get("islink"):
+                # A link may be newer than its file, and its file newer than it.
+                found = _linked(files, entry["name"])
+                changed = max(changed, _changed_at(found)) if found else changed
+            if found.get("type") == "file":
+                yield LandingFile(changed, name.removesuffix(ENDING), entry["name"], found["size"])
 
     def read(self, opened: OpenBuild, spark: SparkSession) -> DataFrame:
         """The files of the build's partitions as typed rows with their partition column, recorded in the trace.
@@ -279,6 +287,15 @@ def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
                 f"{file.uri} ({build.dataset}) changed while it was read. {NOTHING_LOST} "
                 "Run the partition again; the arrival sensor does so by itself."
             )
+
+
+def _linked(files: AbstractFileSystem, link: str) -> dict[str, Any]:
+    """What a link leads to; nothing where that is not there."""
+    try:
+        found: dict[str, Any] = files.info(link)
+    except FileNotFoundError:
+        return {}
+    return found
 
 
 def _changed_at(entry: dict[str, Any]) -> float:

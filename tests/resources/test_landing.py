@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -339,6 +340,26 @@ def test_keys_with_spaces_and_letters_beyond_ascii_are_partitions_of_their_files
         dock.send(HEADER + GOOD, key)
     dock.take(*keys)
     assert sorted(str(row[-1]) for row in dock.read()) == sorted(names)
+
+
+def test_a_link_is_its_file_and_as_new_as_the_newer_of_both(tmp_path: Path) -> None:
+    dataset = landing_dataset()
+    landing, elsewhere = Landing(str(tmp_path / "landing")), tmp_path / "elsewhere.csv"
+    folder = Path(landing.folder(dataset))
+    folder.mkdir(parents=True)
+    elsewhere.write_bytes(b"n\n1\n")
+    os.utime(elsewhere, (1_000, 1_000))
+    made = elsewhere.stat().st_ctime
+    time.sleep(0.05)
+    (folder / "2013-01-05.csv").symlink_to(elsewhere)
+    (folder / "2013-01-06.csv").symlink_to(tmp_path / "gone.csv")
+    (folder / "2013-01-07.csv").symlink_to(tmp_path)
+    (found,) = landing.files(dataset)
+    assert (found.key, found.size) == ("2013-01-05", 4)
+    assert found.changed_at > made
+    os.utime(elsewhere, (4_000_000_000, 4_000_000_000))
+    (found,) = landing.files(dataset)
+    assert found.changed_at == 4_000_000_000
 
 
 def test_only_finished_files_of_the_dataset_are_listed(dock: Dock) -> None:

@@ -62,6 +62,7 @@ FLIGHTS = Dataset(
 ONE = PartitionKey.of(day=dt.date(2013, 7, 1))
 ONE_DAY = f"day = DATE'{ONE['day']}'"
 PEERS = ("delta", "iceberg")
+RERUN, RERUN_SHOWN = "rerun: ours", "rerun: ours, and its Hive table"
 
 
 @dataclass
@@ -76,8 +77,12 @@ class Figures:
         work()
         took = time.monotonic() - start
         if counted:
-            self.seconds.setdefault(what, []).append(took)
+            self.add(what, took)
         return took
+
+    def add(self, what: str, took: float) -> None:
+        """Note how long something took."""
+        self.seconds.setdefault(what, []).append(took)
 
     def median(self, what: str) -> float:
         """The figure to quote."""
@@ -191,6 +196,12 @@ class _Bench:
         build = self.stage(keys, frame)
         self.store.publish(build, [])
         self.catalog.release(build)
+
+    def publish(self, keys: Sequence[PartitionKey], frame: DataFrame) -> Any:
+        """As far as what readers through the catalog see."""
+        build = self.stage(keys, frame)
+        self.catalog.publish(build)
+        return build
 
     def stage(self, keys: Sequence[PartitionKey], frame: DataFrame) -> Any:
         """As far as a batch that may be published."""
@@ -325,8 +336,20 @@ def _rerun(figures: Figures, rounds: int) -> int:
     session = _session(settings)
     day = session.read.parquet(f"{settings.home_dir}/repeated").where(ONE_DAY)
     bench = _bench(session, settings, ContentHash.SINGLE)
+
+    def again(number: int) -> None:
+        start = time.monotonic()
+        build = bench.publish([ONE], day)
+        published = time.monotonic() - start
+        bench.store.published(build)
+        both = time.monotonic() - start
+        bench.catalog.release(build)
+        if number > 1:
+            figures.add(RERUN, published)
+            figures.add(RERUN_SHOWN, both)
+
     for number in range(rounds + 2):
-        figures.time("rerun: ours", lambda: bench.run([ONE], day), counted=number > 1)
+        again(number)
     return day.count()
 
 
@@ -351,8 +374,9 @@ def _lines(figures: Figures, given: argparse.Namespace) -> Iterator[tuple[str, s
         if f"rerun: {peer}" in figures.seconds:
             yield f"rerun: {peer}", "", ""
     peers = [f"rerun: {peer}" for peer in PEERS if f"rerun: {peer}" in figures.seconds]
-    for beside in peers or [""]:
-        yield "rerun: ours", beside, "< 1" if beside else ""
+    for what in (RERUN, RERUN_SHOWN):
+        for beside in peers or [""]:
+            yield what, beside, "< 1" if beside else ""
     first = f"publish: {given.publish[0]}"
     for count in given.publish:
         yield f"publish: {count}", first, "<= 20" if count == 1_000 else ""

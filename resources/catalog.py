@@ -265,7 +265,7 @@ class Catalog(Followers, Known):
         name = build.dataset.name
         paths, ids = list(targets), list(targets.values())
         self.connection.execute(statements.RETIRE, (at, name, build.paths))
-        self.connection.execute(statements.POINT, (paths, ids, name, name))
+        self.connection.execute(statements.POINT, (name, paths, ids))
         done = self.connection.execute(statements.PUBLISHED, (at, paths, ids, name, states)).rowcount
         recorded = [targets.get(path) for path in build.paths]
         self.connection.execute(

@@ -32,15 +32,11 @@ def sums(columns: Sequence[Column]) -> list[SparkColumn]:
     """The aggregates from which `text` makes the hash; they overflow to NULL, never to an error."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    parts = []
-    for column in columns:
-        value = F.col(f"`{column.name}`")
-        # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
-        parts += [value, value.isNull()]
-    row = F.xxhash64(*parts)
+    # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
+    row = f"xxhash64({', '.join(f'`{column.name}`, `{column.name}` is null' for column in columns)})"
     return [
-        F.try_sum(row.bitwiseAND(F.lit(_HALF))).alias(_LOW),
-        F.try_sum(F.shiftrightunsigned(row, 32)).alias(_HIGH),
+        F.expr(f"try_sum({row} & {_HALF}) as {_LOW}"),
+        F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}"),
     ]
 
 

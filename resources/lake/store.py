@@ -55,7 +55,7 @@ class LakeStore:
         how = write.How(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
         written = write.write_batches(self.layout, build, frame, how)
         staged = write.survey(self.layout, build)
-        write.verify_rows(build, staged, written.rows)
+        write.verify_rows(build, staged, written)
         staged = self._with_content(build, staged, written)
         write.write_manifests(self.layout, build, staged)
         return staged

@@ -55,7 +55,7 @@ class WarehouseStore:
         try:
             written = write_batches(self.spooling, wire, types.to_wire(build, frame))
             files = survey(self.spooling, wire)
-            verify_files(wire, files, written.rows)
+            verify_files(wire, files, written)
             loaded = load.load(connection, self.route, build, files)
             load.verify_rows(connection, build, files, loaded)
         finally:

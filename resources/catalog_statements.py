@@ -84,8 +84,8 @@ RETIRE = """
     where c.dataset = %s and c.partition = any(%b::text[])
       and (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
 """
-# An update of what is there and an insert of the rest would be a quarter faster; but with yesterday's statistics it joins
-# every row with every other, and a thousand partitions take a second.
+# An update of what is there and an insert of the rest would be a quarter faster; but with old statistics it joins every
+# row with every other, and a thousand partitions take a second.
 POINT = """
     insert into varve.current (dataset, partition, batch_id)
     select %s, t.partition, t.batch_id from unnest(%b::text[], %b::bigint[]) as t (partition, batch_id)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
 
 VERSION = 5
+# New partitions of one publish, from which on the statistics of before are worse than none.
+_MANY_NEW = 200
 # The script that makes each version of the schema out of the one before.
 _STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql", 5: "catalog_5.sql"}
 
@@ -115,6 +117,8 @@ class Catalog(Followers, Known):
             self.connection.execute(statements.LET_GO, (name, paths))
             if build.registered != (declared := declaration(build.dataset)):
                 self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
+        if sum(known is None for known in build.expected.values()) >= _MANY_NEW:
+            self.connection.execute(statements.ANALYZE)
 
     def publish_all(self, builds: Iterable[Build]) -> None:
         """Publish several builds in one transaction, or in the caller's, and as of one instant."""
@@ -264,9 +268,10 @@ class Catalog(Followers, Known):
         """Retire what is current, point at the targets, and record it; how many targets were in one of the states."""
         name = build.dataset.name
         paths, ids = list(targets), list(targets.values())
-        self.connection.execute(statements.RETIRE, (at, name, build.paths))
+        retired = _listed((path, build.expected[key]) for key, path in zip(build.partitions, build.paths, strict=True))
+        self.connection.execute(statements.RETIRE, (at, name, *retired))
         self.connection.execute(statements.POINT, (name, paths, ids))
-        done = self.connection.execute(statements.PUBLISHED, (at, paths, ids, name, states)).rowcount
+        done = self.connection.execute(statements.PUBLISHED, (at, name, *_listed(targets.items()), states)).rowcount
         recorded = [targets.get(path) for path in build.paths]
         self.connection.execute(
             statements.RECORD, (name, build.batch_id.millis, kind, build.run_id, reason, at, build.paths, recorded)
@@ -280,6 +285,14 @@ class Catalog(Followers, Known):
             f"{dataset}: another run is building {some(said or refused, limit=3)}. One run writes a partition at a "
             "time; nothing was changed by this one. Wait for the other, or end it, and run again."
         )
+
+
+def _listed(batches: Iterable[tuple[str, object]]) -> tuple[object, ...]:
+    """Partitions, batch ids and what belongs together, as statements ask for batches; None for a batch is none."""
+    found = {path: str(batch) for path, batch in batches if batch is not None}
+    ids = sorted({int(batch) for batch in found.values()})
+    pairs = [f"{batch}/{path}" for path, batch in found.items()] if len(ids) > 1 else None
+    return list(found), ids, pairs, pairs
 
 
 def _inputs_text(inputs: Iterable[Input]) -> str:

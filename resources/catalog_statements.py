@@ -79,10 +79,12 @@ LOCK_TARGETS = """
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     where b.dataset = %s order by b.partition for update of b
 """
+# Batches by lists and not by joins: under statistics that do not know a dataset yet, PostgreSQL joins every row with
+# every other, and 10,000 partitions take a minute. The last list says which partition has which, if ids differ.
 RETIRE = """
-    update varve.batch b set state = 'retired', retired_at = %s from varve.current c
-    where c.dataset = %s and c.partition = any(%b::text[])
-      and (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
+    update varve.batch b set state = 'retired', retired_at = %s
+    where b.dataset = %s and b.partition = any(%b::text[]) and b.batch_id = any(%b::bigint[])
+      and (%s::text[] is null or b.batch_id || '/' || b.partition = any(%s))
 """
 # An update of what is there and an insert of the rest would be a quarter faster; but with old statistics it joins every
 # row with every other, and a thousand partitions take a second.
@@ -93,8 +95,8 @@ POINT = """
 """
 PUBLISHED = """
     update varve.batch b set state = 'published', published_at = %s, retired_at = null
-    from unnest(%b::text[], %b::bigint[]) as t (partition, batch_id)
-    where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = any(%s)
+    where b.dataset = %s and b.partition = any(%b::text[]) and b.batch_id = any(%b::bigint[])
+      and (%s::text[] is null or b.batch_id || '/' || b.partition = any(%s)) and b.state = any(%s)
 """
 RECORD = """
     with publish as (
@@ -117,14 +119,21 @@ WITHDRAW = """
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")
+# Each batch is looked up by its key, for the reason that RETIRE has lists.
 CURRENT = """
     select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    from varve.current c cross join lateral (
+        select * from varve.batch x
+        where (x.dataset, x.partition, x.batch_id) = (c.dataset, c.partition, c.batch_id) offset 0
+    ) b
     where c.dataset = %s and (%s::text[] is null or c.partition = any(%s)) order by c.partition
 """
 LAGGING = """
     select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    from varve.current c cross join lateral (
+        select * from varve.batch x
+        where (x.dataset, x.partition, x.batch_id) = (c.dataset, c.partition, c.batch_id) offset 0
+    ) b
     where c.dataset = %s and c.projected_batch_id is distinct from c.batch_id order by c.partition
 """
 PROJECTED = """
@@ -193,3 +202,5 @@ ALL_DECLARED = """
     where exists (select from varve.current c where c.dataset = d.dataset) order by dataset
 """
 PARTITIONS_BY_DATASET = "select dataset, count(*) from varve.current group by dataset"
+# After many partitions that were not there before. PostgreSQL would do it some time, and plan like a fool until then.
+ANALYZE = "analyze varve.batch, varve.current, varve.published"

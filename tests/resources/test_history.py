@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,11 @@ DAY, NOW = dt.timedelta(days=1), dt.timedelta(0)
 
 def key(store: str) -> PartitionKey:
     return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
+
+
+def many(count: int) -> list[PartitionKey]:
+    days = [dt.date(2000, 1, 1) + dt.timedelta(days=number) for number in range(count)]
+    return [PartitionKey.of(day=day, store="Paris") for day in days]
 
 
 PARIS, ZURICH = key("Paris"), key("Zürich")
@@ -190,6 +196,37 @@ def test_a_catalog_that_noted_each_partition_of_a_publish_keeps_its_history(
         assert [(found.build_id, dict(found.partitions)) for found in waiting] == [
             (BatchId(20), {PARIS.path: 20}), (BatchId(30), {PARIS.path: 10, ZURICH.path: None})
         ]  # fmt: skip
+
+
+def test_what_is_planned_for_many_new_partitions_knows_of_them(catalog: Catalog, sales: Dataset) -> None:
+    other = dataclasses.replace(sales, name=f"{sales.name}_before")
+    publish(catalog, other, *many(300))
+    catalog.connection.execute("analyze varve.batch, varve.current")
+    publish(catalog, sales, *many(900))
+    for table in ("batch", "current", "published"):
+        asked = f"explain (format json) select from varve.{table} where dataset = %s"
+        (told,) = catalog.connection.execute(asked.encode(), [sales.name]).fetchone() or ([],)
+        assert 450 < told[0]["Plan"]["Plan Rows"] < 1_800, table
+    publish(catalog, sales, *many(900))
+    assert len(current(catalog, sales)) == 900
+
+
+def test_going_back_to_batches_of_many_runs_takes_for_each_partition_its_own(catalog: Catalog, sales: Dataset) -> None:
+    # Each of the ids is one of either partition: only pairs say which is meant.
+    first, second = publish(catalog, sales, PARIS, ZURICH), publish(catalog, sales, PARIS, ZURICH)
+    third = publish(catalog, sales, PARIS, ZURICH)
+    go_back(catalog, sales, {PARIS: first, ZURICH: second})
+    assert current(catalog, sales) == {PARIS.path: first, ZURICH.path: second}
+    states = {
+        (batch.partition, batch.batch_id): batch.state.value
+        for batch in History(catalog.connection).batches(sales.name)
+    }
+    assert {one for one, state in states.items() if state == "published"} == {
+        (PARIS.path, first), (ZURICH.path, second)
+    }  # fmt: skip
+    assert states[PARIS.path, third] == states[ZURICH.path, first] == "retired"
+    go_back(catalog, sales, {PARIS: third, ZURICH: first})
+    assert current(catalog, sales) == {PARIS.path: third, ZURICH.path: first}
 
 
 def test_a_catalog_of_a_newer_version_is_refused_in_words(fresh_database: str) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import psycopg
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +27,7 @@ from pipeline_defs.model.errors import AlreadyBuilding, ServiceUnavailable
 from resources.cdc.captures import opened
 from resources.services.postgres_server import PostgresServer
 from tests.cdc.lab import UNKEYED, Application, Lab
+from tests.killing import kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,14 +75,9 @@ def inserted(lab: Lab, generation: int = 1) -> list[int]:
 
 
 def killed(server: PostgresServer) -> None:
-    """The whole server: a session outlives its postmaster for a moment."""
     pid = server.pid()
     assert pid is not None
-    sessions = psutil.Process(pid).children()
-    os.kill(pid, signal.SIGKILL)
-    for session in sessions:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            session.kill()
+    kill_all(pid)
 
 
 @pytest.mark.parametrize("step", ["peek", "write", "tell"])

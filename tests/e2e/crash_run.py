@@ -8,14 +8,12 @@ death of a server the run goes on, as far as it can. "during" is when Spark has 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,25 +54,17 @@ def kill_while_staging(victim: str) -> None:
 
 def kill(victim: str) -> None:
     """SIGKILL, and nothing goes on before the victim is gone."""
-    from psutil import STATUS_ZOMBIE, NoSuchProcess, Process
-
     from resources.services.postgres_server import PostgresServer
     from resources.services.spark_server import SparkServer
     from resources.settings import Settings
+    from tests.killing import kill_all
 
     if victim == "self":
         os.kill(os.getpid(), signal.SIGKILL)
     settings = Settings()
     pid = SparkServer(settings).pid() if victim == "spark" else PostgresServer(settings.home_dir).pid()
     assert pid is not None
-    process = Process(pid)
-    process.kill()
-    deadline = time.monotonic() + 30
-    with contextlib.suppress(NoSuchProcess):
-        # Who reaps a daemon may take a while; a zombie answers nobody either.
-        while process.status() != STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, f"{victim} does not die"
-            os.sched_yield()
+    kill_all(pid)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import psycopg
 import pytest
 
 from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer
 from resources.settings import project_root
+from tests.killing import kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,16 +39,6 @@ def server() -> Iterator[PostgresServer]:
 def answers(server: PostgresServer, database: str = CATALOG_DATABASE) -> bool:
     with psycopg.connect(server.url(database)) as connection:
         return connection.execute("select 1").fetchone() == (1,)
-
-
-def wait_for_end(pid: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        deadline = time.monotonic() + 20
-        # A process that nobody waits for stays as a zombie.
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            os.sched_yield()
 
 
 def test_a_server_is_made_started_and_left_alone_when_it_is_up(server: PostgresServer) -> None:
@@ -105,8 +91,7 @@ def test_a_killed_server_is_started_again_and_has_lost_nothing(server: PostgresS
         connection.execute("create table kept as select 42 as answer")
     pid = server.pid()
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_for_end(pid)
+    kill_all(pid)
     assert not server.is_up()
     server.ensure_up()
     assert server.pid() != pid

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,12 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
+from tests.killing import kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,13 +34,6 @@ def own(settings: Settings) -> Iterator[Settings]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
 def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:
     server = SparkServer(own)
     assert server.remote() is None
@@ -52,8 +44,7 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert pid is not None
     assert SparkServer(own).ensure_up() == first
     assert server.pid() == pid
-    os.kill(pid, signal.SIGKILL)
-    wait_for_end(pid)
+    kill_all(pid)
     assert server.remote() is None
     server.ensure_up()
     assert server.pid() not in {None, pid}

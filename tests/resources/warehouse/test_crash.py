@@ -5,9 +5,7 @@ The same for a run that is killed is in tests/e2e/test_kill.py, for a Python wor
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ from resources.postgres import connect
 from resources.services.postgres_server import PostgresServer
 from resources.warehouse import clean, copying, examine, load, projection, publish
 from tests.conftest import sales_dataset
-from tests.resources.services.test_postgres_server import wait_for_end
+from tests.killing import kill_all
 from tests.resources.warehouse.test_publish import KEYS, PARIS, Desk, periods
 
 if TYPE_CHECKING:
@@ -56,8 +54,7 @@ def server() -> Iterator[PostgresServer]:
 def kill(server: PostgresServer) -> None:
     pid = server.pid()
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_for_end(pid)
+    kill_all(pid)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

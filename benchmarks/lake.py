@@ -193,8 +193,8 @@ class _Bench:
 
     def run(self, keys: Sequence[PartitionKey], frame: DataFrame) -> None:
         """All that a run does, without Dagster."""
-        build = self.stage(keys, frame)
-        self.store.publish(build, [])
+        build = self.publish(keys, frame)
+        self.store.published(build)
         self.catalog.release(build)
 
     def publish(self, keys: Sequence[PartitionKey], frame: DataFrame) -> Any:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
 
 VERSION = 5
-# New partitions of one publish, from which on the statistics of before are worse than none.
+# New partitions of one build, from which on the statistics of before are worse than none.
 _MANY_NEW = 200
 # The script that makes each version of the schema out of the one before.
 _STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql", 5: "catalog_5.sql"}
@@ -117,8 +117,6 @@ class Catalog(Followers, Known):
             self.connection.execute(statements.LET_GO, (name, paths))
             if build.registered != (declared := declaration(build.dataset)):
                 self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
-        if sum(known is None for known in build.expected.values()) >= _MANY_NEW:
-            self.connection.execute(statements.ANALYZE)
 
     def publish_all(self, builds: Iterable[Build]) -> None:
         """Publish several builds in one transaction, or in the caller's, and as of one instant."""
@@ -164,8 +162,13 @@ class Catalog(Followers, Known):
         return found.rowcount
 
     def release(self, build: Build) -> None:
-        """Give the build's locks back."""
+        """Give the build's locks back; where it added much, let PostgreSQL look at what there is now.
+
+        Not in the publish: it may be part of a swap, for whose end readers of a view wait.
+        """
         self.connection.execute(statements.UNLOCK, (build.dataset.name, build.paths))
+        if sum(known is None for known in build.expected.values()) >= _MANY_NEW:
+            self.connection.execute(statements.ANALYZE)
 
     def dead(self) -> list[tuple[str, str, BatchId]]:
         """(dataset, partition, batch) of every build whose run ended without a word."""
@@ -268,10 +271,14 @@ class Catalog(Followers, Known):
         """Retire what is current, point at the targets, and record it; how many targets were in one of the states."""
         name = build.dataset.name
         paths, ids = list(targets), list(targets.values())
-        retired = _listed((path, build.expected[key]) for key, path in zip(build.partitions, build.paths, strict=True))
-        self.connection.execute(statements.RETIRE, (at, name, *retired))
+        retired = {
+            path: known.millis
+            for partition, path in zip(build.partitions, build.paths, strict=True)
+            if (known := build.expected[partition]) is not None
+        }
+        self.connection.execute(statements.RETIRE, (at, name, *_listed(retired)))
         self.connection.execute(statements.POINT, (name, paths, ids))
-        done = self.connection.execute(statements.PUBLISHED, (at, name, *_listed(targets.items()), states)).rowcount
+        done = self.connection.execute(statements.PUBLISHED, (at, name, *_listed(targets), states)).rowcount
         recorded = [targets.get(path) for path in build.paths]
         self.connection.execute(
             statements.RECORD, (name, build.batch_id.millis, kind, build.run_id, reason, at, build.paths, recorded)
@@ -287,12 +294,11 @@ class Catalog(Followers, Known):
         )
 
 
-def _listed(batches: Iterable[tuple[str, object]]) -> tuple[object, ...]:
-    """Partitions, batch ids and what belongs together, as statements ask for batches; None for a batch is none."""
-    found = {path: str(batch) for path, batch in batches if batch is not None}
-    ids = sorted({int(batch) for batch in found.values()})
-    pairs = [f"{batch}/{path}" for path, batch in found.items()] if len(ids) > 1 else None
-    return list(found), ids, pairs, pairs
+def _listed(batches: Mapping[str, int]) -> tuple[object, ...]:
+    """Batch ids by partition as RETIRE and PUBLISHED ask for them: partitions, ids, and pairs (twice) if ids differ."""
+    ids = sorted(set(batches.values()))
+    pairs = [f"{batch_id}/{path}" for path, batch_id in batches.items()] if len(ids) > 1 else None
+    return list(batches), ids, pairs, pairs
 
 
 def _inputs_text(inputs: Iterable[Input]) -> str:

@@ -3,15 +3,14 @@
 `<root>/<db>/<table>/<partition key>.csv`; UTF-8, comma-separated, a header line with the dataset's columns, `NA` for
 what is missing. What lies there is never changed.
 
-Not here: which files to look at when (pipeline_defs/planning/arrivals.py).
+Not here: which files to look at when (pipeline_defs/planning/arrivals.py), what is wrong with one
+(landing_problems.py).
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import hashlib
-import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +24,10 @@ from pipeline_defs.model.schema import Column, ColumnType
 from pipeline_defs.planning.arrivals import LandingFile
 from pipeline_defs.planning.triggers import landing_source
 from resources.files import open_files
+from resources.landing_problems import MISSING, problem_of_file, problems_of_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fsspec import AbstractFileSystem
     from pyspark.sql import Column as SparkColumn
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from resources.store import Build
 
 ENDING = ".csv"
-MISSING = "NA"
 _THREADS = 8
 _CHUNK = 1 << 20
 # Marks the payload of an error that a Spark expression raised about a row.
@@ -129,7 +128,7 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
             f"{uri} ({dataset}) may not be read: {error.strerror or error}. {NOTHING_LOST} "
             "Give the user whom Varve runs as the right to read it."
         ) from error
-    if problem := _problem_of_file(dataset, head, last, size):
+    if problem := problem_of_file(dataset, head, last, size):
         raise BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
     return Inspected(uri, size, digest.hexdigest())
 
@@ -142,7 +141,7 @@ def explain_bad_row(build: Build, error: str) -> BadInput | None:
     payload = _payload(marked[1])
     # Spark spells a path as a URI: `a b` as `a%20b`.
     uri = re.sub("^file:(//)?", "", unquote(payload["file"]))
-    problems = list(_problems_of_rows(uri, build.dataset.schema.columns))
+    problems = list(problems_of_rows(uri, build.dataset.schema.columns))
     listed = some(problems, limit=_PROBLEMS_TOLD) if problems else f"column {payload['column']}: {payload['found']!r}"
     return BadInput(
         f"{uri} ({build.dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
@@ -208,75 +207,6 @@ def _refuse(file: SparkColumn, column: str, found: SparkColumn) -> SparkColumn:
         F.struct(file.alias("file"), F.lit(column).alias("column"), F.substring(found, 1, 80).alias("found"))
     )
     return F.raise_error(F.concat(F.lit(_MARK), payload, F.lit(_MARK)))
-
-
-def _problem_of_file(dataset: Dataset, head: bytes, last: bytes, size: int) -> str | None:
-    if size == 0:
-        return "the file is empty, without even a header line."
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "the file is UTF-16; UTF-8 is expected."
-    expected = list(dataset.schema.names)
-    try:
-        found = next(csv.reader([head.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")]), [])
-    except UnicodeDecodeError:
-        return "line 1: the header is not UTF-8."
-    if found != expected:
-        missing = [name for name in expected if name not in found]
-        extra = [name for name in found if name not in expected]
-        told = [f"missing {', '.join(missing)}"] if missing else []
-        told += [f"not declared {', '.join(extra)}"] if extra else []
-        return f"line 1: the columns are not the declared ones: {'; '.join(told) or 'another order'}."
-    if last != b"\n":
-        return "the file ends in the middle of a line: it is truncated."
-    return None
-
-
-def _problems_of_rows(uri: str, columns: Sequence[Column]) -> Iterator[str]:
-    """Every problem of the rows, in order; parsed here only after Spark has found that there is one."""
-    files, path = open_files(uri)
-    with files.open(path, "rb") as file:
-        reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
-        next(reader)
-        for fields in reader:
-            if not "".join(fields).strip() and len(fields) < 2:
-                continue  # Spark passes over blank lines too.
-            yield from (f"line {reader.line_num}: {problem}" for problem in _problems_of_row(fields, columns))
-
-
-def _problems_of_row(fields: Sequence[str], columns: Sequence[Column]) -> Iterator[str]:
-    if len(fields) != len(columns):
-        yield f"{len(fields)} fields, {len(columns)} expected"
-        return
-    for text, column in zip(fields, columns, strict=True):
-        if "\ufffd" in text:
-            yield f"column {column.name}: {text!r} is not UTF-8"
-        elif text not in {"", MISSING} and not _parses(text, column.type):
-            yield f"column {column.name}: {text!r} is not of type {column.type}"
-
-
-def _parses(text: str, kind: ColumnType) -> bool:
-    parsers: dict[ColumnType, Callable[[str], object]] = {
-        ColumnType.INT: lambda number: _whole(number, 32),
-        ColumnType.BIGINT: lambda number: _whole(number, 64),
-        ColumnType.DOUBLE: lambda number: float(number.replace("_", "?")),
-        ColumnType.DATE: dt.date.fromisoformat,
-        ColumnType.TIMESTAMP: dt.datetime.fromisoformat,
-    }
-    if kind is ColumnType.BOOLEAN:
-        return text.lower() in {"true", "false", "t", "f", "yes", "no", "y", "n", "1", "0"}
-    try:
-        parsers.get(kind, str)(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _whole(text: str, bits: int) -> int:
-    # Python takes 1_000 and numbers of any size for whole ones; Spark does not.
-    number = int(text.replace("_", "?"))
-    if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise ValueError(text)
-    return number
 
 
 def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:

@@ -28,7 +28,7 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
 test: $(INSTALLED) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --durations 25
 	$(BIN)/pytest -m spark --spark-mode classic tests/resources
 
 torture: $(INSTALLED) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries

@@ -13,7 +13,7 @@ import dagster as dg
 from pipeline_defs.cdc.table import CapturedTable
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset
 from pipeline_defs.model.errors import AlreadyBuilding, VarveError
-from pipeline_defs.partitions import partitions_def
+from pipeline_defs.partitions import dataset_partitions_def
 from resources.cdc.captures import OpenCapture, opened
 from resources.settings import Settings
 
@@ -26,7 +26,7 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
         description=f"{dataset.comment} Captured from {captured.source}.",
         group_name=dataset.db,
         kinds={"postgres", "parquet"},
-        partitions_def=partitions_def(dataset.partitioning),
+        partitions_def=dataset_partitions_def(dataset),
         metadata={"dagster/table_name": dataset.name, "varve/source": captured.source},
     ).with_io_manager_key(IO_MANAGER)
     return DatasetAsset(dataset, spec, (), "", captured)
@@ -56,7 +56,7 @@ def capture_job(captured: CapturedTable) -> dg.JobDefinition:
     @dg.op(name=name, required_resource_keys={"spark"}, description=f"Changes of {captured.source} into {dataset}.")
     def capture_and_apply(context: dg.OpExecutionContext) -> None:
         try:
-            with opened(captured, Settings()) as capture:
+            with opened(captured, Settings(), run_id=context.run_id) as capture:
                 events = capture.capture()
                 done = capture.apply(lambda: context.resources.spark.spark_session, context.run_id)
                 lag = lag_of(capture)

@@ -16,7 +16,7 @@ import dagster as dg
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.reads import Reads
-from pipeline_defs.partitions import partitions_def, warn_of_size
+from pipeline_defs.partitions import dataset_partitions_def, warn_of_size
 from pipeline_defs.planning.graph import Graph, edge
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _asset(
             )
             for name, reads in upstreams.items()
         },
-        partitions_def=partitions_def(dataset.partitioning),
+        partitions_def=dataset_partitions_def(dataset),
         # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
         backfill_policy=dg.BackfillPolicy.single_run(),
         io_manager_key=IO_MANAGER,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from pipeline_defs.arrival_checks import arrival_check
 from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
 from pipeline_defs.declared import python_assets
@@ -21,6 +22,7 @@ from pipeline_defs.sql_assets import project, sql_assets
 from resources.builds import builds_resource
 from resources.io_manager import store_io_manager
 from resources.landing_resource import LandingResource
+from resources.run_processes import fork_runs
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
@@ -47,15 +49,17 @@ def build_defs(
     resource_overrides: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
+    fork_runs()
     listed = discover() if datasets is None else list(datasets)
     graph = graph_of(listed)
+    checks = [arrival_check(dataset) for dataset in graph.in_order() if dataset.arrives]
     captures = [automation(found.captured) for found in listed if found.captured is not None]
     return dg.Definitions(
         assets=[*[found.asset for found in listed], report_asset(graph)],
         jobs=[retirement_job(graph), *[one.job for one in captures]],
-        asset_checks=[one.check for one in captures],
+        asset_checks=[*[one.check for one in captures], *checks],
         sensors=[*_sensors(graph), retirement_sensor(graph), *[one.sensor for one in captures]],
-        schedules=[report_schedule(), *schedules],
+        schedules=[report_schedule(checks), *schedules],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
         resources={
@@ -79,5 +83,7 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     return sensors
 
 
-graph = graph_of(discover())
-defs = build_defs()
+# Read once: every process of every run begins with this import.
+_discovered = discover()
+graph = graph_of(_discovered)
+defs = build_defs(_discovered)

@@ -97,7 +97,7 @@ def _single_to_multi(dependency: Dependency, parts: dict[str, _Part]) -> Compile
     for name, fold in multi.folds.items():
         part = parts[name] if multi is dependency.upstream else next(iter(parts.values()))
         follows = part.of == (next(iter(single.folds)) if multi is dependency.upstream else name)
-        if fold_def(fold) != fold_def(alone) or not follows or not _identity(part):
+        if not _same_fold(fold, alone) or not follows or not _identity(part):
             continue
         others = [found.compiled for other, found in parts.items() if found is not part]
         whole = all(isinstance(found.mapping, dg.AllPartitionMapping) for found in others)
@@ -112,7 +112,20 @@ def _single_to_multi(dependency: Dependency, parts: dict[str, _Part]) -> Compile
 
 
 def _identity(part: _Part) -> bool:
-    return isinstance(part.compiled.mapping, dg.IdentityPartitionMapping)
+    return isinstance(part.compiled.mapping, dg.IdentityPartitionMapping) or part.compiled.mapping == _same_windows()
+
+
+def _same_windows() -> dg.TimeWindowPartitionMapping:
+    """Each window to the same one, where the other side has it."""
+    return dg.TimeWindowPartitionMapping(0, 0, allow_nonexistent_upstream_partitions=True)
+
+
+def _same_fold(fold: Fold, other: Fold) -> bool:
+    """Whether Dagster maps a key of one to the same of the other; time windows too, of which one has more."""
+    if fold_def(fold) == fold_def(other):
+        return True
+    (one, *_), (two, *_) = fold, other
+    return isinstance(one, TimeDimension) and one.same_windows(two) and tiled_alike(one)
 
 
 def _fold(fold: Fold, ways: list[Way], reader: dict[str, Fold]) -> _Part:
@@ -178,8 +191,10 @@ def _overlap(way: Way, rule: Overlap) -> Compiled:
     upstream, of = way.upstream, way.of
     assert isinstance(upstream, TimeDimension)
     assert isinstance(of, TimeDimension)
-    if upstream == of and rule.first == rule.last == 0:
-        return Compiled(dg.IdentityPartitionMapping(), exact=True)
+    if upstream.same_windows(of) and rule.first == rule.last == 0:
+        # Of time windows, however far each reaches; of two sets Dagster takes the keys that both have.
+        alike = upstream == of or not tiled_alike(upstream)
+        return Compiled(dg.IdentityPartitionMapping() if alike else _same_windows(), exact=True)
     if not (tiled_alike(upstream) and tiled_alike(of)):
         return _all("Dagster has the windows as a set, whose keys it cannot lay over others")
     if upstream.timezone != of.timezone:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import dagster as dg
+import pendulum
 
 from pipeline_defs.model.errors import UnknownPartition
 from pipeline_defs.model.partitioning import dagster_text, set_of, time_set
+from pipeline_defs.model.windows import kept_from
 from pipeline_defs.partitions import tiled_alike
 from pipeline_defs.planning.region import Spans
 from resources.partition_sets import PartitionSets
@@ -48,13 +50,24 @@ def grow(instance: dg.DagsterInstance, graph: Graph, *, limit: int = 2_000) -> l
 
 
 def fill(instance: dg.DagsterInstance, dataset: Dataset, *, limit: int | None = None) -> list[str]:
-    """Add the windows of one dataset that have come to pass to Dagster's set of them, if it has one; the new ones."""
-    time = dataset.partitioning.time
+    """Add the windows of one dataset that have come to pass to Dagster's set of them, if it has one; the new ones.
+
+    Windows whose retention is over leave the set.
+    """
+    time, retention = dataset.partitioning.time, dataset.policy.retention
     if time is None or tiled_alike(time):
         return []
-    name = time_set(time)
-    last = _last(time, instance.get_dynamic_partitions(name))
+    name = time_set(time, retention)
+    there = instance.get_dynamic_partitions(name)
+    last = _last(time, there)
     start = time.first if last is None else time.calendar.following(last)
+    if retention is not None:
+        kept = kept_from(time, retention, pendulum.now("UTC").timestamp())
+        start = max(start, kept)
+        for text in there:
+            if (begins := _start(time, text)) is None or begins >= kept:
+                break
+            instance.delete_dynamic_partition(name, text)
     windows = Spans.of([(start, time.known_until())]).starts(time)
     # In order, always after the last: so ranges of the set are ranges of time.
     new = [dagster_text(time.text_at(at)) for at in islice(windows, limit)]
@@ -79,9 +92,11 @@ def has_sets(graph: Graph) -> bool:
 
 def _last(time: TimeDimension, texts: Sequence[str]) -> int | None:
     """Where the last window of a set begins; what somebody has added to it by hand may be none."""
-    for text in reversed(texts):
-        try:
-            return time.start_of(time.parse(unquote(text)))
-        except UnknownPartition:
-            continue
-    return None
+    return next((start for text in reversed(texts) if (start := _start(time, text)) is not None), None)
+
+
+def _start(time: TimeDimension, text: str) -> int | None:
+    try:
+        return time.start_of(time.parse(unquote(text)))
+    except UnknownPartition:
+        return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import pendulum
@@ -19,8 +20,12 @@ import pendulum
 from pipeline_defs.model.calendar import Every, cron_of
 from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.partitioning import DAGSTER_COMFORT, Fold, Partitioning, fold_texts, set_of, time_set
+from pipeline_defs.model.windows import kept_from
 from pipeline_defs.model.zone import DAY, stretch
 from pipeline_defs.planning.way import moved
+
+if TYPE_CHECKING:
+    from pipeline_defs.model.dataset import Dataset
 
 # How far ahead the clocks of a zone are compared where a dimension has no end.
 _YEARS_AHEAD = 3
@@ -32,23 +37,35 @@ class LargeProduct(UserWarning):
     """A dataset has more partitions than Dagster's UI shows with ease."""
 
 
+def dataset_partitions_def(dataset: Dataset) -> dg.PartitionsDefinition[str]:
+    """The partitions of a dataset, as far as they are kept."""
+    return partitions_def(dataset.partitioning, dataset.policy.retention)
+
+
 @lru_cache
-def partitions_def(partitioning: Partitioning) -> dg.PartitionsDefinition[str]:
+def partitions_def(partitioning: Partitioning, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
     """The partitions of a product; one object for equal products, as Dagster compares them."""
-    folds = {name: fold_def(fold) for name, fold in partitioning.folds.items()}
+    folds = {name: fold_def(fold, retention) for name, fold in partitioning.folds.items()}
     if len(folds) == 1:
         return next(iter(folds.values()))
     return dg.MultiPartitionsDefinition(folds)
 
 
 @lru_cache
-def fold_def(fold: Fold) -> dg.PartitionsDefinition[str]:
-    """One of Dagster's dimensions, made of one or more of ours."""
+def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
+    """One of Dagster's dimensions, made of one or more of ours.
+
+    Windows whose retention is over are not in it: a set loses them as time passes, and Dagster's own time windows begin
+    where they begin when the definitions are loaded, as nothing can be missing for ever.
+    """
     (first, *others) = fold
     if isinstance(first, TimeDimension) and not others:
         if not tiled_alike(first):
-            return dg.DynamicPartitionsDefinition(name=time_set(first))
-        return _windows(first, first.start, first.end)
+            return dg.DynamicPartitionsDefinition(name=time_set(first, retention))
+        start = first.first
+        if retention is not None:
+            start = kept_from(first, retention, pendulum.now("UTC").timestamp())
+        return _windows(first, pendulum.from_timestamp(start, tz=first.timezone), first.end, first.end_offset)
     name = set_of(fold)
     return (
         dg.StaticPartitionsDefinition(fold_texts(fold)) if name is None else dg.DynamicPartitionsDefinition(name=name)
@@ -99,7 +116,8 @@ def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
         ours.append((dimension.text_at(at), at, calendar.following(at)))
         at = calendar.following(at)
     try:
-        theirs = _windows(dimension, *(pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end)))
+        first, last = (pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end))
+        theirs = _windows(dimension, first, last, 0)
         return ours == [
             (key, int(window.start.timestamp()), int(window.end.timestamp()))
             for key in theirs.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
@@ -111,7 +129,7 @@ def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
 
 
 def _windows(
-    dimension: TimeDimension, start: pendulum.DateTime, end: pendulum.DateTime | None
+    dimension: TimeDimension, start: pendulum.DateTime, end: pendulum.DateTime | None, end_offset: int
 ) -> dg.TimeWindowPartitionsDefinition:
     assert not isinstance(dimension.tiling, Every)
     return dg.TimeWindowPartitionsDefinition(
@@ -120,5 +138,5 @@ def _windows(
         fmt=dimension.text_format,
         start=dt.datetime.fromtimestamp(start.timestamp(), tz=start.tzinfo),
         end=end and dt.datetime.fromtimestamp(end.timestamp(), tz=end.tzinfo),
-        end_offset=dimension.end_offset,
+        end_offset=end_offset,
     )

@@ -18,11 +18,12 @@ from pipeline_defs.model.errors import UnknownPartition, VarveError
 from pipeline_defs.partition_sets import grow, sets_of
 from pipeline_defs.planning.judging import Patience
 from pipeline_defs.planning.reconcile import Limits, Planner
-from pipeline_defs.planning.region import Box
+from resources.asked import asked_partitions
 from resources.catalog import Catalog
-from resources.dagster_internal import worker_is_gone
+from resources.leases import Leases
 from resources.planning import CatalogFacts, Changes, living
 from resources.postgres import connect
+from resources.run_leases import dead_runs, end_dead
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,15 +35,13 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.reconcile import Plan
     from resources.planning import InFlight
 
-RANGE_START_TAG = "dagster/asset_partition_range_start"
-RANGE_END_TAG = "dagster/asset_partition_range_end"
-PARTITION_TAG = "dagster/partition"
 IDENTITY_TAG = "varve/identity"
 # "yes": what the same code made of the same inputs before may be put back in the place of a computation.
 AGAIN_TAG = "varve/again"
 # How a tick begins that could not reach its servers; the next one looks again.
 NOT_LOOKED = "Nothing was looked at"
 T = TypeVar("T")
+R = TypeVar("R")
 _AT_ONCE = 500
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -73,10 +72,16 @@ class Reconciler:
         """What is due now. Raises VarveError where a server cannot be reached or there is too much to look at."""
         limits = limits_of(settings)
         if self._planner is None or limits != self._limits:
-            self._planner, self._limits, self._changes = Planner(self.graph, limits), limits, Changes()
+            self._planner, self._limits, self._changes = (
+                Planner(self.graph, limits, fatal=(psycopg.Error,)),
+                limits,
+                Changes(),
+            )
+        runs, dead = living_runs(self.graph, instance, connection)
+        end_dead(instance, dead)
+        in_flight = runs_in_flight(self.graph, instance, runs)
         # A killed run frees its locks and says nothing; from here on it is a failure like any other.
         Catalog(connection).bury_dead()
-        in_flight = runs_in_flight(self.graph, instance)
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
         try:
@@ -93,16 +98,23 @@ class Reconciler:
             raise
 
     def look(
-        self, instance: dg.DagsterInstance, name: str, also: Callable[[Catalog, Settings], T]
-    ) -> tuple[Plan, T] | dg.SkipReason:
-        """A tick over a connection of its own, after `also` has looked; why there was none where that cannot be."""
+        self,
+        instance: dg.DagsterInstance,
+        name: str,
+        also: Callable[[Catalog, Settings], T],
+        then: Callable[[Catalog, Plan, T], R],
+    ) -> R | dg.SkipReason:
+        """A tick over a connection of its own: `also` looks before it, and `then` makes of the plan what is asked for.
+
+        A reason to skip where the servers cannot be reached.
+        """
         settings = Settings()
         try:
             with connect(settings, application=f"varve {name}") as connection:
                 catalog = Catalog(connection)
                 catalog.ensure_schema()
                 seen = also(catalog, settings)
-                return self.tick(connection, instance, settings), seen
+                return then(catalog, self.tick(connection, instance, settings), seen)
         except (VarveError, psycopg.OperationalError) as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
 
@@ -119,37 +131,48 @@ def looked_up(
 ) -> tuple[CatalogFacts, Members]:
     """The facts of all partitions and the members of all dynamic sets, for those who only look."""
     Catalog(connection).ensure_schema()
-    in_flight = runs_in_flight(graph, instance)
+    runs, _ = living_runs(graph, instance, connection)
+    in_flight = runs_in_flight(graph, instance, runs)
     for dataset, paths in living(connection).items():
         in_flight[dataset] |= paths
     return CatalogFacts(connection, in_flight), sets_of(instance, graph).members()
 
 
-def runs_in_flight(graph: Graph, instance: dg.DagsterInstance) -> InFlight:
-    """What Dagster's unfinished runs, queued ones too, compute or will: the planner's, backfills and those by hand."""
+def living_runs(
+    graph: Graph, instance: dg.DagsterInstance, connection: psycopg.Connection
+) -> tuple[list[dg.DagsterRun], dict[str, str]]:
+    """Dagster's unfinished runs of our datasets; and, apart, those that count as dead, with the reason of each."""
+    runs = [
+        run
+        for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+        if any(name in graph.datasets for name in _selected(run))
+    ]
+    dead = dead_runs(Leases(connection), runs, Settings())
+    return [run for run in runs if run.run_id not in dead], dead
+
+
+def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun] | None = None) -> InFlight:
+    """What unfinished runs, queued ones too, compute or will: the planner's, backfills and those by hand.
+
+    `runs` are those to look at; by default all that Dagster calls unfinished, the dead among them too.
+    """
     found: InFlight = defaultdict(dict)
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):
-        if worker_is_gone(run):
-            continue
-        for key in run.asset_selection or ():
-            dataset = graph.datasets.get(".".join(key.path))
-            if dataset is not None:
-                found[dataset.name] |= dict.fromkeys(_partitions(dataset, run.tags), run.run_id)
+    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if runs is None else runs:
+        for dataset in [graph.datasets[name] for name in _selected(run) if name in graph.datasets]:
+            found[dataset.name] |= dict.fromkeys(_partitions(dataset, run.tags), run.run_id)
     return found
+
+
+def _selected(run: dg.DagsterRun) -> list[str]:
+    return [".".join(key.path) for key in run.asset_selection or ()]
 
 
 def _partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[str]:
     """The partitions that a run's tags name: one, or a range of them."""
-    partitioning = dataset.partitioning
-    first = tags.get(RANGE_START_TAG) or tags.get(PARTITION_TAG)
-    last = tags.get(RANGE_END_TAG) or first
-    if first is None or last is None:
-        return []
     try:
-        corners = [partitioning.from_dagster(text) for text in (first, last)]
+        return [key.path for key in asked_partitions(dataset, tags)]
     except UnknownPartition:
         return []
-    return [key.path for key in Box.between(partitioning, *corners).partitions()]
 
 
 @dataclass(frozen=True, slots=True)

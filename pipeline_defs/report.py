@@ -13,12 +13,14 @@ import dagster as dg
 import pendulum
 
 from pipeline_defs.model.errors import counted, some
+from pipeline_defs.planning.arrivals import Rejected
 from pipeline_defs.planning.graph import Graph
 from pipeline_defs.planning.heat import WORST_FIRST, heat
 from pipeline_defs.planning.judging import State
 from pipeline_defs.planning.reconcile import Plan, reconcile
 from pipeline_defs.reconciling import limits_of, looked_up
 from resources.postgres import connect
+from resources.rejected import RejectedArrivals
 from resources.settings import Settings
 
 KEY = dg.AssetKey(["varve", "report"])
@@ -31,6 +33,7 @@ COLOURS = {
     State.IN_FLIGHT: "#3aa7c9",
     State.DUE: "#f0c330",
     State.WAITING: "#5b7bd5",
+    State.UPCOMING: "#b9c4e0",
     State.MISSING: "#d9dce1",
     State.CURRENT: "#3fa66b",
 }
@@ -51,12 +54,13 @@ def report_asset(graph: Graph) -> dg.AssetsDefinition:
         ],
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        plan = look(graph, context.instance)
+        plan, rejected = look(graph, context.instance)
         counts = Counter(found.state for judged in plan.judgements.values() for found in judged.values())
         return dg.MaterializeResult(
             metadata={
                 "varve/over time": dg.MetadataValue.md(picture(graph, plan)),
                 "varve/due runs": len(plan.runs),
+                "varve/rejected arrivals": dg.MetadataValue.md(listed(rejected)),
                 **{f"varve/{state}": counts[state] for state in WORST_FIRST},
             },
             check_results=[checked(plan)],
@@ -65,22 +69,44 @@ def report_asset(graph: Graph) -> dg.AssetsDefinition:
     return report
 
 
-def report_schedule() -> dg.ScheduleDefinition:
-    """Draws the report every ten minutes."""
+def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = ()) -> dg.ScheduleDefinition:
+    """Draws the report, and runs these checks, every ten minutes."""
+    target: dg.AssetSelection = dg.AssetSelection.assets(KEY)
+    for each in checks:
+        target |= dg.AssetSelection.checks(each)
     return dg.ScheduleDefinition(
         name="report",
-        target=dg.AssetSelection.assets(KEY),
+        target=target,
         cron_schedule="*/10 * * * *",
-        description="Draws the state of every partition anew, and checks that none is left failed.",
+        description="Draws the state of every partition anew; checks that none is left failed, and none rejected.",
     )
 
 
-def look(graph: Graph, instance: dg.DagsterInstance) -> Plan:
-    """Every partition judged as of now. Raises VarveError where a server cannot be reached."""
+def look(graph: Graph, instance: dg.DagsterInstance) -> tuple[Plan, list[tuple[str, Rejected]]]:
+    """Every partition judged as of now, and what arrived and is not taken, by dataset.
+
+    Raises VarveError where a server cannot be reached.
+    """
     settings = Settings()
     with connect(settings, application="varve report") as connection:
         facts, members = looked_up(graph, connection, instance)
-        return reconcile(graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings))
+        plan = reconcile(graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings))
+        return plan, RejectedArrivals(connection).all()
+
+
+def listed(rejected: Sequence[tuple[str, Rejected]]) -> str:
+    """What arrived and is not taken, as a table in Markdown."""
+    if not rejected:
+        return "Everything that has arrived is taken."
+    cells = [
+        f"| {dataset} | {_cell(one.uri)} | {one.kind} | {_cell(one.reason)} |" for dataset, one in rejected[:_LISTED]
+    ]
+    more = [f"and {len(rejected) - _LISTED} more"] if len(rejected) > _LISTED else []
+    return "\n".join(["| dataset | what | kind | why |", "|---|---|---|---|", *cells, "", *more])
+
+
+def _cell(text: str) -> str:
+    return escape(text).replace("|", "\\|")
 
 
 def picture(graph: Graph, plan: Plan) -> str:

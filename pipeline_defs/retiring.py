@@ -123,7 +123,12 @@ def retirement_sensor(graph: Graph) -> dg.SensorDefinition:
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found = reconciler.look(context.instance, "retirement", lambda catalog, _: catalog.partitions_by_dataset())
+        found = reconciler.look(
+            context.instance,
+            "retirement",
+            lambda catalog, _: catalog.partitions_by_dataset(),
+            lambda _, plan, counts: (plan, counts),
+        )
         if isinstance(found, dg.SkipReason):
             return found
         plan, counts = found

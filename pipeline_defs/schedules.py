@@ -20,7 +20,7 @@ from pipeline_defs.planning.region import Box, choice_of
 from pipeline_defs.planning.ticks import completed, previous_tick
 from pipeline_defs.planning.way import everything
 from pipeline_defs.reconciling import NOT_LOOKED
-from pipeline_defs.sensors import asset_key, run_request
+from pipeline_defs.requesting import accepted, asset_key, run_request
 from resources.catalog import Catalog
 from resources.partition_sets import PartitionSets
 from resources.postgres import connect
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey
+    from resources.rejected import LeftOut
 
 
 def partition_schedule(
@@ -83,7 +84,11 @@ def partition_schedule(
         tokens = {path: str(count) for path, count in failures.items()}
         dues = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
         planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
-        return [run_request(run) for run in planned]
+        left_out: list[LeftOut] = []
+        requests = [run_request(run) for run in accepted(planned, context.instance, left_out)]
+        for one in left_out:
+            context.log.error("%s %s is left out: %s", one.dataset, one.subject, one.reason)
+        return requests
 
     return evaluate
 

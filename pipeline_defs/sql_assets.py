@@ -18,7 +18,6 @@ from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.reconciling import AGAIN_TAG
 from pipeline_defs.sql.asset import SqlAsset
 from pipeline_defs.sql.errors import SqlErrors
-from pipeline_defs.sql.execute import sql_of
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_rows import rows
 from resources.explain import told
@@ -161,7 +160,7 @@ class Expectations:
         if not self.found.sql.expectations:
             return frame
         self.seen = Observation("expectations")
-        counts = [F.count_if(~F.expr(sql_of(each.expression))).alias(each.name) for each in self.found.sql.expectations]
+        counts = [F.count_if(~F.expr(f"({each.text}\n)")).alias(each.name) for each in self.found.sql.expectations]
         self.opened.last_looks.append(self.look)
         return frame.observe(self.seen, *counts)
 
@@ -179,7 +178,7 @@ class Expectations:
                 )
             )
         if broken:
-            texts = {each.name: sql_of(each.expression) for each in self.found.sql.expectations}
+            texts = {each.name: each.text for each in self.found.sql.expectations}
             told = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
             raise VerifyFailed(f"{self.opened.build}: {told}. {NOTHING_LOST} Mend the query or what it reads.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.dimension import DynamicDimension
 from pipeline_defs.model.errors import VarveError
-from pipeline_defs.sql.execute import per_scope_rows, rows_of, sql_of, united
+from pipeline_defs.sql.execute import per_scope_rows, rows_of, united
 from pipeline_defs.sql.foreign import FOR
 from pipeline_defs.sql.options import ARGS, CONF, SUBMIT
 from pipeline_defs.sql.source import Body
@@ -81,7 +81,7 @@ def _python(
     """What the foreign function returns for each scope, with its partition columns."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from pipeline_defs.sql.constants import literal
+    from pipeline_defs.sql.constants import literal_text
 
     module, _, name = found.sql.entry.partition(":")
     function = getattr(importlib.import_module(module), name)
@@ -98,7 +98,7 @@ def _python(
                 f"{found.dataset} {key}: {found.sql.entry} returned {type(rows).__name__}, not a DataFrame of Spark."
             )
         values = found.scopes.partition_values(key)
-        columns = [F.expr(sql_of(literal(values[each]))).alias(each) for each in values]
+        columns = [F.expr(literal_text(values[each])).alias(each) for each in values]
         data = [F.col(f"`{each}`") for each in rows.columns if each not in values]
         arms.append(rows.select(*columns, *data))
     frame = arms[0]

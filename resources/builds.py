@@ -9,25 +9,41 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import pendulum
 import psycopg
 
+from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
 from resources import group
+from resources.asked import asked_partitions, refused
 from resources.catalog import Catalog
-from resources.dagster_internal import run_assets, step_asset, step_identity, step_of, step_partition_keys, tag_worker
+from resources.dagster_internal import (
+    heartbeats_of,
+    run_assets,
+    step_asset,
+    step_failures,
+    step_identity,
+    step_of,
+    step_partition_keys,
+)
+from resources.heartbeat import Heartbeats
+from resources.leases import lost
 from resources.partition_sets import PartitionSets
 from resources.postgres import connect
 from resources.settings import Settings
 from resources.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from dagster import DagsterRun
 
     from pipeline_defs.model.batch import StagedBatch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.graph import Edge, Graph
     from resources.spark import SparkResource
     from resources.store import Build, Store
@@ -60,6 +76,8 @@ class Builds:
         self.settings = Settings()
         self._spark = spark
         self._open: dict[tuple[str, str], OpenBuild] = {}
+        # The steps that have begun a build, which tells of its end itself.
+        self._begun: set[str] = set()
 
     def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
         """The build of the step that the context belongs to; begins it. Raises AlreadyBuilding, UnknownPartition."""
@@ -68,6 +86,7 @@ class Builds:
         if identity not in self._open:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
+            why_not = self._refused(step, dataset, partitions)
             together = group.members(step.dagster_run.tags, *map(self._datasets, run_assets(step)))
             catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
             try:
@@ -78,11 +97,28 @@ class Builds:
                     run_id=step.run_id,
                     code_version=self.graph.code_versions.get(dataset.name, ""),
                 )
-            except BaseException:
+            except BaseException as failure:
                 catalog.connection.close()
+                if isinstance(failure, AlreadyBuilding):
+                    # It has failed nothing: the other run does what this one was to do.
+                    self._begun.add(step.step.key)
                 raise
             self._open[identity] = OpenBuild(build, catalog, together=together)
+            self._begun.add(step.step.key)
+            if why_not:
+                error = UnknownPartition(f"{dataset}: {why_not} {NOTHING_LOST} Ask for the others without it.")
+                self.abandon(self._open[identity], str(error))
+                raise error
         return self._open[identity]
+
+    def _refused(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
+        return refused(
+            dataset,
+            asked_partitions(dataset, step.dagster_run.tags),
+            partitions,
+            now=pendulum.now("UTC").timestamp(),
+            members=self.sets(step.instance).members(),
+        )
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
         """The dataset that an asset is."""
@@ -133,20 +169,38 @@ class Builds:
                 self.store(opened.build.dataset, opened.catalog).discard(opened.build)
         self.close(opened)
 
-    def abandon_all(self) -> list[str]:
+    def abandon_all(self, failures: Mapping[str, str] | None = None) -> list[str]:
         """End what a run leaves open: steps that failed before their output, and what was kept back for them.
 
-        Returns the datasets that were kept back.
+        `failures` says why steps failed, by their keys. Returns the datasets that were kept back.
         """
         kept_back = [opened.build.dataset.name for opened in self.staged()]
-        for opened in list(self._open.values()):
+        for (_, step), opened in list(self._open.items()):
             self.abandon(
                 opened,
                 "another dataset that was to be published with it was not ready when the run ended"
                 if opened.staged
-                else "the step failed before it had an output",
+                else (failures or {}).get(step) or "the step ended before it had an output, and left no error",
             )
         return kept_back
+
+    def note_failures(self, run: DagsterRun, failures: Mapping[str, str]) -> None:
+        """Leave in the catalog why steps failed that never came to begin a build: nobody else would."""
+        by_step = {"__".join(key.path): key for key in run.asset_selection or ()}
+        for step, reason in failures.items():
+            if step in self._begun or step not in by_step or ".".join(by_step[step].path) not in self.graph.datasets:
+                continue
+            dataset = self.dataset(by_step[step])
+            partitions = asked_partitions(dataset, run.tags)
+            # What cannot be noted either is in Dagster's records only.
+            with contextlib.suppress(psycopg.Error, VarveError):
+                catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}"))
+                with catalog.connection:
+                    catalog.ensure_schema()
+                    version = self.graph.code_versions.get(dataset.name, "")
+                    build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=version)
+                    catalog.fail(build, reason)
+                    catalog.release(build)
 
 
 def builds_resource(graph: Graph) -> dg.ResourceDefinition:
@@ -156,15 +210,52 @@ def builds_resource(graph: Graph) -> dg.ResourceDefinition:
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
         opened = Builds(graph, context.resources.spark)
         context.resources.spark.open_ahead()
-        if context.instance is not None and context.run is not None:
-            tag_worker(context.instance, context.run.run_id)
-        try:
-            yield opened
-        finally:
-            if kept_back := opened.abandon_all():
-                _tell(context, f"Nothing of {', '.join(kept_back)} was published: the run was to publish all or none.")
+        with _living(context, opened.settings):
+            try:
+                yield opened
+            finally:
+                failures = _failures(context)
+                kept_back = opened.abandon_all(failures)
+                if context.run is not None:
+                    opened.note_failures(context.run, failures)
+                if kept_back:
+                    told = ", ".join(kept_back)
+                    _tell(context, f"Nothing of {told} was published: the run was to publish all or none.")
 
     return builds
+
+
+@contextlib.contextmanager
+def _living(context: dg.InitResourceContext, settings: Settings) -> Iterator[None]:
+    """With the lease of the run: it has it by now, but where Dagster has another storage than ours.
+
+    Raises LeaseLost where the run counts as dead.
+    """
+    if context.instance is None or context.run is None:
+        yield
+        return
+    run_id, ours = context.run.run_id, heartbeats_of(context.instance)
+    heartbeats = Heartbeats() if ours is None else ours
+    has_it = heartbeats.of(run_id) is not None
+    beating = heartbeats.begin(settings, run_id)
+    try:
+        if beating.lost is not None:
+            raise lost(beating.lost, "nothing was begun")
+        yield
+    finally:
+        if not has_it:
+            heartbeats.end(run_id)
+
+
+def _failures(context: dg.InitResourceContext) -> Mapping[str, str]:
+    """Why the steps of the run failed; builds end and give their locks back though Dagster cannot tell."""
+    if context.instance is None or context.run is None:
+        return {}
+    try:
+        return step_failures(context.instance, context.run.run_id)
+    except Exception as error:  # noqa: BLE001 - whatever its storage raises
+        _tell(context, f"Dagster's records of run {context.run.run_id} could not be read: {error}")
+        return {}
 
 
 def _tell(context: dg.InitResourceContext, text: str) -> None:

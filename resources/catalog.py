@@ -22,6 +22,7 @@ from resources import catalog_statements as statements
 from resources.catalog_known import Known
 from resources.catalog_rows import declaration
 from resources.catalog_shown import Followers
+from resources.leases import MARK_SESSION, UNMARK_SESSION, Leases, holding
 from resources.store import Build
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 5
+VERSION = 7
 # New partitions of one build, from which on the statistics of before are worse than none.
 _MANY_NEW = 200
 # The script that makes each version of the schema out of the one before.
-_STEPS = {1: "catalog.sql", 2: "catalog_2.sql", 3: "catalog_3.sql", 4: "catalog_4.sql", 5: "catalog_5.sql"}
+_STEPS = {1: "catalog.sql", **{version: f"catalog_{version}.sql" for version in range(2, VERSION + 1)}}
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,12 @@ class Catalog(Followers, Known):
 
         Opens a transaction, or a savepoint inside the caller's: a warehouse swaps its view in the same one. `at` is the
         instant of a publish that has other builds too. Raises StalePublish where another batch has become current since
-        the build began.
+        the build began, and LeaseLost where its run counts as dead.
         """
         name, batch_id = build.dataset.name, build.batch_id.millis
         paths = build.paths
         with self.connection.transaction():
+            Leases(self.connection).refuse_lost(build.run_id, str(build))
             self._refuse_stale(build)
             targets = dict.fromkeys(paths, batch_id)
             done = self._point(build, targets, at or self.instant(), kind="publish", reason="", states=["staged"])
@@ -146,6 +148,7 @@ class Catalog(Followers, Known):
         name = build.dataset.name
         wanted = {partition.path: target.millis for partition, target in targets.items()}
         with self.connection.transaction():
+            Leases(self.connection).refuse_lost(build.run_id, str(build))
             self._refuse_stale(build)
             self._refuse_not_kept(build, wanted)
             kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
@@ -167,6 +170,7 @@ class Catalog(Followers, Known):
         Not in the publish: it may be part of a swap, for whose end readers of a view wait.
         """
         self.connection.execute(statements.UNLOCK, (build.dataset.name, build.paths))
+        self.connection.execute(UNMARK_SESSION, (build.run_id,))
         if sum(known is None for known in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
 
@@ -179,10 +183,20 @@ class Catalog(Followers, Known):
         """Mark those as failed; how many."""
         return self.connection.execute(statements.BURY_DEAD, (statements.KILLED,)).rowcount
 
-    def arrived(self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str) -> bool:
-        """Record a landing file; whether it is new, or has other content than before."""
-        row = (dataset, partition.path, uri, size, fingerprint)
-        return self.connection.execute(statements.ARRIVED, row).rowcount == 1
+    def arrived(
+        self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str, stamp: str = ""
+    ) -> bool:
+        """Record a landing file, and the state in which it was; whether it is new, or has other content than before."""
+        given = {"uri": uri, "bytes": size, "fingerprint": fingerprint, "stamp": stamp}
+        row = self.connection.execute(
+            statements.ARRIVED, {"dataset": dataset, "partition": partition.path, **given}
+        ).fetchone()
+        return row is not None and bool(row[0])
+
+    def departed_unused(self, dataset: str, paths: Sequence[str], source: str) -> None:
+        """Forget what had arrived and is gone before a batch was made of it; `source`: what traces call it."""
+        if paths:
+            self.connection.execute(statements.DEPARTED_UNUSED, (dataset, list(paths), source))
 
     def departed(self, dataset: str, paths: Sequence[str]) -> None:
         """Forget what had arrived of partitions that are there no more; their batches stay."""
@@ -199,11 +213,12 @@ class Catalog(Followers, Known):
         self, dataset: Dataset, partitions: Sequence[PartitionKey], run_id: str, code_version: str | None
     ) -> Build:
         paths = [partition.path for partition in partitions]
-        taken = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
-        refused = [path for path, got in taken if not got]
+        refused = self._lock(dataset, paths)
+        if refused and self._end_dead_holders(dataset, refused):
+            refused = self._lock(dataset, paths)
         if refused:
-            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
             raise self._already_building(dataset, refused)
+        self.connection.execute(MARK_SESSION, (run_id,))
         with self.connection.transaction():
             first = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, first)
@@ -222,6 +237,23 @@ class Catalog(Followers, Known):
             dataset, tuple(partitions), batch_id, run_id, expected,
             code_version=code_version or "", registered=None if registered is None else registered[0],
         )  # fmt: skip
+
+    def _lock(self, dataset: Dataset, paths: Sequence[str]) -> list[str]:
+        """Lock all of the partitions, or none; those that others hold."""
+        taken = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
+        refused = [path for path, got in taken if not got]
+        if refused:
+            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, got in taken if got]))
+        return refused
+
+    def _end_dead_holders(self, dataset: Dataset, refused: Sequence[str]) -> bool:
+        """Whether runs that hold these partitions count as dead; their sessions are then ended, where we may."""
+        holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(refused))).fetchall()
+        leases = Leases(self.connection)
+        dead = leases.lost({run_id for _, run_id, _ in holders})
+        for run_id in dead:
+            leases.end_sessions(run_id)
+        return bool(dead)
 
     def _refuse_stale(self, build: Build) -> None:
         """Lock what is current of the build's partitions, and compare it with what was when the build began."""
@@ -287,7 +319,11 @@ class Catalog(Followers, Known):
 
     def _already_building(self, dataset: Dataset, refused: Sequence[str]) -> AlreadyBuilding:
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(refused))).fetchall()
-        said = [f"{path} (run {run_id}, since {started:%Y-%m-%d %H:%M:%S} UTC)" for path, run_id, started in holders]
+        leases = Leases(self.connection)
+        told = {run_id: holding(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
+        said = [
+            f"{path} (run {run_id}, since {at:%Y-%m-%d %H:%M:%S} UTC{told[run_id]})" for path, run_id, at in holders
+        ]
         return AlreadyBuilding(
             f"{dataset}: another run is building {some(said or refused, limit=3)}. One run writes a partition at a "
             "time; nothing was changed by this one. Wait for the other, or end it, and run again."

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline_defs.planning.arrivals import Arrived
 from resources import catalog_statements as statements
 from resources.catalog_rows import batches_of
 
@@ -71,6 +72,11 @@ class Known:
     def arrivals(self, dataset: str) -> dict[str, str]:
         """The fingerprint of the landing file of each partition."""
         return dict(self.connection.execute(statements.ARRIVALS, (dataset,)).fetchall())
+
+    def arrived_files(self, dataset: str) -> dict[str, Arrived]:
+        """The landing file of each partition, and the state in which it was taken."""
+        rows = self.connection.execute(statements.ARRIVED_FILES, (dataset,))
+        return {path: Arrived(uri, stamp) for path, uri, stamp in rows}
 
     def declared(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """(dataset, store, declaration) of every dataset that has a batch in force, as it was published last."""

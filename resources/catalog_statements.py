@@ -31,8 +31,12 @@ LOCK = """
 """
 UNLOCK = "select pg_advisory_unlock(hashtextextended(%s || '/' || partition, 0)) from unnest(%s::text[]) as partition"
 HOLDERS = """
-    select distinct on (partition) partition, run_id, started_at from varve.batch
-    where dataset = %s and partition = any(%s) and state in ('building', 'staged') order by partition, batch_id desc
+    select distinct on (partition) partition, run_id, started_at from varve.batch b
+    where dataset = %s and partition = any(%s) and (
+        state in ('building', 'staged')
+        or state = 'failed' and exists (select from varve.lease l where l.run_id = b.run_id and l.lost_at is not null)
+    )
+    order by partition, batch_id desc
 """
 DEAD = """
     select b.dataset, b.partition, b.batch_id from varve.batch b
@@ -182,13 +186,26 @@ FAILURES = """
     where f.at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
     group by f.partition
 """
+# Whether the content is another one than before; `arrived_at` is since when it is that.
 ARRIVED = """
-    insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, %s, %s, %s)
+    with before as (select fingerprint from varve.arrival where dataset = %(dataset)s and partition = %(partition)s)
+    insert into varve.arrival as a (dataset, partition, uri, bytes, fingerprint, stamp)
+        values (%(dataset)s, %(partition)s, %(uri)s, %(bytes)s, %(fingerprint)s, %(stamp)s)
     on conflict (dataset, partition) do update
-    set uri = excluded.uri, bytes = excluded.bytes, fingerprint = excluded.fingerprint, arrived_at = now()
-    where varve.arrival.fingerprint <> excluded.fingerprint
+    set uri = excluded.uri, bytes = excluded.bytes, fingerprint = excluded.fingerprint, stamp = excluded.stamp,
+        arrived_at = case when a.fingerprint = excluded.fingerprint then a.arrived_at else now() end
+    where (a.uri, a.fingerprint, a.stamp) is distinct from (excluded.uri, excluded.fingerprint, excluded.stamp)
+    returning not exists (select from before where fingerprint = a.fingerprint)
 """
 DEPARTED = "delete from varve.arrival where dataset = %s and partition = any(%s)"
+# Of files that are gone before anything was made of them; what was made of the others stays as it is.
+DEPARTED_UNUSED = """
+    delete from varve.arrival a where dataset = %s and partition = any(%s) and not exists (
+        select from varve.current c join varve.batch b using (dataset, partition, batch_id)
+        where c.dataset = a.dataset and c.partition = a.partition
+            and b.inputs::jsonb @> jsonb_build_array(jsonb_build_array(%s::text, a.partition, a.fingerprint)))
+"""
+ARRIVED_FILES = "select partition, uri, stamp from varve.arrival where dataset = %s"
 ARRIVALS = "select partition, fingerprint from varve.arrival where dataset = %s"
 COUNTS = """
     select d.dataset, d.store, count(c.partition), coalesce(sum(b.rows), 0)::bigint, coalesce(sum(b.bytes), 0)::bigint,

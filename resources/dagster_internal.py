@@ -5,12 +5,20 @@ Here: the storage and the launcher named in dagster.yaml, and the partitions and
 
 from __future__ import annotations
 
+import logging
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
-import psutil
-from dagster import AssetKey, DefaultRunLauncher, InputContext, OutputContext
+import psycopg
+from dagster import (
+    AssetKey,
+    DefaultRunLauncher,
+    InputContext,
+    MultiPartitionsDefinition,
+    OutputContext,
+    PartitionKeyRange,
+    TimeWindowPartitionsDefinition,
+)
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.events import DagsterEventType
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
@@ -18,16 +26,22 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
+from pipeline_defs.model.errors import VarveError
+from resources.heartbeat import Heartbeats, this_process
 from resources.postgres import dagster_storage_url
+from resources.run_leases import dead_runs, end_lease, leases_in
 from resources.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import AssetExecutionContext, DagsterInstance, DagsterRun
+    from dagster import AssetExecutionContext, DagsterInstance, DagsterRun, PartitionsDefinition
     from dagster._core.events.log import EventLogEntry
     from dagster._core.execution.context.system import StepExecutionContext
+    from dagster._core.launcher.base import LaunchRunContext
     from dagster._serdes import ConfigurableClassData
+
+logger = logging.getLogger(__name__)
 
 # The materializations of a step in statements of so many. Dagster's default is one by one, with two connections each:
 # 13 ms for each, most of what a run of thousands of small partitions took.
@@ -38,7 +52,28 @@ class EventLog(PostgresEventLogStorage):
     """dagster-postgres' event log, which plans the partitions of a run in one statement as it materializes them.
 
     Its own would take a statement, and two connections, for each of them: 13 ms.
+
+    The process that tells of its run's beginning takes the run's lease first, whichever job it is of and whoever has
+    launched it; so no run is STARTED that has none.
     """
+
+    def __init__(self, postgres_url: str) -> None:
+        super().__init__(postgres_url)
+        self.heartbeats = Heartbeats()
+
+    def store_event(self, event: EventLogEntry) -> None:
+        """Called by Dagster."""
+        if _begins_here(event):
+            self.heartbeats.begin(Settings(), event.run_id)
+        super().store_event(event)
+        kind = event.dagster_event_type if event.is_dagster_event else None
+        if kind in _ENDS and not self.heartbeats.end(event.run_id):
+            end_lease(event.run_id, f"Dagster was told by another process that it had ended ({kind.value})")
+
+    def dispose(self) -> None:
+        """Called by Dagster."""
+        self.heartbeats.stop()
+        super().dispose()
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Called by Dagster, with events that belong together."""
@@ -56,6 +91,21 @@ class EventLog(PostgresEventLogStorage):
             self._store_asset_event_tags(connection, planned, ids)
             for event, id_ in last.values():
                 self._store_asset_event(connection, event, id_)
+
+
+_ENDS = (DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
+
+
+def _begins_here(event: EventLogEntry) -> bool:
+    """Whether it is this process that computes the event's run: it tells of itself by its pid, or that it starts."""
+    if not event.is_dagster_event:
+        return False
+    if event.dagster_event_type is DagsterEventType.RUN_START:
+        return True
+    if event.dagster_event_type is not DagsterEventType.ENGINE_EVENT:
+        return False
+    pid = event.get_dagster_event().engine_event_data.metadata.get("pid")
+    return pid is not None and pid.value == str(os.getpid())
 
 
 def _is_planned(event: EventLogEntry) -> bool:
@@ -103,16 +153,19 @@ class VarveDagsterStorage(DagsterPostgresStorage):
         return None
 
 
-WORKER_TAG = "varve/worker"
-
-
-def tag_worker(instance: DagsterInstance, run_id: str) -> None:
-    """Write down which process computes a run: host, pid, and when it started, as pids are used again."""
-    instance.add_run_tags(run_id, {WORKER_TAG: f"{socket.gethostname()} {os.getpid()} {_started(os.getpid())}"})
-
-
 class VarveRunLauncher(DefaultRunLauncher):
-    """Dagster's default launcher, which also knows whether the process of a run of ours is still there."""
+    """Dagster's default launcher, which also knows by its lease whether a run still lives, wherever its process is."""
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Launch a run, for whose process a lease is kept from now on."""
+        settings = Settings()
+        try:
+            with leases_in(settings, "varve launcher") as leases:
+                leases.keep([context.dagster_run.run_id], f"launched by {this_process()}", settings.lease_seconds)
+        except (VarveError, psycopg.Error) as error:
+            # Its process begins the lease too. Whether it can do without the catalog is for the run to say.
+            logger.warning("No lease is kept for run %s: %s", context.dagster_run.run_id, error)
+        super().launch_run(context)
 
     @property
     def supports_check_run_worker_health(self) -> bool:
@@ -120,29 +173,23 @@ class VarveRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """FAILED where the run's process was on this host and is gone; whatever cannot be known counts as running."""
-        host, _, process = run.tags.get(WORKER_TAG, "").partition(" ")
-        if host != socket.gethostname():
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        pid, _, started = process.partition(" ")
-        if _started(int(pid)) == started:
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        return CheckRunHealthResult(WorkerStatus.FAILED, f"process {pid} is gone: killed, or lost with its machine")
+        """FAILED where the run counts as dead; where the catalog cannot be asked, it may live."""
+        settings = Settings()
+        try:
+            with leases_in(settings, "varve monitor") as leases:
+                # With another storage, the runs of other people's jobs take no lease: it is all that they could lose.
+                told = dead_runs(leases, [run], settings, all_take=heartbeats_of(self._instance) is not None)
+        except (VarveError, psycopg.Error) as error:
+            return CheckRunHealthResult(WorkerStatus.RUNNING, f"its lease cannot be looked at: {error}")
+        if run.run_id in told:
+            return CheckRunHealthResult(WorkerStatus.FAILED, told[run.run_id])
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
-def worker_is_gone(run: DagsterRun) -> bool:
-    """Whether the process that computed a run was on this host and is gone, whatever Dagster's records say."""
-    host, _, process = run.tags.get(WORKER_TAG, "").partition(" ")
-    pid, _, started = process.partition(" ")
-    return host == socket.gethostname() and _started(int(pid)) != started
-
-
-def _started(pid: int) -> str | None:
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
-    except psutil.Error:
-        return None
+def heartbeats_of(instance: DagsterInstance) -> Heartbeats | None:
+    """The heartbeats of the runs of this process; None where the instance has another storage than ours."""
+    storage = instance.event_log_storage
+    return storage.heartbeats if isinstance(storage, EventLog) else None
 
 
 def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> StepExecutionContext:
@@ -189,6 +236,50 @@ def step_partition_keys(step: StepExecutionContext) -> list[str]:
     with partition_loading_context(dynamic_partitions_store=step.instance):
         subset = definition.empty_subset().with_partition_key_range(definition, step.partition_key_range)
         return list(subset.get_partition_keys())
+
+
+def unknown_keys(definition: PartitionsDefinition[str], instance: DagsterInstance, texts: set[str]) -> set[str]:
+    """Those of the keys, as Dagster spells them, that a definition does not have at this moment."""
+    if isinstance(definition, MultiPartitionsDefinition):
+        parts = {text: text.split("|") for text in texts}
+        unknown = [
+            unknown_keys(each.partitions_def, instance, {part[place] for part in parts.values()})
+            for place, each in enumerate(definition.partitions_defs)
+        ]
+        return {text for text, part in parts.items() if any(map(set.__contains__, unknown, part))}
+    with partition_loading_context(dynamic_partitions_store=instance):
+        if isinstance(definition, TimeWindowPartitionsDefinition):
+            return {text for text in texts if not definition.has_partition_key(text)}
+        return texts - set(definition.get_partition_keys(dynamic_partitions_store=instance))
+
+
+def keys_in_range(definition: PartitionsDefinition[str], instance: DagsterInstance, first: str, last: str) -> set[str]:
+    """The keys that a run is given which asks for a range."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        subset = definition.empty_subset().with_partition_key_range(definition, PartitionKeyRange(first, last))
+        return set(subset.get_partition_keys())
+
+
+def validated(definition: PartitionsDefinition[str], instance: DagsterInstance, text: str) -> None:
+    """Raise what Dagster raises when a sensor asks for a run of a key that it does not have."""
+    with partition_loading_context(dynamic_partitions_store=instance) as context:
+        definition.validate_partition_key(text, context=context)
+
+
+def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
+    """Why each step of a run failed, as far as it has come, by the key of the step."""
+    found = {}
+    for record in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
+        event = record.get_dagster_event()
+        data = event.step_failure_data
+        if event.step_key is None:
+            continue
+        description = data.user_failure_data.description if data.user_failure_data else None
+        error = data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        found[event.step_key] = description or (error.to_string().strip().split("\n\nStack Trace")[0] if error else "")
+    return found
 
 
 def add_partition_metadata(

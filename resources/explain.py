@@ -17,7 +17,10 @@ from pipeline_defs.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUna
 from resources.catalog import Catalog
 from resources.frames import spark_errors, spark_says
 from resources.landing import explain_bad_row
+from resources.leases import lost as lost_lease
 from resources.postgres import connect
+from resources.run_leases import leases_in
+from resources.secrets import redacted
 from resources.settings import Settings
 from resources.spark import lost
 
@@ -38,7 +41,7 @@ def told() -> Iterator[None]:
         yield
     except VarveError as error:
         # The message is complete; a chain of tracebacks would bury it.
-        raise dg.Failure(description=str(error), allow_retries=False) from None
+        raise dg.Failure(description=redacted(str(error)), allow_retries=False) from None
 
 
 @contextlib.contextmanager
@@ -58,6 +61,9 @@ def explained(opened: OpenBuild) -> Iterator[None]:
                 f"{build}: Spark was lost: {told} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."
             ) from error
+        if (hidden := redacted(str(error))) != str(error):
+            # A driver's words with the URL in them: Dagster would keep them, with all that they came from.
+            raise VarveError(f"{build}: {hidden.strip().splitlines()[0]} {NOTHING_LOST}") from None
         raise
     except OSError as error:
         # Spark has written its files; the batch's description or an empty partition's file is ours.
@@ -69,12 +75,22 @@ def explained(opened: OpenBuild) -> Iterator[None]:
             f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
         ) from error
     except psycopg.OperationalError as error:
+        if opened.catalog.connection.broken:
+            _refuse_dead(build, error)
         became = _what_became_of(build) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
-        raise VarveError(f"{build}: PostgreSQL was lost: {str(error).strip()} {became}") from error
+        raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {became}") from error
 
 
 def _full_disk(build: Build) -> VarveError:
     return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
+
+
+def _refuse_dead(build: Build, error: Exception) -> None:
+    """Raise LeaseLost where the connection was lost because the run counts as dead, and its build is not in force."""
+    with contextlib.suppress(ServiceUnavailable, psycopg.Error), leases_in(Settings(), "varve after a loss") as leases:
+        lease = leases.of(build.run_id)
+        if lease is not None and lease.lost_at is not None and not Catalog(leases.connection).was_published(build):
+            raise lost_lease(lease, str(build)) from error
 
 
 def _what_became_of(build: Build) -> str:

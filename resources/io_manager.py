@@ -13,6 +13,7 @@ import pendulum
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
+from pipeline_defs.model.windows import WindowState, window_state
 from pipeline_defs.planning.waiting import verdict
 from resources import group
 from resources.dagster_internal import add_partition_metadata, step_of
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Edge
     from resources.builds import Builds, OpenBuild
     from resources.store import Build
+
+
+_NOT_OVER = {WindowState.OPEN, WindowState.UPCOMING}
 
 
 class StoreIOManager(dg.IOManager):
@@ -148,12 +152,28 @@ def _waited_for(
 ) -> Iterator[list[PartitionKey]]:
     """For each partition that still waits what it waits for."""
     time = build.dataset.partitioning.time
-    for partition, keys in needed.items():
+    for partition, every in needed.items():
+        keys = _begun(build, partition, every, edge, current)
         missing = [key for key in keys if key.path not in current]
         ends = time.window(partition[time.name]).end if time is not None else None
         there = len(keys) - len(missing)
         if not verdict(edge.wait, wanted=len(keys), there=there, window_end=ends, now=pendulum.now("UTC")).ready:
             yield missing
+
+
+def _begun(
+    build: Build, partition: PartitionKey, keys: Sequence[PartitionKey], edge: Edge, current: Mapping[str, Batch]
+) -> Sequence[PartitionKey]:
+    """What a partition waits for: where its window is not over, nothing whose window is not over either."""
+    time, theirs = build.dataset.partitioning.time, edge.upstream.partitioning.time
+    now = pendulum.now("UTC").timestamp()
+    if time is None or theirs is None or window_state(time, time.start_of(partition[time.name]), now) not in _NOT_OVER:
+        return keys
+    return [
+        key
+        for key in keys
+        if key.path in current or window_state(theirs, theirs.start_of(key[theirs.name]), now) not in _NOT_OVER
+    ]
 
 
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:

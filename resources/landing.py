@@ -1,53 +1,61 @@
-"""The landing folder: CSV files as partners send them, one per partition, read into typed rows or refused by line.
+"""The landing folder: files as partners send them, read into typed rows or refused by line. What lies there stays so.
 
-`<root>/<db>/<table>/<partition key>.csv`; UTF-8, comma-separated, a header line with the dataset's columns, `NA` for
-what is missing. What lies there is never changed.
-
-Not here: which files to look at when (pipeline_defs/planning/arrivals.py), what is wrong with one
-(landing_problems.py).
+Not here: which files to look at when (pipeline_defs/planning/arrivals.py), which there are and what stands in them
+(landed/).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
-import json
+import itertools
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, some
-from pipeline_defs.model.schema import Column, ColumnType
-from pipeline_defs.planning.arrivals import LandingFile
+from pipeline_defs.model.landing import split_compression
+from pipeline_defs.model.partition import plain
 from pipeline_defs.planning.triggers import landing_source
+from resources import landed
 from resources.files import open_files
-from resources.landing_problems import MISSING, problem_of_file, problems_of_rows
+from resources.frames import arrow_schema, spark_schema
+from resources.landed import formats, listing, objects, records, tasks, texts
+from resources.landed.formats import BadFile, Problem, Reading, Source, Wanted
+from resources.landed.tasks import MARK, BadRows, Piece
+from resources.landing_links import refuse_link_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fsspec import AbstractFileSystem
-    from pyspark.sql import Column as SparkColumn
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.planning.arrivals import LandingFile
     from resources.builds import OpenBuild
     from resources.store import Build
 
-ENDING = ".csv"
 _THREADS = 8
-_CHUNK = 1 << 20
-# Marks the payload of an error that a Spark expression raised about a row.
-_MARK = "VARVE_BAD_ROW"
+_BLOCK = 1 << 20
 _PROBLEMS_TOLD = 5
+_PROBLEMS_COUNTED = 1_000
+# Below, this process reads alone: a Spark job with Python workers costs a second before its first row.
+_BYTES_FOR_SPARK = 1 << 20
+# What is worth a task of its own, and as many as a job may have.
+_BYTES_A_TASK = 4 << 20
+_MOST_TASKS = 1_000
+# What opening a file costs, in bytes that are read in that time.
+_BYTES_TO_OPEN = 64 << 10
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A landing file whose header and end are as they should be, with the fingerprint of its content."""
+    """What arrived for a partition, whose columns and end are as they should be, with a fingerprint of its content."""
 
     uri: str
     size: int
@@ -56,9 +64,16 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Landing:
-    """The landing folder under one root (a local folder or a URI)."""
+    """The landing folder under one root (a local folder or a URI).
+
+    Attributes:
+        settle_seconds: of a partition with several files those are taken that have not changed for so long.
+        bytes_for_spark: above, Spark's workers read the files; below, this process.
+    """
 
     root: str
+    settle_seconds: float = 0.0
+    bytes_for_spark: int = _BYTES_FOR_SPARK
 
     def folder(self, dataset: Dataset) -> str:
         """Where the files of a dataset arrive."""
@@ -66,51 +81,141 @@ class Landing:
 
     def uri(self, dataset: Dataset, key: str) -> str:
         """The file of a partition, by the key as Dagster spells it."""
-        return f"{self.folder(dataset)}/{key}{ENDING}"
+        pattern = listing.pattern_of(dataset)
+        return f"{self.folder(dataset)}/{pattern.name(dataset.partitioning.from_dagster(key))}"
 
     def files(self, dataset: Dataset) -> Iterator[LandingFile]:
-        """All files of a dataset but those that a partner is still writing under a temporary name."""
-        files, folder = open_files(self.folder(dataset))
-        if not files.exists(folder):
-            return
-        for entry in files.ls(folder, detail=True, refresh=True):
-            name = entry["name"].rsplit("/", 1)[-1]
-            if not name.endswith(ENDING) or name.startswith((".", "_")):
-                continue
-            changed, found = _changed_at(entry), entry
-            if entry.get("islink"):
-                # A link may be newer than its file, and its file newer than it.
-                found = _linked(files, entry["name"])
-                changed = max(changed, _changed_at(found)) if found else changed
-            if found.get("type") == "file":
-                yield LandingFile(changed, name.removesuffix(ENDING), entry["name"], found["size"])
+        """All that lies in the folder of a dataset but what is hidden.
+
+        Of each either the partition that it belongs to, or the reason why it cannot be taken.
+        """
+        return listing.listed(dataset, self.folder(dataset))
+
+    def joined(self, dataset: Dataset, whole: Sequence[Inspected]) -> Inspected:
+        """What arrived for one partition in these files."""
+        uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
+        return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
 
     def read(self, opened: OpenBuild, spark: SparkSession) -> DataFrame:
-        """The files of the build's partitions as typed rows with their partition column, recorded in the trace.
+        """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
 
         Raises MissingUpstream and BadInput here for whole files; a bad row fails the job that reads it, and
         `explain_bad_row` says which line it was.
         """
         build = opened.build
-        uris = {key: self.uri(build.dataset, build.dataset.partitioning.to_dagster(key)) for key in build.partitions}
+        parts = self._parts(build)
         with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda uri: inspect(build.dataset, uri), uris.values()))
-        if missing := [uri for uri, file in zip(uris.values(), found, strict=True) if file is None]:
+            uris = [file.uri for files in parts.values() for file in files]
+            looked = dict(zip(uris, pool.map(lambda uri: inspect(build.dataset, uri), uris), strict=True))
+        taken = {key: [looked[file.uri] for file in files] for key, files in parts.items()}
+        whole = {key: [file for file in files if file is not None] for key, files in taken.items()}
+        self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in taken[key]])
+        for key, files in whole.items():
+            version = self._fingerprint(build.dataset, files)
+            build.reads(key, Input(landing_source(build.dataset), key.path, version))
+        opened.last_looks.append(lambda: _refuse_changed(build, [file for files in whole.values() for file in files]))
+        return self._frame(spark, build.dataset, whole)
+
+    def _parts(self, build: Build) -> dict[PartitionKey, list[LandingFile]]:
+        """The files of each partition, as far as they are there."""
+        dataset = build.dataset
+        wanted = {dataset.partitioning.to_dagster(key): key for key in build.partitions}
+        # A single file is compared with itself before the publish.
+        many = listing.pattern_of(dataset).many
+        deadline = time.monotonic() + 2 * self.settle_seconds
+        while True:
+            now = time.time()
+            listed = listing.listed(dataset, self.folder(dataset), build.partitions)
+            files = [file for file in listed if file.key in wanted and not file.problem and not file.temporary]
+            unsettled = [file for file in files if many and listing.is_unsettled(file, self.settle_seconds, now)]
+            # One of many that is sent again just now must not be missing: it is waited for, but not for ever.
+            if not unsettled or time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        found: dict[str, list[LandingFile]] = {}
+        for file in sorted((each for each in files if each not in unsettled), key=lambda each: each.uri):
+            found.setdefault(file.key, []).append(file)
+        return {key: found.get(text, []) for text, key in wanted.items()}
+
+    def _refuse_missing(self, build: Build, missing: Sequence[PartitionKey]) -> None:
+        if missing:
+            uris = [self.uri(build.dataset, build.dataset.partitioning.to_dagster(key)) for key in missing]
+            if not listing.pattern_of(build.dataset).many:
+                for uri in uris:
+                    # What lies there may be no file, or nobody's who may be read.
+                    inspect(build.dataset, uri)
             raise MissingUpstream(
-                f"{build.dataset}: no landing file {some(missing, limit=3)}. {NOTHING_LOST} "
+                f"{build.dataset}: no landing file {some(uris, limit=3)}. {NOTHING_LOST} "
                 "Wait for the partner to send it, or choose a partition that has one."
             )
-        whole = [file for file in found if file is not None]
-        for key, file in zip(build.partitions, whole, strict=True):
-            build.reads(key, Input(landing_source(build.dataset), key.path, file.fingerprint))
-        opened.last_looks.append(lambda: _refuse_changed(build, whole))
-        return _frame(spark, build.dataset, [file.uri for file in whole])
+
+    def _fingerprint(self, dataset: Dataset, files: Sequence[Inspected]) -> str:
+        """Of one file its own; where there may be several, of their names and contents."""
+        if not listing.pattern_of(dataset).many:
+            return files[0].fingerprint
+        digest = hashlib.blake2b(digest_size=16)
+        for file in sorted(files, key=lambda each: each.uri):
+            name = file.uri.partition(f"/{dataset.db}/{dataset.table}/")[2]
+            digest.update(f"{name}\0{file.fingerprint}\n".encode())
+        return digest.hexdigest()
+
+    def _frame(
+        self, spark: SparkSession, dataset: Dataset, files: Mapping[PartitionKey, Sequence[Inspected]]
+    ) -> DataFrame:
+        """The rows of these files. Raises BadInput where this process reads them, and some are refused."""
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        schema, reading = arrow_schema(columns), reading_of(dataset)
+        pieces = [
+            Piece(source_of(dataset, file.uri), tuple(plain(value) for value in key.values), file.size)
+            for key, found in files.items()
+            for file in found
+        ]
+        if sum(piece.size for piece in pieces) <= self.bytes_for_spark:
+            return spark.createDataFrame(_table(dataset, pieces, reading, schema), spark_schema(columns))
+        from pyspark import cloudpickle
+
+        for module in (landed, formats, objects, records, tasks, texts):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        shares = _dealt(pieces)
+        numbers = spark.range(0, len(shares), 1, len(shares))
+        return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
+
+
+def source_of(dataset: Dataset, uri: str) -> Source:
+    """What stands in a file by its name, and how it is compressed."""
+    options = dataset.landing_options
+    # A file that is looked at by its path alone is what most are.
+    return Source(uri, options.format_of(uri) or "csv", split_compression(uri)[1])
+
+
+def reading_of(dataset: Dataset) -> Reading:
+    """How the files of a dataset are read, in the words of the workers."""
+    options = dataset.landing_options
+    kinds = arrow_schema(dataset.schema.columns)
+    return Reading(
+        tuple(
+            Wanted(column.name, str(column.type), kind)
+            for column, kind in zip(dataset.schema.columns, kinds.types, strict=True)
+        ),
+        separator=options.separator,
+        quote=options.quote,
+        encoding=options.encoding,
+        header=options.header.value,
+        nulls=frozenset(options.null),
+        ended=options.last_line == "ended",
+        extra=options.extra_columns == "ignore",
+        spelling=texts.Spelling(
+            options.decimal, options.thousands, options.date_format, options.timestamp_format, options.timezone
+        ),
+    )
 
 
 def inspect(dataset: Dataset, uri: str) -> Inspected | None:
     """Look at a whole file without parsing its rows; None where there is none. Raises BadInput."""
     files, path = open_files(uri)
+    refuse_link_out(dataset, uri)
     digest = hashlib.blake2b(digest_size=16)
+    source, reading = source_of(dataset, uri), reading_of(dataset)
     head, last, size = b"", b"", 0
     try:
         # A pipe would be waited for, and a device has no end.
@@ -118,9 +223,14 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
             what = "a directory" if kind == "directory" else "something else"
             raise BadInput(f"{uri} ({dataset}): {what} lies where a file is expected. {NOTHING_LOST} Remove it.")
         with files.open(path, "rb") as file:
-            while chunk := file.read(_CHUNK):
-                head, last, size = head or chunk, chunk[-1:], size + len(chunk)
-                digest.update(chunk)
+            while block := file.read(_BLOCK):
+                head, last, size = head or block, block, size + len(block)
+                digest.update(block)
+            _refuse_head(head, source, reading)
+            file.seek(0)
+            formats.look(file, source, reading)
+            if source.unit == "line" and not source.compression:
+                formats.refuse_unended(last, reading)
     except FileNotFoundError:
         return None
     except PermissionError as error:
@@ -128,85 +238,77 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
             f"{uri} ({dataset}) may not be read: {error.strerror or error}. {NOTHING_LOST} "
             "Give the user whom Varve runs as the right to read it."
         ) from error
-    if problem := problem_of_file(dataset, head, last, size):
-        raise BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
+    except BadFile as error:
+        raise _refused(dataset, uri, str(error)) from error
     return Inspected(uri, size, digest.hexdigest())
 
 
 def explain_bad_row(build: Build, error: str) -> BadInput | None:
     """The error of a Spark job in terms of file, line and column; None where it was not about a landing row."""
-    marked = re.search(_MARK + r"(\{.*?\})" + _MARK, error)
+    marked = re.search(f"{MARK}([0-9a-f]+){MARK}", error)
     if not marked or not build.dataset.landing:
         return None
-    payload = _payload(marked[1])
-    # Spark spells a path as a URI: `a b` as `a%20b`.
-    uri = re.sub("^file:(//)?", "", unquote(payload["file"]))
-    problems = list(problems_of_rows(uri, build.dataset.schema.columns))
-    listed = some(problems, limit=_PROBLEMS_TOLD) if problems else f"column {payload['column']}: {payload['found']!r}"
+    return _explained(build.dataset, source_of(build.dataset, bytes.fromhex(marked[1]).decode()))
+
+
+def problems_of(dataset: Dataset, source: Source) -> Iterator[Problem]:
+    """Every value and row of a file that is refused, in order. Raises BadFile."""
+    files, path = open_files(source.uri)
+    with files.open(path, "rb") as file:
+        for chunk in formats.chunks(file, source, reading_of(dataset)):
+            yield from chunk.problems
+
+
+def _explained(dataset: Dataset, source: Source) -> BadInput:
+    try:
+        problems = list(itertools.islice(problems_of(dataset, source), _PROBLEMS_COUNTED))
+    except BadFile as error:
+        return _refused(dataset, source.uri, str(error))
+    except OSError as error:
+        return _refused(dataset, source.uri, f"it changed while it was read: {error}.")
+    if not problems:
+        return _refused(dataset, source.uri, "it changed while it was read.")
+    listed = some([problem.told(source.unit) for problem in problems], limit=_PROBLEMS_TOLD)
     return BadInput(
-        f"{uri} ({build.dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
+        f"{source.uri} ({dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
         "when it arrives its partition runs by itself."
     )
 
 
-def _payload(text: str) -> dict[str, str]:
-    try:
-        found: dict[str, str] = json.loads(text)
-    except ValueError:
-        # Some of Spark's errors quote the message once more.
-        found = json.loads(text.replace('\\"', '"'))
-    return found
+def _refuse_head(head: bytes, source: Source, reading: Reading) -> None:
+    """Raise BadFile for a file of no bytes, and for one in the wrong encoding of Unicode."""
+    if not head:
+        header = source.format == "csv" and reading.header != "none"
+        raise BadFile(f"the file is empty{', without even a header line' if header else ''}.")
+    text = source.unit == "line" and not source.compression and reading.encoding.lower().replace("_", "-") == "utf-8"
+    if text and head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BadFile("the file is UTF-16; UTF-8 is expected.")
 
 
-def _frame(spark: SparkSession, dataset: Dataset, uris: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    raw = ", ".join(f"`{column.name}` STRING" for column in dataset.schema.columns)
-    rows = (
-        spark.read.schema(f"{raw}, _broken STRING")
-        .option("header", "true")
-        .option("mode", "PERMISSIVE")
-        .option("columnNameOfCorruptRecord", "_broken")
-        .option("nullValue", MISSING)
-        .option("encoding", "UTF-8")
-        .csv(list(uris))
-    )
-    file = F.col("_metadata.file_path")
-    (partition,) = dataset.partition_columns
-    # Spark spells the name as in a URI, where a plus is a plus.
-    name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
-    stem = F.regexp_extract(name, r"(?s)^(.*)\.csv$", 1)
-    # The file is named as Dagster spells the key, with some characters escaped; the column holds the key itself.
-    key = F.coalesce(F.try_url_decode(F.replace(stem, F.lit("+"), F.lit("%2B"))), stem)
-    columns = [_typed(column, file) for column in dataset.schema.columns]
-    # A row with too few or too many fields is told by its first column.
-    broken = F.col("_broken").isNotNull()
-    first = F.when(broken, _refuse(file, "_row", F.col("_broken"))).otherwise(columns[0])
-    return rows.select(
-        first.cast(dataset.schema.columns[0].type.lower()).alias(dataset.schema.columns[0].name),
-        *[typed.alias(column.name) for typed, column in zip(columns[1:], dataset.schema.columns[1:], strict=True)],
-        key.cast(partition.type.lower()).alias(partition.name),
-    )
+def _refused(dataset: Dataset, uri: str, problem: str) -> BadInput:
+    return BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
 
 
-def _typed(column: Column, file: SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as F  # noqa: N812
+def _table(dataset: Dataset, pieces: Sequence[Piece], reading: Reading, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
 
-    raw = F.col(f"`{column.name}`")
-    if column.type is ColumnType.STRING:
-        # Spark reads bytes that are no UTF-8 as the replacement character.
-        return F.when(raw.contains("\ufffd"), _refuse(file, column.name, raw)).otherwise(raw)
-    typed = raw.try_cast(column.type.lower())
-    return F.when(raw.isNotNull() & typed.isNull(), _refuse(file, column.name, raw)).otherwise(typed)
+    batches: list[pa.RecordBatch] = []
+    for piece in pieces:
+        try:
+            batches += tasks.file_batches(piece, reading, schema)
+        except (BadRows, BadFile) as error:
+            raise _explained(dataset, piece.source) from error
+    return pa.Table.from_batches(batches, schema)
 
 
-def _refuse(file: SparkColumn, column: str, found: SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    payload = F.to_json(
-        F.struct(file.alias("file"), F.lit(column).alias("column"), F.substring(found, 1, 80).alias("found"))
-    )
-    return F.raise_error(F.concat(F.lit(_MARK), payload, F.lit(_MARK)))
+def _dealt(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces in about equal shares, each the work of one task."""
+    size = sum(piece.size + _BYTES_TO_OPEN for piece in pieces)
+    shares = max(1, min(size // _BYTES_A_TASK, len(pieces), _MOST_TASKS))
+    dealt: list[list[Piece]] = [[] for _ in range(shares)]
+    for number, piece in enumerate(sorted(pieces, key=lambda each: -each.size)):
+        dealt[number % shares].append(piece)
+    return dealt
 
 
 def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
@@ -217,17 +319,3 @@ def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
                 f"{file.uri} ({build.dataset}) changed while it was read. {NOTHING_LOST} "
                 "Run the partition again; the arrival sensor does so by itself."
             )
-
-
-def _linked(files: AbstractFileSystem, link: str) -> dict[str, Any]:
-    """What a link leads to; nothing where that is not there."""
-    try:
-        found: dict[str, Any] = files.info(link)
-    except FileNotFoundError:
-        return {}
-    return found
-
-
-def _changed_at(entry: dict[str, Any]) -> float:
-    times = [entry.get(name) for name in ("mtime", "created", "LastModified", "last_modified")]
-    return max(time.timestamp() if isinstance(time, dt.datetime) else float(time) for time in times if time)

@@ -31,7 +31,8 @@ class LandingResource(dg.ConfigurableResource[None]):
             try:
                 if opened.build.dataset.outside is not None:
                     return outside.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
-                return Landing(builds.settings.landing).read(opened, context.resources.spark.spark_session)
+                landing = Landing(builds.settings.landing, builds.settings.settle_seconds)
+                return landing.read(opened, context.resources.spark.spark_session)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

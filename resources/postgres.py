@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.addresses import dagster_url, libpq_url
+from resources.secrets import redacted
 from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer
-from resources.settings import dagster_url, libpq_url
+from resources.sessions import open_session
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from resources.settings import Settings
 
 
@@ -37,19 +41,21 @@ def dagster_storage_url(settings: Settings) -> str:
     return dagster_url(server.url(DAGSTER_DATABASE))
 
 
-def connect(settings: Settings, *, application: str = "varve") -> psycopg.Connection:
+def connect(
+    settings: Settings, *, application: str = "varve", connecting: Mapping[str, str | int] | None = None
+) -> psycopg.Connection:
     """A new autocommit connection; its transactions are opened in the code. Raises ServiceUnavailable.
 
-    Timestamps come and go in UTC.
+    Timestamps come and go in UTC, and no default of a role, a database or a server has a say (sessions.py).
+    `connecting` is for libpq.
     """
     url = warehouse_url(settings)
     try:
-        opened = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name=application)
-        opened.execute("set timezone = 'UTC'")
+        opened = open_session(url, application=application, connecting=connecting)
         _refuse_pooler(opened)
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
-        raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {str(error).strip()}") from error
+        raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {redacted(str(error).strip())}") from error
     return opened
 
 

@@ -31,6 +31,7 @@ from pipeline_defs.sql.foreign import program as find
 from resources.files import open_files
 from resources.frames import spark_schema
 from resources.lake.layout import Layout
+from resources.secrets import redacted, spark_properties
 from resources.services.java import java_home
 from resources.services.spark_server import static_conf
 from resources.settings import Settings, project_root
@@ -108,10 +109,10 @@ class Task:
         files.makedirs(place, exist_ok=True)
         with files.open(f"{place}/task.json", "w", encoding="utf-8") as file:
             json.dump(self._described(list(inputs)), file, indent=1, ensure_ascii=False)
-        code, tail = _followed(command(self.settings, program, self.folder), environment(self.settings, program))
+        code, tail = followed(self.settings, program, self.folder)
         if code:
             ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-            log = "\n".join(tail)
+            log = redacted("\n".join(tail))
             raise VarveError(f"{self.build}: {program.path} {ended}. {NOTHING_LOST} The end of its log:\n{log}")
         return self._written(program)
 
@@ -188,11 +189,9 @@ class Task:
         return self.spark.read.schema(StructType(fields)).parquet(self.output)
 
 
-def command(settings: Settings, program: Program, folder: str) -> list[str]:
-    """The command line of PySpark's own spark-submit, of this very environment."""
-    import pyspark
-
-    master = program.submit.get("master") or settings.spark_master or "local[*]"
+def settings_of(settings: Settings, program: Program, folder: str) -> dict[str, str]:
+    """The settings of the program's Spark."""
+    master = _master(settings, program)
     conf = {**SESSION_CONF, **static_conf(settings), "spark.app.name": f"varve {Path(program.path).name}"}
     if settings.hive_metastore_uri is None:
         conf = {name: value for name, value in conf.items() if not name.startswith(_OF_THE_METASTORE)}
@@ -203,15 +202,41 @@ def command(settings: Settings, program: Program, folder: str) -> list[str]:
         # A cluster's own configuration decides.
         ours = ("spark.driver.", "spark.sql.warehouse")
         conf = {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
-    options = [("master", master), *((name, value) for name, value in program.submit.items() if name != "master")]
+    return {**conf, **program.conf}
+
+
+def own_properties(program: Program) -> str | None:
+    """The file of settings that the dataset itself names."""
+    return program.submit.get("properties_file")
+
+
+def command(settings: Settings, program: Program, folder: str, conf: str) -> list[str]:
+    """The command line of PySpark's own spark-submit, of this very environment; `conf` is the file of its settings.
+
+    They are no words of it: some are passwords, and everybody on the machine may read a command line.
+    """
+    import pyspark
+
+    ours = ("master", "properties_file")
+    options = [
+        ("master", _master(settings, program)),
+        *((name, value) for name, value in program.submit.items() if name not in ours),
+        ("properties_file", conf),
+    ]
+    # As without a file of ours: a cluster's defaults count, where no other file was named.
+    defaults = ["--load-spark-defaults"] if own_properties(program) is None else []
     return [
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         *(word for name, value in options for word in (f"--{name.replace('_', '-')}", value)),
-        *(word for name, value in {**conf, **program.conf}.items() for word in ("--conf", f"{name}={value}")),
+        *defaults,
         str(find(program.path) or program.path),
         folder,
         *program.arguments,
     ]
+
+
+def _master(settings: Settings, program: Program) -> str:
+    return program.submit.get("master") or settings.spark_master or "local[*]"
 
 
 def environment(settings: Settings, program: Program) -> dict[str, str]:
@@ -227,6 +252,12 @@ def environment(settings: Settings, program: Program) -> dict[str, str]:
         found["JAVA_HOME"] = str(java_home(settings.home_dir))
         found.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return found
+
+
+def followed(settings: Settings, program: Program, folder: str) -> tuple[int, Sequence[str]]:
+    """Run a program to its end; its code, and the last lines of its log."""
+    with spark_properties(settings_of(settings, program, folder), also=own_properties(program)) as conf:
+        return _followed(command(settings, program, folder, conf), environment(settings, program))
 
 
 def _followed(words: Sequence[str], environ: Mapping[str, str]) -> tuple[int, Sequence[str]]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
-from sqlalchemy.engine import make_url
 
 from pipeline_defs.model.errors import VarveError
+from resources.addresses import problem_of_postgres, problem_of_remote, problem_of_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LISTED = "docs/reference.md lists the settings."
 
@@ -47,21 +50,32 @@ class ContentHash(StrEnum):
 class Settings(BaseSettings):
     """Where state lives and which servers are used. Empty settings mean the embedded services of this machine."""
 
-    model_config = SettingsConfigDict(env_prefix="VARVE_", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix="VARVE_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     home: Path = Field(default_factory=lambda: project_root() / ".varve", description="all state of the default set-up")
-    postgres_url: str | None = Field(None, description="a deployed PostgreSQL for catalog and warehouse")
-    dagster_postgres_url: str | None = Field(None, description="a deployed PostgreSQL for Dagster's own storage")
-    source_url: str | None = Field(None, description="the PostgreSQL whose tables are captured; default: embedded")
-    spark_remote: str | None = Field(None, description="a deployed Spark Connect server, sc://host:port/;token=...")
+    postgres_url: str | None = Field(None, repr=False, description="a deployed PostgreSQL for catalog and warehouse")
+    dagster_postgres_url: str | None = Field(
+        None, repr=False, description="a deployed PostgreSQL for Dagster's own storage"
+    )
+    source_url: str | None = Field(
+        None, repr=False, description="the PostgreSQL whose tables are captured; default: embedded"
+    )
+    spark_remote: str | None = Field(
+        None, repr=False, description="a deployed Spark Connect server, sc://host:port/;token=..."
+    )
     spark_master: str | None = Field(None, description="classic mode: a master URL, for example yarn or local[4]")
     spark_driver_memory: str = Field("2g", description="heap of the Spark that Varve itself starts")
-    spark_conf: dict[str, str] = Field({}, description="further settings of the Spark that Varve starts, as JSON")
+    spark_conf: dict[str, str] = Field(
+        {}, repr=False, description="further settings of the Spark that Varve starts, as JSON"
+    )
     spark_port: int | None = Field(None, description="port of the embedded Spark Connect server; default: any free one")
     hive_metastore_uri: str | None = Field(None, description="thrift:// URI of a deployed Hive metastore")
     lake_root: str | None = Field(None, description="folder or URI under which the lake lies")
     landing_root: str | None = Field(None, description="folder or URI into which partners put files")
     settle_seconds: float = Field(5.0, ge=0, description="a landing file is taken when unchanged for so long")
+    bootstrap_seconds: float = Field(60.0, gt=0, description="a snapshot waits so long for transactions of its source")
     changes_days: float = Field(7.0, ge=0, description="applied batches of change events are kept for so many days")
     sensor_seconds: float = Field(20.0, gt=0, description="time budget of one sensor tick")
     partitions_per_run: int = Field(1_000, ge=1, description="a sensor asks for at most so many partitions in one run")
@@ -74,6 +88,7 @@ class Settings(BaseSettings):
     reader_seconds: float = Field(300, gt=0, description="statement limit of the role varve_reader, when it is made")
     compression: Compression = Field(Compression.ZSTD, description="codec of the lake's parquet files")
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
+    lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
 
     def __init__(self, **given: Any) -> None:
@@ -84,10 +99,14 @@ class Settings(BaseSettings):
             # What has parts is JSON; pydantic names the field in its message alone.
             field = re.search(r'field "(\w+)"', str(error))
             name = _variable(field[1]) if field else "a setting"
-            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from error
+            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from None
         except ValidationError as error:
-            told = [f"{_variable(*one['loc'])}={one['input']!r}: {one['msg']}" for one in error.errors()]
-            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from error
+            told = [f"{_told(*one['loc'], found=one['input'])}: {one['msg']}" for one in error.errors()]
+            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from None
+        for name, problem_of in _CHECKS.items():
+            value = getattr(self, name)
+            if value is not None and (problem := problem_of(value)):
+                raise VarveError(f"{_variable(name)} {problem} {_LISTED}")
 
     @property
     def home_dir(self) -> Path:
@@ -117,20 +136,22 @@ class Settings(BaseSettings):
 
 def _variable(*path: int | str) -> str:
     """The variable of a field, and the place within it."""
-    return "VARVE_" + ".".join(map(str, path)).upper()
+    return "VARVE_" + str(path[0]).upper() + "".join(f".{step}" for step in path[1:])
 
 
-def libpq_url(url: str) -> str:
-    """Any PostgreSQL URL as libpq (psycopg, ADBC, psql) reads it: without an SQLAlchemy driver name."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "postgresql":
-        raise VarveError(f"{parsed.render_as_string()} is not a PostgreSQL URL; write postgresql://user@host/database.")
-    return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+def _told(*path: int | str, found: object) -> str:
+    """The variable with what it holds, where that may be shown."""
+    variable = _variable(*path)
+    return variable if path[0] in {*_CHECKS, "spark_conf"} else f"{variable}={found!r}"
 
 
-def dagster_url(url: str) -> str:
-    """Any PostgreSQL URL as dagster-postgres needs it.
-
-    Under SQLAlchemy 2.1 a plain `postgresql://` picks psycopg 3, on which its `NOTIFY $1` fails.
-    """
-    return make_url(url).set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)
+# What may hold a password, and so is looked at before a driver tells what is wrong with it.
+_CHECKS: dict[str, Callable[[str], str | None]] = {
+    "postgres_url": problem_of_postgres,
+    "dagster_postgres_url": problem_of_postgres,
+    "source_url": problem_of_postgres,
+    "spark_remote": problem_of_remote,
+    "lake_root": problem_of_root,
+    "landing_root": problem_of_root,
+    "hive_metastore_uri": problem_of_root,
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import re
+import shlex
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from pydantic import PrivateAttr
 from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotation of a field
 
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.addresses import remote_address
+from resources.secrets import redacted, spark_properties, without_secrets
 from resources.services.java import java_home
 from resources.services.spark_server import SparkServer, static_conf, utf8_locale
 from resources.settings import Settings
@@ -101,7 +103,7 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
         url, token = SparkServer(settings).ensure_up()
         os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
         conf["spark.remote"] = url
-    session = _reachable(lambda: _session({**conf, **(extra or {})}), settings)
+    session = _reachable(lambda: _opened({**conf, **(extra or {})}, settings), settings)
     if settings.embedded_spark:
         _give_up_soon(session)
     return session
@@ -117,6 +119,34 @@ def _give_up_soon(session: SparkSession) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     session.client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, max_backoff=2_000)])
+
+
+def _opened(conf: dict[str, Any], settings: Settings) -> SparkSession:
+    if settings.spark_master is None or not _starts_a_jvm():
+        return _session(conf)
+    # PySpark starts its JVM with every setting as a word of the command line, which everybody on the machine may read;
+    # those of a file it reads itself.
+    own = {name: value for name, value in conf.items() if name in settings.spark_conf}
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    words = shlex.split(before or "pyspark-shell")
+    named = words.index("--properties-file") if "--properties-file" in words else None
+    theirs = None if named is None else words[named + 1]
+    first = ["--load-spark-defaults"] if named is None else []
+    rest = words if named is None else words[:named] + words[named + 2 :]
+    with spark_properties(own, also=theirs) as file:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*first, "--properties-file", file, *rest])
+        try:
+            return _session({name: value for name, value in conf.items() if name not in own})
+        finally:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+            if before is not None:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _starts_a_jvm() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is None
 
 
 def _session(conf: dict[str, Any]) -> SparkSession:
@@ -155,21 +185,18 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
             # metastore: Derby refuses a second process only when it is asked something.
             session.sql("SHOW DATABASES").collect()
     except (PySparkException, OSError, RuntimeError) as error:
-        which = settings.spark_remote or settings.spark_master or "the embedded server"
+        which = without_secrets(settings.spark_remote or settings.spark_master or "the embedded server")
         told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "XSDB6" in str(error) or "Another instance of Derby" in str(error):
             told = (
                 "its Hive metastore (Derby, one process at a time) is held by another Spark; "
                 "`varve down` ends the shared one, or name a metastore in VARVE_HIVE_METASTORE_URI"
             )
-        raise ServiceUnavailable(f"Spark ({which}) cannot be used: {told}.") from error
+        raise ServiceUnavailable(f"Spark ({which}) cannot be used: {redacted(told)}.") from error
     return session
 
 
 def _probe(remote: str) -> None:
     import socket
 
-    found = re.match(r"sc://(\[[^\]]+\]|[^:/;]+)(?::(\d+))?", remote)
-    if not found:
-        raise ServiceUnavailable(f"VARVE_SPARK_REMOTE={remote!r} is no Spark Connect URL; write sc://host:port.")
-    socket.create_connection((found[1].strip("[]"), int(found[2] or 15_002)), timeout=10).close()
+    socket.create_connection(remote_address(remote), timeout=10).close()

@@ -28,9 +28,9 @@ class Leftover:
 
     Attributes:
         location: a folder of the lake (URI), or a period table with its schema.
-        dataset: whose it is, as far as its place tells; "" where it does not.
+        dataset: whose it is; "" for a stray, which somebody else has put there and no sweep touches.
         size: bytes.
-        changed_at: when it was last written, as far as the store knows; None where it does not.
+        changed_at: when it was last written; None where the store does not know, and it may be in use.
     """
 
     location: str
@@ -83,6 +83,7 @@ class Described:
     bounds: tuple[Bounds, ...]
     inputs: tuple[Input, ...]
     declaration: Mapping[str, Any]
+    seal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +196,10 @@ class Store(Protocol):
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
 
-    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> Sequence[Finding]:
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 
-        `batches` are all whose data the catalog says is there; changes nothing.
+        `batches` are all whose data the catalog says is there; changes nothing. `deep` reads all of it.
         """
         ...
 

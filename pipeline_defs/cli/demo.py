@@ -29,12 +29,13 @@ from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import Dependency
-from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
 from pipeline_defs.sensors import DATASET_TAG
 from resources import partner
+from resources.asked import RANGE_END_TAG, RANGE_START_TAG
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
 from resources.services.folders import writable
+from resources.sessions import open_session
 from resources.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Reader:
         self._thread.join()
 
     def _read(self) -> None:
-        with psycopg.connect(self.url, autocommit=True, application_name="dashboard") as connection:
+        with open_session(self.url, application="dashboard") as connection:
             # One read after the end as well, so that the last state is among them.
             while True:
                 last = self._stop.is_set()

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.cli.history import built, opened
+from pipeline_defs.cli.rejected import rejected_values
 from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import counted
+from pipeline_defs.planning.arrivals import Kind
 from resources.catalog import Catalog
+from resources.cdc.health import capture_findings
 from resources.recovery import recover
 from resources.settings import Settings
 from resources.store import Finding
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from resources.recovery import Recovered
 
+_STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
 
 
@@ -30,10 +34,12 @@ class Examined:
     datasets: int = 0
     batches: int = 0
     findings: list[Finding] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
         """For `--json`."""
         return {
+            "rejected": self.rejected,
             "datasets": self.datasets,
             "batches": self.batches,
             "findings": [
@@ -68,8 +74,8 @@ class Repaired:
         }
 
 
-def doctor(dataset: str | None) -> Examined:
-    """Compare everything of one dataset, or of all; changes nothing."""
+def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
+    """Compare everything of one dataset, or of all; changes nothing. `deep` reads all data."""
     from pipeline_defs.definitions import graph
 
     settings, found = Settings(), Examined()
@@ -85,7 +91,9 @@ def doctor(dataset: str | None) -> Examined:
                 text = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
                 found.findings.append(Finding(name, "", None, text, "Declare it again, or leave it to its readers."))
                 continue
-            found.findings += open_store(declared.store, settings, catalog, _session).examine(declared, present)
+            found.findings += open_store(declared.store, settings, catalog, _session).examine(
+                declared, present, deep=deep
+            )
         found.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
             for name, path, batch_id in catalog.dead()
@@ -95,9 +103,19 @@ def doctor(dataset: str | None) -> Examined:
             Finding(one.dataset, one.partition, one.batch_id, "it was swept, and its data not deleted yet", _SWEEP)
             for one in history.undeleted(dataset)
         ]
+        found.rejected = [one for one in rejected_values(history.connection) if dataset in {None, one["dataset"]}]
+        for one in found.rejected:
+            if one["kind"] != Kind.EARLY:
+                text = f"{one['uri']} arrived and is not taken: {one['reason']}"
+                remedy = "Mend or remove what was sent; the next look takes it."
+                found.findings.append(Finding(one["dataset"], one["partition"] or "", None, text, remedy))
+        found.findings += capture_findings(history.connection, dataset)
         for kind in sorted(set(kinds.values())):
             for leftover in open_store(StoreKind(kind), settings, catalog, _session).leftovers():
-                if dataset in {None, leftover.dataset}:
+                if not leftover.dataset and dataset is None:
+                    text = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
+                    found.findings.append(Finding("", "", None, text, _STRAY))
+                elif dataset in {None, leftover.dataset}:
                     text = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
                     found.findings.append(Finding(leftover.dataset, "", None, text, _SWEEP))
     return found

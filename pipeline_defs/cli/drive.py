@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipeline_defs.cli.services import dagster_home
-from pipeline_defs.definitions import defs
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.reconciling import NOT_LOOKED, RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.definitions import defs, graph
+from pipeline_defs.model.errors import VarveError, some
+from pipeline_defs.partitions import dataset_partitions_def
+from pipeline_defs.reconciling import NOT_LOOKED
 from pipeline_defs.sensors import DATASET_TAG
+from resources.asked import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions
+from resources.dagster_internal import keys_in_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +79,7 @@ class Driver:
 
     def _execute(self, request: dg.RunRequest) -> None:
         assert request.asset_selection is not None
+        self._refuse_partial(request)
         self.before(request)
         job = defs.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
         assert job is not None
@@ -90,6 +94,15 @@ class Driver:
         if not result.success:
             raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_reason(result)}")
         self.after(request, result.run_id)
+
+    def _refuse_partial(self, request: dg.RunRequest) -> None:
+        """Raise VarveError where the run would be given less than it is asked for."""
+        dataset = graph.datasets[request.tags[DATASET_TAG]]
+        tags = {**request.tags, **({PARTITION_TAG: request.partition_key} if request.partition_key else {})}
+        texts = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
+        given = keys_in_range(dataset_partitions_def(dataset), self.instance, texts[0], texts[-1])
+        if missing := sorted(set(texts) - given):
+            raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
 
 
 def spelt(request: dg.RunRequest) -> str:

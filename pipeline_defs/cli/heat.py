@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
+from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.heat import WORST_FIRST
 from pipeline_defs.planning.heat import heat as heat_of
@@ -28,17 +29,22 @@ _COLOURS = {
     State.IN_FLIGHT: "cyan",
     State.DUE: "yellow",
     State.WAITING: "blue",
+    State.UPCOMING: "grey70",
     State.MISSING: "grey30",
     State.CURRENT: "green",
 }
 # Where a terminal or a file has no colours.
-_LETTERS = {state: str(state)[0] for state in State} | {State.MISSING: ".", State.CURRENT: "■"}
+_LETTERS = {state: str(state)[0] for state in State} | {State.UPCOMING: "o", State.MISSING: ".", State.CURRENT: "■"}
 
 
 def heat() -> dict[str, Any]:
-    """The picture as plain values: see `planning.heat.heat`."""
+    """The picture as plain values: see `planning.heat.heat`; and what arrived or is due, and cannot be taken."""
     with looking() as found:
-        return heat_of(graph, found.plan())
+        picture = heat_of(graph, found.plan())
+        return picture | {
+            "rejected": rejected_values(found.connection),
+            "left_out": left_out_values(found.connection),
+        }
 
 
 def show(console: Console, found: dict[str, Any]) -> None:
@@ -57,3 +63,5 @@ def show(console: Console, found: dict[str, Any]) -> None:
     for run in found["due"][:10]:
         last = f" ... {run['last']}" if run["last"] != run["first"] else ""
         console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
+    show_rejected(console, found["rejected"])
+    show_left_out(console, found["left_out"])

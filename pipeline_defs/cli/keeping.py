@@ -165,11 +165,18 @@ def sweep(
 
 
 @app.command()
-def doctor(dataset: AnyDataset = None, *, as_json: Json = False) -> None:
+def doctor(
+    dataset: AnyDataset = None,
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all data: each page's checksum, and the rows of tables.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Compare the catalog with what lies in the stores and what readers are shown. Exit code 1 for a difference."""
     from pipeline_defs.cli import doctor as room
 
-    examined = room.doctor(dataset)
+    examined = room.doctor(dataset, deep=deep)
     _tell(examined.as_values(), as_json=as_json, show=lambda: room.show_examined(console, examined))
     if examined.findings:
         raise typer.Exit(1)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pipeline_defs.cli.printing import Table
-from pipeline_defs.model.errors import ServiceUnavailable
+from pipeline_defs.cli.rejected import rejected_values, show_rejected
+from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
+from resources.secrets import without_password, without_secrets
 from resources.services.ports import refuse_taken_port
 from resources.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
 from resources.services.spark_server import SparkServer
@@ -86,19 +88,22 @@ def status() -> dict[str, Any]:
             "embedded": settings.embedded_postgres,
             "up": postgres_up,
             "pid": server.pid() if settings.embedded_postgres and postgres_up else None,
-            "url": server.url(CATALOG_DATABASE) if settings.embedded_postgres else settings.postgres_url,
+            "url": server.url(CATALOG_DATABASE)
+            if settings.embedded_postgres
+            else without_secrets(settings.postgres_url or ""),
             "dagster_url": server.url(DAGSTER_DATABASE)
             if settings.dagster_postgres_url is None
-            else settings.dagster_postgres_url,
+            else without_secrets(settings.dagster_postgres_url),
         },
         "spark": {
             "embedded": settings.embedded_spark,
             "up": reached is not None if settings.embedded_spark else None,
             "pid": spark.pid() if reached else None,
-            "remote": reached[0] if reached else settings.spark_remote or settings.spark_master,
+            "remote": reached[0] if reached else without_secrets(settings.spark_remote or settings.spark_master or ""),
             "discovery": str(spark.discovery) if settings.embedded_spark else None,
         },
         "datasets": _datasets(settings) if postgres_up else [],
+        "rejected": _rejected(settings) if postgres_up else [],
     }
 
 
@@ -120,6 +125,7 @@ def show_status(console: Console, found: dict[str, Any]) -> None:
                 one["dataset"], one["store"], f"{one['partitions']:,}", f"{one['rows']:,}", f"{one['batches']:,}"
             )
         console.print(datasets)
+    show_rejected(console, found["rejected"])
     console.print(f"State lies under {found['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -159,12 +165,21 @@ def serve_ui(console: Console, port: int | None) -> None:
 
 
 def psql(arguments: Sequence[str]) -> None:
-    """Become psql: the machine's, else the one that came with the embedded server."""
-    url = warehouse_url(Settings())
+    """Become psql: the machine's, else the one that came with the embedded server.
+
+    The password goes into its environment: everybody may read a command line.
+    """
+    url, password = without_password(warehouse_url(Settings()))
+    if without_secrets(url) != url:
+        raise VarveError(
+            "VARVE_POSTGRES_URL holds a secret besides the password, and psql takes that in its command line only, "
+            "which everybody on this machine may read. Name it in a service file (PGSERVICEFILE) instead."
+        )
+    environment = os.environ if password is None else {**os.environ, "PGPASSWORD": password}
     program = shutil.which("psql")
     if program is None:
         program = str(binaries() / "psql")
-    os.execv(program, [program, url, *arguments])  # noqa: S606 - no shell is wanted
+    os.execve(program, [program, url, *arguments], environment)  # noqa: S606 - no shell is wanted
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -202,6 +217,11 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
         }
         for one in counts
     ]
+
+
+def _rejected(settings: Settings) -> list[dict[str, Any]]:
+    with connect(settings) as connection:
+        return rejected_values(connection)
 
 
 def _spark_hint(spark: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from resources.services.postgres_server import PostgresServer
 from resources.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -41,7 +41,15 @@ if TYPE_CHECKING:
 _LISTED = 200
 
 
-def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, folder: Path | None = None) -> None:
+def show(
+    console: Console,
+    name: str,
+    pairs: Sequence[str],
+    *,
+    as_json: bool,
+    folder: Path | None = None,
+    sql: bool = False,
+) -> None:
     """Print it, of the project or of a folder of SQL files.
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
@@ -50,6 +58,9 @@ def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, fo
     graph = graph_of(assets_of(files, folder)) if folder else _project()
     dataset = dataset_named(name, graph)
     key = parsed(dataset, pairs) if pairs else None
+    if sql:
+        print_sql(console, _file(dataset, files), key, as_json=as_json)
+        return
     members = _members(dataset, graph)
     found: dict[str, Any] = {
         "dataset": dataset.name,
@@ -66,6 +77,28 @@ def show(console: Console, name: str, pairs: Sequence[str], *, as_json: bool, fo
         console.print_json(json.dumps(found))
     else:
         _print(console, found)
+
+
+def print_sql(console: Console, file: SqlAsset, key: PartitionKey | None, *, as_json: bool) -> None:
+    """Print what Spark runs: the file's text, with the values of a partition's scope; and what many of them run."""
+    from pipeline_defs.sql.execute import running
+
+    texts = running(file.scopes, {name: _names(each) for name, each in file.upstreams.items()}, key)
+    if as_json:
+        console.print_json(json.dumps({"dataset": file.dataset.name, "sql": texts}))
+        return
+    for title, text in texts.items():
+        console.print(f"-- {title}\n{text};\n", highlight=False, markup=False, soft_wrap=True)
+
+
+def _names(dataset: Dataset) -> list[str]:
+    return [*dataset.schema.names, *dataset.partitioning.names]
+
+
+def _file(dataset: Dataset, files: Mapping[str, SqlAsset]) -> SqlAsset:
+    if dataset.name not in files or not files[dataset.name].sql.queries:
+        raise VarveError(f"{dataset.name} has no query: there is no SQL to show.")
+    return files[dataset.name]
 
 
 def _project() -> Graph:

@@ -11,10 +11,11 @@ from pipeline_defs.cli.history import built, opened
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.model.errors import ServiceUnavailable, counted
+from pipeline_defs.model.errors import ServiceUnavailable, VarveError, counted
 from resources.catalog import Catalog
 from resources.settings import Settings
 from resources.stores import open_store
+from resources.warehouse import notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,6 +60,9 @@ class Report:
     orphan_locations: list[str] = field(default_factory=list)
     kept: dict[str, Amount] = field(default_factory=dict)
     young_orphans: Amount = field(default_factory=Amount)
+    ageless: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     buried: int = 0
 
     def as_values(self) -> dict[str, Any]:
@@ -96,11 +100,13 @@ def sweep(
         else:
             history.mark_swept([one for one in retired if not one.kept])
             for group in _groups(history.undeleted(dataset)):
-                stores[StoreKind(group[0].store)].sweep(group[0].dataset, [one.location for one in group])
-                history.deleted(group)
-                _count(report.batches, group)
+                store = stores[StoreKind(group[0].store)]
+                gone = _removed(report, store, group[0].dataset, [one.location for one in group])
+                done = [one for one in group if one.location in gone]
+                history.deleted(done)
+                _count(report.batches, done)
         for store in stores.values():
-            _sweep_leftovers(report, history, store, dataset, orphans_older_than)
+            sweep_leftovers(report, history, store, dataset, orphans_older_than)
     return report
 
 
@@ -125,6 +131,13 @@ def show(console: Console, report: Report) -> None:
             f"Left: {counted(report.young_orphans.count, 'folder')} of no batch, "
             f"{size_text(report.young_orphans.size)}: too young, a run may still be writing them."
         )
+    for location in report.ageless:
+        console.print(f"Left: {location}: of no batch, and nobody can say how old it is.", soft_wrap=True)
+    for location in report.strays:
+        told = f"Not ours: {location}, in a schema of Varve's. It stays; its owner may want to move it elsewhere."
+        console.print(told, soft_wrap=True)
+    for problem in report.problems:
+        console.print(f"Left: {problem}", markup=False, soft_wrap=True)
     if not report.done:
         console.print("Nothing was changed: this was a dry run.")
 
@@ -142,27 +155,49 @@ def _follow(catalog: Catalog, stores: dict[StoreKind, Store], names: Iterable[st
                 continue
 
 
-def _sweep_leftovers(
+def sweep_leftovers(
     report: Report, history: History, store: Store, dataset: str | None, older_than: dt.timedelta
 ) -> None:
-    """Delete what is older than any run that may still write it."""
+    """Delete what is older than any run that may still write it, and add to the report what was deleted."""
     horizon = dt.datetime.now(dt.UTC) - older_than
     # Asked before the folders are listed: what begins later is younger than what they hold.
     if (living := history.oldest_living()) is not None:
         horizon = min(horizon, living)
     old: list[Leftover] = []
+    strays: list[str] = []
     for leftover in store.leftovers():
         if dataset is not None and leftover.dataset != dataset:
             continue
-        if leftover.changed_at is not None and leftover.changed_at > horizon:
+        if not leftover.dataset:
+            strays.append(leftover.location)
+        elif leftover.changed_at is None:
+            report.ageless.append(leftover.location)
+        elif leftover.changed_at > horizon:
             report.young_orphans.add(leftover.size)
         else:
             old.append(leftover)
-            report.orphans.setdefault(leftover.dataset, Amount()).add(leftover.size)
-    report.orphan_locations += [leftover.location for leftover in old]
-    if report.done:
-        for name in sorted({leftover.dataset for leftover in old}):
-            store.sweep(name, [leftover.location for leftover in old if leftover.dataset == name])
+    if strays or (dataset is None and report.done):
+        notes.ensure_tables(history.connection)
+        report.strays += notes.newly_named(history.connection, strays) if report.done else strays
+    for name in sorted({leftover.dataset for leftover in old}):
+        mine = [leftover for leftover in old if leftover.dataset == name]
+        gone = _removed(report, store, name, [leftover.location for leftover in mine]) if report.done else None
+        for leftover in mine:
+            if gone is None or leftover.location in gone:
+                report.orphan_locations.append(leftover.location)
+                report.orphans.setdefault(name, Amount()).add(leftover.size)
+
+
+def _removed(report: Report, store: Store, dataset: str, locations: Sequence[str]) -> set[str]:
+    """Delete these; those that are gone. What is in the way of one stands in the report, and keeps no other."""
+    try:
+        store.sweep(dataset, locations)
+    except VarveError as error:
+        if len(locations) == 1:
+            report.problems.append(str(error))
+            return set()
+        return {gone for location in locations for gone in _removed(report, store, dataset, [location])}
+    return set(locations)
 
 
 def _groups(pending: Sequence[Retired]) -> Iterable[list[Retired]]:

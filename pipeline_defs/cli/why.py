@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pendulum
+
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
+from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
 from pipeline_defs.cli.show import dataset_named, parsed
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.facts import NOTHING
 from pipeline_defs.planning.judging import State
+from resources.asked import why_not
 from resources.history import History
+from resources.leases import Lease, Leases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,13 +50,24 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
                 }
                 for path in wanted
             ]
+        on_it = None if not fact.run else _told(Leases(found.connection).of(fact.run))
         failures = [batch for batch in History(found.connection).batches(dataset.name, [key.path]) if batch.failure]
+        not_asked = [one for one in left_out_values(found.connection) if one["dataset"] == dataset.name]
+        rejected = [
+            one for one in rejected_values(found.connection)
+            if (one["dataset"], one["partition"]) == (dataset.name, key.path)
+        ]  # fmt: skip
+    not_there = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=found.members)
     return {
         "dataset": dataset.name,
         "partition": key.path,
         "state": judged.state if judged else State.MISSING,
-        "reason": judged.reason if judged else "nothing that it reads is there",
+        "reason": judged.reason if judged else not_there or "nothing that it reads is there",
+        "not_there": not_there,
+        "rejected": rejected,
+        "left_out": [one for one in not_asked if key.path in one["partitions"] or one["kind"] != "request"],
         "batch": fact.batch or None,
+        "in_flight": {"run": fact.run, **(on_it or {})} if fact.run else None,
         "made_from": [list(each) for each in sorted(map(tuple, fact.trace))],
         "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.held} for mark in fact.marks],
         "failures": [
@@ -61,11 +77,41 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _told(lease: Lease | None) -> dict[str, Any]:
+    """What is known of the run that is on a partition; one without a lease is in Dagster's queue, or a command."""
+    if lease is None:
+        return {"holder": None, "since": None, "last_sign_of_life": None, "counts_as_dead_from": None}
+    return {
+        "holder": lease.holder,
+        "since": lease.taken_at.isoformat(),
+        "last_sign_of_life": lease.renewed_at.isoformat(),
+        "counts_as_dead_from": (lease.lost_at or lease.expires_at).isoformat(),
+    }
+
+
+def _in_flight(on_it: dict[str, Any]) -> str:
+    """The same in words, with how to end the run."""
+    stop = f"To end it: Terminate, on the page of run {on_it['run']} in the Dagster UI"
+    if on_it["holder"] is None:
+        return f"it waits in Dagster's queue, comes up, or is a command. {stop}."
+    since, last, dead = (
+        on_it[name][:19].replace("T", " ") for name in ("since", "last_sign_of_life", "counts_as_dead_from")
+    )
+    return (
+        f"{on_it['holder']}, since {since} UTC; last sign of life {last} UTC. Without another one it counts as dead "
+        f"soon after {dead} UTC. {stop}, or end that process."
+    )
+
+
 def show(console: Console, found: dict[str, Any]) -> None:
     """The same for people."""
     console.print(f"[bold]{found['dataset']} {found['partition']}[/]: {found['state']}", highlight=False)
     console.print(f"  {found['reason']}", markup=False, highlight=False)
     console.print(f"  batch in force: {found['batch'] or 'none'}", highlight=False)
+    if found["in_flight"]:
+        console.print(f"  in flight: {_in_flight(found['in_flight'])}", markup=False, highlight=False)
+    show_rejected(console, found["rejected"])
+    show_left_out(console, found["left_out"])
     for mark in found["marks"]:
         console.print(f"  marked by backfill {mark['backfill']}: {mark['reason']}", markup=False, highlight=False)
     for failure in found["failures"]:

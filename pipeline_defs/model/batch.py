@@ -82,6 +82,7 @@ class StagedBatch:
         content: a hash of its rows, whatever their order; None where it was not asked for. Two batches of one hash
             hold the same rows.
         bounds: of the columns that the dataset asks for.
+        seal: a hash of its files' names and footers, which tell where each column lies; None for a period table.
     """
 
     partition: PartitionKey
@@ -91,6 +92,7 @@ class StagedBatch:
     files: int
     content: str | None = None
     bounds: tuple[Bounds, ...] = ()
+    seal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.lake_options import LakeOptions
+from pipeline_defs.model.landing import LandingOptions
+from pipeline_defs.model.landing_pattern import FilePattern
 from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
@@ -41,11 +43,13 @@ class Dataset:
 
     Attributes:
         name: `db.name`, lower case, which readers use in Spark and in PostgreSQL.
-        partitioning: its dimensions, which are also its partition columns.
+        partitioning: its dimensions, which are also its partition columns. Of one that arrives from others, the window
+            that is still open is there too, whatever was declared.
         schema: its data columns, without the partition columns.
         store: where its batches lie.
         comment: what one row means, shown to readers.
-        landing: whether its partitions come from files in the landing folder, one file per partition.
+        landing: whether its partitions come from files in the landing folder; as options where they are not CSV as
+            it is read without any.
         outside: the table of others that its partitions come from.
         warehouse: how its period tables are made, where that is its store.
         lake: how its parquet files are made, where that is its store.
@@ -58,7 +62,7 @@ class Dataset:
     schema: Schema
     store: StoreKind
     comment: str
-    landing: bool = False
+    landing: bool | LandingOptions = False
     owners: tuple[str, ...] = field(default=())
     warehouse: WarehouseOptions = field(default=WarehouseOptions())
     lake: LakeOptions = field(default=LakeOptions())
@@ -70,9 +74,14 @@ class Dataset:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
+        if self.arrives:
+            # What others send, they send for the window of now too.
+            object.__setattr__(self, "partitioning", self.partitioning.reaching(1))
         try:
             self.partitioning.check()
             self.policy.check(has_time=self.partitioning.time is not None)
+            if isinstance(self.landing, LandingOptions):
+                FilePattern.of(self.landing, self.partitioning)
         except VarveError as error:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):
@@ -102,7 +111,12 @@ class Dataset:
     @property
     def arrives(self) -> bool:
         """Whether others produce its partitions: it reads no dataset, and follows what arrives."""
-        return self.landing or self.outside is not None
+        return bool(self.landing) or self.outside is not None
+
+    @property
+    def landing_options(self) -> LandingOptions:
+        """How its landing files are read."""
+        return self.landing if isinstance(self.landing, LandingOptions) else LandingOptions()
 
     @property
     def partition_columns(self) -> tuple[Column, ...]:

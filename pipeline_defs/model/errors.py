@@ -19,6 +19,10 @@ class UnknownPartition(VarveError):
     """A key names no partition of the dataset."""
 
 
+class OutsideDimension(UnknownPartition):
+    """A key that its dimension would have, were it not too early or too late for it."""
+
+
 class BadInput(VarveError):
     """A file or a frame is not what its dataset declares."""
 
@@ -33,6 +37,10 @@ class MissingUpstream(VarveError):
 
 class StalePublish(VarveError):
     """Another run published a partition after our build began; ours is older and must not win."""
+
+
+class LeaseLost(VarveError):
+    """A run goes on that counts as dead: frozen until its lease had expired, or ended by others."""
 
 
 class NotKept(VarveError):

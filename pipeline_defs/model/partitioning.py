@@ -65,6 +65,23 @@ class Partitioning:
     def __getitem__(self, name: str) -> Dimension:
         return self._by_name[name]
 
+    def reaching(self, end_offset: int) -> Partitioning:
+        """The same product, with at least so many windows beyond the last complete one there already."""
+        if self.time is None or end_offset <= self.time.end_offset:
+            return self
+        time = self.time.reaching(end_offset)
+        return Partitioning(tuple(time if each is self.time else each for each in self.dimensions))
+
+    def same_keys(self, other: Partitioning) -> bool:
+        """Whether the other has the same keys, whatever is there of their windows already."""
+        return self == other or (
+            len(self.dimensions) == len(other.dimensions)
+            and all(
+                one.same_windows(two) if isinstance(one, TimeDimension) else one == two
+                for one, two in zip(self.dimensions, other.dimensions, strict=True)
+            )
+        )
+
     def check(self) -> None:
         """Raise VarveError, naming the dimension, with what is wrong and what to do."""
         names = list(self.names)
@@ -181,9 +198,10 @@ def base_set(dimension: DynamicDimension) -> str:
     return f"varve/{dimension.set_name}"
 
 
-def time_set(dimension: TimeDimension) -> str:
-    """The name of Dagster's set with the windows of a time dimension that Dagster cannot tile itself."""
-    digest = hashlib.blake2b(repr(dimension).encode(), digest_size=4).hexdigest()
+def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) -> str:
+    """The name of Dagster's set with the windows, kept so long, of a time dimension that Dagster cannot tile itself."""
+    text = repr(dimension) if retention is None else f"{dimension!r} kept {retention}"
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     return f"varve/{dimension.name}/{digest}"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +15,7 @@ import pendulum
 
 from pipeline_defs.model.calendar import Calendar, Every, Tiling, calendar_of, clock, cron_of
 from pipeline_defs.model.cron import cron_walls
-from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.errors import OutsideDimension, UnknownPartition, VarveError
 from pipeline_defs.model.partition import Value, text_of
 from pipeline_defs.model.zone import DAY, stretch, wall_of
 
@@ -39,7 +39,8 @@ class TimeDimension:
         key_format: how a window's start is spelt (strftime); None: as a date where every window begins on a date of its
             own, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second time,
             its key ends in the offset: `2013-11-03T01-0500`.
-        end_offset: how many windows beyond the last complete one are there already; 1: the one that is still open.
+        end_offset: how many windows beyond the last complete one are partitions already; 1: the open one, as of every
+            dataset that arrives from others and of those with OPEN WINDOWS; 1 + n: with WINDOWS AHEAD n.
         timezone: the IANA zone of the windows, which is that of `start`.
         problem: what was wrong with the texts that it was made from; `check` says it.
     """
@@ -157,7 +158,7 @@ class TimeDimension:
         """The key that `text` spells. Raises UnknownPartition where it spells none, or one outside the dimension."""
         start = self._start_of_text(text)
         if not (self.first <= start and (self.last is None or start < self.last)):
-            raise UnknownPartition(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
+            raise OutsideDimension(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
         return self.value_at(start)
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
@@ -175,6 +176,20 @@ class TimeDimension:
         for _ in range(self.end_offset):
             until = self.calendar.following(until)
         return until if self.last is None else min(until, self.last)
+
+    def reaching(self, end_offset: int) -> TimeDimension:
+        """The same windows, of which at least so many beyond the last complete one are there already."""
+        return self if end_offset <= self.end_offset else replace(self, end_offset=end_offset)
+
+    def same_windows(self, other: object) -> bool:
+        """Whether the other has the same windows and keys, whatever is there of them already."""
+        return self == other or (
+            isinstance(other, TimeDimension) and self == replace(other, end_offset=self.end_offset)
+        )
+
+    def shown(self, instant: int) -> str:
+        """An instant as the clock of the zone shows it: `2026-11-22 00:00 Europe/Paris`."""
+        return f"{self._at(instant).strftime('%Y-%m-%d %H:%M')} {self.timezone}"
 
     @property
     def extent(self) -> str:

@@ -28,6 +28,7 @@ WORST_FIRST = (
     State.IN_FLIGHT,
     State.DUE,
     State.WAITING,
+    State.UPCOMING,
     State.MISSING,
     State.CURRENT,
 )

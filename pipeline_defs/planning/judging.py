@@ -30,6 +30,7 @@ class State(StrEnum):
 
     CURRENT = "current"
     MISSING = "missing"
+    UPCOMING = "upcoming"
     WAITING = "waiting"
     DUE = "due"
     IN_FLIGHT = "in flight"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline_defs.model.dimension import TimeDimension
 from pipeline_defs.model.errors import UnknownPartition
 from pipeline_defs.model.reads import Overlap, Same
 from pipeline_defs.planning.mapping import Dependency, listed
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.dimension import Dimension, Members
     from pipeline_defs.model.partition import PartitionKey, Value
     from pipeline_defs.model.partitioning import Partitioning
     from pipeline_defs.planning.graph import Edge
@@ -161,10 +162,14 @@ def identical(edge: Edge) -> bool:
     dependency = edge.dependency
     return (
         by_rules(edge)
-        and dependency.reader == dependency.upstream
+        and dependency.reader.same_keys(dependency.upstream)
         and all(
-            way.of == way.upstream
+            _same(way.of, way.upstream)
             and (isinstance(way.rule, Same) or (isinstance(way.rule, Overlap) and way.rule.first == way.rule.last == 0))
             for way in dependency.ways
         )
     )
+
+
+def _same(one: Dimension | None, other: Dimension) -> bool:
+    return one.same_windows(other) if isinstance(one, TimeDimension) else one == other

@@ -10,7 +10,7 @@ Not here: one tick (tick.py), the judgement itself (judging.py), facts (facts.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pipeline_defs.planning.judging import State
@@ -40,12 +40,14 @@ class Plan:
         retire: by dataset the partitions with a batch that the graph has not, or no longer.
         judgements: by dataset and path, one of every partition that was looked at; a `Planner` leaves out the settled.
         looked_at: how many partitions were judged.
+        failed: by dataset why it could not be judged, where a planner contains that.
     """
 
     runs: tuple[Run, ...]
     retire: Mapping[str, tuple[str, ...]]
     judgements: Mapping[str, Mapping[str, Judgement]]
     looked_at: int
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 def reconcile(
@@ -61,8 +63,17 @@ def reconcile(
 class Planner:
     """Reconciles tick by tick: what a tick costs follows from what has changed since the one before."""
 
-    def __init__(self, graph: Graph, limits: Limits, *, keep_settled: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        limits: Limits,
+        *,
+        keep_settled: bool = False,
+        fatal: tuple[type[Exception], ...] = (Exception,),
+    ) -> None:
+        """`fatal` errors end a tick; any other costs the dataset that it came up with its judgements, and no other."""
         self.graph = graph
+        self._fatal = fatal
         self.limits = limits
         self._keep_settled = keep_settled
         self._order = graph.in_order()
@@ -103,10 +114,19 @@ class Planner:
             members=members,
             keep_settled=self._keep_settled,
         )
-        looked_at = sum(tick.judge_dataset(dataset) for dataset in self._order)
-        # Only now: a tick that could not reach its facts is begun anew by the next one.
-        self._last = at
-        return self._plan(looked_at)
+        looked_at, failed = 0, dict[str, str]()
+        for dataset in self._order:
+            try:
+                looked_at += tick.judge_dataset(dataset)
+            except self._fatal:
+                raise
+            except Exception as error:  # noqa: BLE001 - a defect of one dataset must not keep all others waiting
+                failed[dataset.name] = str(error) or type(error).__name__
+                self._memory.runs.pop(dataset.name, None)
+                self._memory.judgements[dataset.name].clear()
+        # Only now: a tick that could not reach its facts, or judge everything, is begun anew by the next one.
+        self._last = None if failed else at
+        return replace(self._plan(looked_at), failed=failed)
 
     def _plan(self, looked_at: int) -> Plan:
         planned = [run for dataset in self._order for run in self._memory.runs.get(dataset.name, ())]

@@ -6,12 +6,12 @@ Not here: what is kept from tick to tick and why (reconcile.py), the judgement i
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import VarveError, counted
 from pipeline_defs.planning.facts import NOTHING, Wanted
-from pipeline_defs.planning.inputs import Read, is_settled
+from pipeline_defs.planning.inputs import Read, instant, is_settled
 from pipeline_defs.planning.judging import Judgement, Patience, State, judge
 from pipeline_defs.planning.reading import EdgePaths, Keys, Shapes
 from pipeline_defs.planning.timing import Timing, followed_by_time
@@ -141,11 +141,13 @@ class Tick:
             if timing.is_over(window_end):
                 gone.append(path)
                 continue
+            is_open = bool(edges) and timing.is_open(keys.key(path))
             reads = [
-                Read(source, each.edge.wait, wants[path], known, judgements[source])
+                Read(source, each.edge.wait, self._begun(each, wants[path], known) if is_open else wants[path], known,
+                     judgements[source])
                 for each, wants, known in zip(edges, wanted, above, strict=True)
                 for source in [each.edge.upstream.name]
-            ]
+            ]  # fmt: skip
             fact = own.get(path, NOTHING)
             if quick and is_settled(dataset, path, fact, reads):
                 if (before := judged.pop(path, None)) is not None and before.pending:
@@ -161,12 +163,28 @@ class Tick:
                 window_end=window_end,
                 refreshed_since=timing.refreshed_since(window_end),
             )
+            if (later := timing.there_from(keys.key(path))) is not None:
+                found = _not_there(found, later)
             self._settle(dataset, judged, path, found, moved, known=path in own)
         for path in gone:
             found = _unwanted(own.get(path, NOTHING), known=keys.key(path) is not None)
-            self._settle(dataset, judged, path, found, moved, known=path in own)
+            self._settle(dataset, judged, path, found, moved, known=False)
         self._memory.runs[name] = self._grouped(dataset, judged, keys)
         self._tell_readers(dataset, moved)
+
+    def _begun(self, edge: EdgePaths, wants: Sequence[str], known: Mapping[str, Fact]) -> Sequence[str]:
+        """What a partition whose window is not over waits for: all that is there, and what lies in complete windows."""
+        upstream = edge.edge.upstream
+        time, keys = upstream.partitioning.time, self._key_cache(upstream)
+        if time is None:
+            return wants
+        complete = time.calendar.floor(int(self._at // 1))
+        return [
+            up
+            for up in wants
+            if (up in known and known[up].batch)
+            or ((key := keys.key(up)) is not None and time.start_of(key[time.name]) < complete)
+        ]
 
     def _settle(
         self,
@@ -185,7 +203,7 @@ class Tick:
             heapq.heappush(self._memory.moments, (found.until, dataset.name, path))
         settled = found.state is State.CURRENT and not found.pending and not self._keep_settled
         # Of what is not there, and reads nothing that is, there is nothing to say.
-        if settled or (found.state is State.MISSING and not known):
+        if settled or (found.state in {State.MISSING, State.UPCOMING} and not known):
             judged.pop(path, None)
         else:
             judged[path] = found
@@ -282,6 +300,16 @@ def _unwanted(fact: Fact, *, known: bool) -> Judgement:
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     if not fact.batch:
-        return Judgement(State.CURRENT, "no partition of its dataset, and it has no batch")
+        return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if known else "the graph has no such partition any more"
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
+
+
+def _not_there(found: Judgement, later: float) -> Judgement:
+    """The judgement of a partition whose window is none of its dataset's yet: it is not asked for before it is."""
+    until = min(later, found.until) if found.until is not None else later
+    if found.state not in {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING}:
+        return replace(found, until=until)
+    at = instant(later).isoformat(timespec="seconds")
+    reason = f"{found.reason}; its window is not over, and it is computed from {at} on"
+    return Judgement(State.UPCOMING, reason, until=until)

@@ -6,7 +6,7 @@ Not here: which partitions are due (judging.py), and asking Dagster for the runs
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,17 @@ def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
         blocks = _blocks(dataset.partitioning, by_key, most, cut=together > 0)
         planned += [_run(dataset, block, [by_key[key] for key in block], backfill=backfill) for block in blocks]
     return planned
+
+
+def parts_of(run: Run, keys: Sequence[PartitionKey]) -> Iterator[Run]:
+    """The part of a run that has these partitions, as runs that Dagster can say; itself where that is all of it."""
+    if len(keys) == len(run.partitions):
+        yield run
+        return
+    tokens = dict(zip(run.partitions, run.tokens, strict=True)) if run.tokens else {}
+    for block in _blocks(run.dataset.partitioning, keys, len(run.partitions), cut=False):
+        of_block = tuple(tokens[key] for key in block) if tokens else ()
+        yield replace(run, partitions=block, tokens=of_block)
 
 
 def _kind(found: Due) -> tuple[bool, int]:

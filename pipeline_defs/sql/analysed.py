@@ -8,60 +8,100 @@ Not here: what is known without Spark (inference.py), and which files have been 
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from pipeline_defs.model.schema import ColumnType
-from pipeline_defs.sql.binding import bound
-from pipeline_defs.sql.constants import literal
+from pipeline_defs.sql.constants import literal_text
 from pipeline_defs.sql.errors import Problem, nearest
-from pipeline_defs.sql.execute import sql_of, statement
+from pipeline_defs.sql.execute import alone
 from pipeline_defs.sql.problems import fits
+from pipeline_defs.sql.refused import functions_of, place_of, told_by
 from pipeline_defs.sql.types import UNKNOWN
+from pipeline_defs.sql.visible import is_repeated
+from pipeline_defs.sql.written import Edit, Piece, text_of, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-    from sqlglot import exp
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.errors import Span
+    from pipeline_defs.sql.written import Written
 
 
 def analysed(spark: SparkSession, found: SqlAsset) -> list[Problem]:
     """What stands against a file."""
     sql = found.sql
-    inputs = {name: _empty(spark, each) for name, each in found.upstreams.items()}
-    if sql.query is not None:
-        return [
-            *_query(spark, found, sql.query, sql.span_of("AS"), inputs),
-            *_expectations(spark, found),
-        ]
-    return [
-        *(each for using in sql.using for each in _query(spark, found, using.query, using.span, inputs, given=False)),
-        *_expectations(spark, found),
-    ]
+    names = {name: f"varve_check_{uuid.uuid4().hex}" for name in found.upstreams}
+    try:
+        for name, each in found.upstreams.items():
+            _empty(spark, each).createOrReplaceTempView(names[name])
+        if sql.query is not None:
+            return [*_query(spark, found, sql.query, sql.span_of("AS"), names), *_expectations(spark, found)]
+        inputs = (_query(spark, found, each.query, each.span, names, given=False) for each in sql.using)
+        return [*(problem for using in inputs for problem in using), *_expectations(spark, found)]
+    finally:
+        for view in names.values():
+            spark.catalog.dropTempView(view)
 
 
 def _query(
-    spark: SparkSession,
-    found: SqlAsset,
-    query: exp.Query,
-    span: Span,
-    inputs: Mapping[str, DataFrame],
-    *,
-    given: bool = True,
+    spark: SparkSession, found: SqlAsset, query: exp.Query, span: Span, names: Mapping[str, str], *, given: bool = True
 ) -> Iterator[Problem]:
     """What stands against a query; with `given` its columns are those of the dataset."""
-    values = found.scopes.of(found.scopes.sample).values
-    tree = bound(query, set(values), lambda name: literal(values[name]))
-    text, names = statement(tree, inputs)
-    kinds = _asked(found, span, lambda: spark.sql(text, **names))
+    scope = found.scopes.of(found.scopes.sample)
+    text = written(found.sql, query, lambda name: _names(found.upstreams[name]) if name in found.upstreams else None)
+    pieces = alone(text, scope)
+    kinds = _asked(spark, found, span, pieces, names)
     if isinstance(kinds, Problem):
         yield kinds
-    elif given:
+        return
+    yield from _captured(spark, found, text, names)
+    if given:
         yield from _differences(found, kinds)
+
+
+def _captured(spark: SparkSession, found: SqlAsset, query: Written, names: Mapping[str, str]) -> Iterator[Problem]:
+    """Bare names that Spark takes for a column where we took them for a variable.
+
+    Each is left as it is written, and everything else is put in: a variable is what Spark then does not know.
+    """
+    from pyspark.errors import AnalysisException
+
+    scope = found.scopes.of(found.scopes.sample)
+    repeated = {each.alias.lower() for each in query.tree.find_all(exp.Alias) if is_repeated(each)}
+    for mention in query.mentions:
+        if query.text[mention.span.start] == ":":
+            continue
+        others = [each for each in query.mentions if each is not mention]
+        # Under a name of ours, so that a variable of the result does not stand for the one that is looked at.
+        edits = [
+            Edit.of(
+                each.span.start,
+                each.span.end,
+                literal_text(scope.values[each.name]) + (" AS `__varve`" if each.is_result else ""),
+            )
+            for each in others
+        ]
+        pieces = query.pieces([*query.inputs(), *edits])
+        try:
+            assert spark.sql(text_of(pieces, names.__getitem__)).schema is not None
+        except AnalysisException as error:
+            name = str((error.getMessageParameters() or {}).get("objectName", "")).strip("`").lower()
+            if str(error.getCondition()).startswith("UNRESOLVED_COLUMN") and name == mention.name:
+                continue
+        if mention.name in repeated:
+            continue
+        yield found.sql.problem(
+            mention.span,
+            f"{mention.name} is a variable of the scope, but Spark sees a column of this name here; write "
+            f":{mention.name} for the variable.",
+        )
 
 
 def _differences(found: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]:
@@ -92,32 +132,41 @@ def _differences(found: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]
 
 def _expectations(spark: SparkSession, found: SqlAsset) -> Iterator[Problem]:
     """EXPECT over the columns of the dataset."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    rows = _empty(spark, found.dataset)
+    if not found.sql.expectations:
+        return
+    view = f"varve_check_{uuid.uuid4().hex}"
+    _empty(spark, found.dataset).createOrReplaceTempView(view)
     for each in found.sql.expectations:
-        text, name = sql_of(each.expression), each.name
-        kinds = _asked(found, each.span, lambda text=text, name=name: rows.select(F.expr(text).alias(name)))  # type: ignore[misc]
+        pieces = [Piece("SELECT ("), Piece(each.text, each.at), Piece(f"\n) AS `{each.name}` FROM {view}")]
+        kinds = _asked(spark, found, each.span, pieces, {found.dataset.name: view})
         if isinstance(kinds, Problem):
             yield kinds
         elif (kind := kinds[each.name]) not in {"BOOLEAN", "VOID"}:
             yield found.sql.problem(each.span, f"{each.name} is {kind}; what is expected is TRUE or FALSE.")
+    spark.catalog.dropTempView(view)
 
 
-def _asked(found: SqlAsset, span: Span, frame: Callable[[], DataFrame]) -> dict[str, str] | Problem:
-    """The types of a frame's columns, upper case; or what Spark has against it."""
+def _asked(
+    spark: SparkSession, found: SqlAsset, span: Span, pieces: Sequence[Piece], names: Mapping[str, str]
+) -> dict[str, str] | Problem:
+    """The types of a text's columns, upper case; or what Spark has against it, at its place."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        fields = frame().schema.fields
+        fields = spark.sql(text_of(pieces, names.__getitem__)).schema.fields
     except (AnalysisException, ParseException) as error:
-        told = str(error).strip().splitlines()[0].split("] ", 1)[-1].split(" SQLSTATE")[0]
-        return found.sql.problem(span, f"Spark refuses it: {told}")
+        place = place_of(error, pieces, names.__getitem__)
+        told = told_by(error, {view: name for name, view in names.items()}, lambda: functions_of(spark))
+        return found.sql.problem(place or span, told)
     return {field.name.lower(): _spelt(field.dataType.simpleString()) for field in fields}
 
 
 def _spelt(kind: str) -> str:
     return "VOID" if kind == "void" else str(ColumnType(kind))
+
+
+def _names(dataset: Dataset) -> list[str]:
+    return [*dataset.schema.names, *(column.name for column in dataset.partition_columns)]
 
 
 def _empty(spark: SparkSession, dataset: Dataset) -> DataFrame:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import sqlglot
 from sqlglot import exp
 
-from pipeline_defs.sql.body import reads_of
+from pipeline_defs.sql.body import parsed, reads_of
 from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import code_version
 from pipeline_defs.sql.dependencies import Dependencies
@@ -137,12 +136,12 @@ def kept_of(  # noqa: PLR0917
         queries.queries[0].outputs if sql.query is not None else (),
         tuple(tuple(map(_kept, each.scans)) for each in found),
         {
-            name: PlannedDependency(scopes.partitioning, each.partitioning, plan=plan, name=name).ways
+            name: PlannedDependency(dataset.partitioning, each.partitioning, plan=plan, name=name).ways
             for name, each in upstreams.items()
         },
         {name: _needed(sql, queries, each) for name, each in upstreams.items()},
         sql.tags,
-        tuple((each.name, each.expression.sql("spark", comments=False)) for each in sql.expectations),
+        tuple((each.name, each.text) for each in sql.expectations),
         sql.entry,
     )
 
@@ -175,7 +174,7 @@ def _restored(scans: tuple[KeptScan, ...]) -> Dependencies:
         tuple(
             Scan(
                 place, kept.dataset, exp.to_table(kept.dataset), kept.columns,
-                [sqlglot.parse_one(each, dialect="spark") for each in kept.conditions],
+                [parsed(each) for each in kept.conditions],
             )
             for place, kept in enumerate(scans)
         )

@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
 
 from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.errors import Problem
+from pipeline_defs.sql.visible import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from sqlglot.optimizer.scope import Scope
 
     from pipeline_defs.sql.errors import Source, Span
 
@@ -59,11 +57,17 @@ def variable_of(node: exp.Expr, variables: Collection[str]) -> str | None:
     """The variable that a node of a tree names, bare or with a colon."""
     if isinstance(node, exp.Placeholder) and isinstance(node.this, str):
         name = node.this.lower()
-    elif isinstance(node, exp.Column) and not node.table and isinstance(node.this, exp.Identifier):
+    elif (
+        isinstance(node, exp.Column)
+        and not node.table
+        and isinstance(node.this, exp.Identifier)
+        # `* EXCEPT (day)` names columns, whatever variables there are.
+        and not isinstance(node.parent, exp.Star)
+    ):
         name = node.name.lower()
     else:
         return None
-    return name if name in variables else None
+    return name if name in variables and not node.find_ancestor(exp.Hint) else None
 
 
 def clashes(
@@ -76,49 +80,26 @@ def clashes(
 
     `columns_of` gives the columns of a dataset, partition columns among them; None where it is not known.
     """
-    for scope in traverse_scope(query):
-        for column in scope.columns:
-            name = variable_of(column, variables)
-            if name is None or isinstance(column, exp.Placeholder):
-                continue
-            owner = _seen(scope, name, columns_of)
-            if owner is not None:
-                yield Problem(
-                    source, span_of(column) or _start(query),
-                    f"{name} is a variable of the scope and a column of {owner}; write :{name} for the variable, or "
-                    f"{owner}.{name} for the column.",
-                )  # fmt: skip
+    for column in query.find_all(exp.Column):
+        name = variable_of(column, variables)
+        if name is None:
+            continue
+        place = span_of(column) or _start(query)
+        owner, is_told = owner_of(column, name, columns_of)
+        if owner is not None:
+            what = f"a column of {owner}" if is_told else f"may be a column of {owner}, whose names only the data tells"
+            or_column = f", or {owner}.{name} for the column" if is_told and owner.isidentifier() else ""
+            yield Problem(
+                source,
+                place,
+                f"{name} is a variable of the scope and {what}; write :{name} for the variable{or_column}.",
+            )
     for placeholder in query.find_all(exp.Placeholder):
         if variable_of(placeholder, variables) is None:
             yield Problem(
                 source, _start(query),
                 f":{placeholder.this} is no variable of the scope; those are {', '.join(variables) or 'none'}.",
             )  # fmt: skip
-
-
-def _seen(scope: Scope, name: str, columns_of: Callable[[str], Collection[str] | None]) -> str | None:
-    """The source that has a column of this name, in this query or one around it."""
-    at: Scope | None = scope
-    while at is not None:
-        for alias, source in at.sources.items():
-            if name in _columns(source, columns_of):
-                return str(alias)
-        at = at.parent
-    return None
-
-
-def _columns(source: exp.Expr | Scope, columns_of: Callable[[str], Collection[str] | None]) -> set[str]:
-    if isinstance(source, exp.Table):
-        found = columns_of(f"{source.db}.{source.name}".lower())
-        return {each.lower() for each in found or ()}
-    expression = getattr(source, "expression", None)
-    if not isinstance(expression, exp.Query):
-        return set()
-    names = {each.lower() for each in expression.named_selects if each != "*"}
-    if any(each.is_star for each in expression.selects):
-        for inner in getattr(source, "sources", {}).values():
-            names |= _columns(inner, columns_of)
-    return names
 
 
 def _start(query: exp.Query) -> Span:

@@ -6,17 +6,21 @@ Not here: what they mean (scopes.py, and the modules on schema and dependencies)
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError
+from pipeline_defs.sql.lexer import Continued, lacks_comma, template_in, tokens_of
 from pipeline_defs.sql.tokens import unclosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sqlglot.tokenizer_core import Token
 
     from pipeline_defs.sql.source import SqlDataset
 
@@ -37,6 +41,14 @@ def parse_expression(source: Source, span: Span) -> exp.Expr:
     found = _parse(source, span)
     if isinstance(found, exp.Query | exp.Command | exp.DDL | exp.DML):
         raise SqlError(Problem(source, _first_word(source, span), "expected an expression, found a statement."))
+    return found
+
+
+def parsed(text: str) -> exp.Expr:
+    """An expression that was written by this code, as a tree. Raises sqlglot's errors."""
+    found: exp.Expr | None
+    (found,) = Dialect.get_or_raise("spark").parser().parse(tokens_of(text), text)
+    assert found is not None
     return found
 
 
@@ -61,7 +73,7 @@ def span_of(node: exp.Expr) -> Span | None:
 def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
     """The tables that a query reads, wherever it names them; names of its own CTEs are none."""
     for table in query.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier):
+        if not isinstance(table.this, exp.Identifier) or table.find_ancestor(exp.Hint):
             continue
         if table.db or not _is_cte(table):
             yield table
@@ -99,10 +111,27 @@ def _parse(source: Source, span: Span) -> exp.Expr:
     # What stands before becomes blanks, so that lines and columns are the file's.
     before = re.sub(r"[^\n]", " ", source.text[: span.start])
     text = before + source.text[span.start : span.end]
+    found: list[exp.Expr | None]
+    tokens: list[Token] = []
     try:
-        found = sqlglot.parse(text, dialect="spark")
+        tokens = tokens_of(text)
+        if (template := template_in(text, tokens)) is not None:
+            raise SqlError(
+                Problem(
+                    source,
+                    Span(*template),
+                    "this is a template, and a file is SQL as it stands; write a variable of the scope as :name, and a "
+                    "dataset as db.table.",
+                )
+            )
+        found = Dialect.get_or_raise("spark").parser().parse(tokens, text)
+    except Continued as error:
+        raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:
-        raise SqlError(_problem(source, span, error)) from None
+        problem = _problem(source, span, error)
+        if lacks_comma(tokens, problem.span.start):
+            problem = replace(problem, message=f"{problem.message} Is a comma missing before it?")
+        raise SqlError(problem) from None
     except TokenError:
         raise SqlError(Problem(source, unclosed(text), "a quote or comment is not closed.")) from None
     statements = [each for each in found if each is not None]

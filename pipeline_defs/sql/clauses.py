@@ -100,7 +100,9 @@ def named(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:
         expression = parse_expression(Source(at.source.path, at.text), where)
         if name.lower() in found:
             at.fail(f"{name} is given twice.", span)
-        found[name.lower()] = Named(name.lower(), expression, Span(span.start, where.end))
+        found[name.lower()] = Named(
+            name.lower(), expression, Span(span.start, where.end), at.text[where.start : where.end], where.start
+        )
         if not at.takes(","):
             return tuple(found.values())
 

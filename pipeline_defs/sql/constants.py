@@ -13,9 +13,10 @@ import numpy as np
 from sqlglot import exp
 
 from pipeline_defs.sql.binding import bound
-from pipeline_defs.sql.body import span_of
+from pipeline_defs.sql.body import parsed, span_of
 from pipeline_defs.sql.columns import CannotEvaluate, Vector
 from pipeline_defs.sql.functions import Evaluator
+from pipeline_defs.sql.lexer import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,12 +82,17 @@ def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, c
 
 
 def literal(typed: Typed) -> exp.Expr:
+    """The value as SQL that Spark folds to it, as a tree."""
+    return parsed(literal_text(typed))
+
+
+def literal_text(typed: Typed) -> str:
     """The value as SQL that Spark folds to it. A CAST, as a bare number in GROUP BY would be a position."""
-    kind = exp.DataType.build(typed.type, dialect="spark")
     value = typed.value
     if value is None:
-        return exp.cast(exp.null(), kind)
+        return f"CAST(NULL AS {typed.type})"
     if isinstance(value, dt.datetime):
-        text = value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-        return exp.cast(exp.Literal.string(f"{text}Z"), kind)
-    return exp.cast(exp.Literal.string(str(value).lower() if isinstance(value, bool) else str(value)), kind)
+        text = value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"CAST({quoted(text)} AS {typed.type})"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from sqlglot.tokenizer_core import TokenType
+
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.policy import OnUpstreamChange as PolicyOnChange
@@ -15,16 +17,19 @@ from pipeline_defs.model.policy import Policy
 from pipeline_defs.model.schema import Column, ColumnType, Kind, Schema
 from pipeline_defs.sql.body import reads_of
 from pipeline_defs.sql.errors import SqlErrors
-from pipeline_defs.sql.external import external_problems, is_landing, outside_of
+from pipeline_defs.sql.external import external_problems, landing_of, outside_of
 from pipeline_defs.sql.foreign import foreign_problems, foreign_text
+from pipeline_defs.sql.lexer import tokens_of
 from pipeline_defs.sql.problems import declared_problems, type_problems
 from pipeline_defs.sql.source import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
+from pipeline_defs.sql.types import UNKNOWN
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from pipeline_defs.sql.planned import Inference
     from pipeline_defs.sql.scopes import Scopes
+
+# Names and texts differ by their capitals, keywords do not.
+_AS_WRITTEN = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.HINT}
 
 
 def code_version(sql: SqlDataset) -> str:
@@ -32,13 +37,13 @@ def code_version(sql: SqlDataset) -> str:
     parts = [
         repr(sql.columns and [(each.name, each.type) for each in sql.columns]),
         repr([(each.name, each.type) for each in sql.partition_columns]),
-        *(f"LET {each.name} = {_text(each.expression)}" for each in sql.lets),
-        *(f"INSERT {each.name} = {_text(each.expression)}" for each in sql.inserts),
+        *(f"LET {each.name} = {_text(each.text)}" for each in sql.lets),
+        *(f"INSERT {each.name} = {_text(each.text)}" for each in sql.inserts),
         repr([[each.variable, getattr(each, "tiling", None)] for each in sql.generators]),
         sql.body,
         sql.entry,
         repr(sorted(sql.options)),
-        *(_text(query) for query in sql.queries),
+        *(_text(sql.source.text[span.start : span.end]) for span in sql.query_spans),
         foreign_text(sql.entry),
     ]
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
@@ -60,7 +65,10 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             problems.append(
                 sql.problem(
                     column.span,
-                    f"no store has columns of type {column.type} yet; take one of {', '.join(Kind)}.",
+                    f"only Spark knows the type of {column.name}: declare it, as "
+                    f"CREATE DATASET {sql.name} ({column.name} TYPE, ...)."
+                    if UNKNOWN.upper() in column.type
+                    else f"no store has columns of type {column.type} yet; take one of {', '.join(Kind)}.",
                 )
             )
             continue
@@ -77,17 +85,20 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
     try:
         return Dataset(
             name=sql.name,
-            partitioning=scopes.partitioning,
+            partitioning=scopes.partitioning.reaching(sql.end_offset),
             schema=Schema(tuple(columns)),
             store=sql.store,
             comment=sql.comment,
-            landing=is_landing(sql),
+            landing=landing_of(sql),
             owners=sql.owners,
             policy=_policy(sql),
             outside=outside_of(sql),
         )
     except VarveError as error:
-        raise SqlErrors([sql.problem(sql.name_span, str(error))]) from None
+        # What is wrong with the names of its files stands in that option.
+        about_files = ": files: " in str(error) and sql.option("files")
+        span = sql.span_of("OPTIONS files") if about_files else sql.name_span
+        raise SqlErrors([sql.problem(span, str(error))]) from None
 
 
 def _policy(sql: SqlDataset) -> Policy:
@@ -102,5 +113,10 @@ def _policy(sql: SqlDataset) -> Policy:
     )
 
 
-def _text(tree: exp.Expr) -> str:
-    return tree.sql("spark", comments=False, normalize=True)
+def _text(written: str) -> str:
+    """What stands in a text: its words and signs as they are written, one blank between them; keywords in capitals."""
+    signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
+    return " ".join(
+        text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()
+        for token, text in signs
+    )

@@ -2,9 +2,11 @@
 
 12 to 40 times cheaper than a query for each scope (measured over 359 scopes of 336,776 rows), and the same rows. Where
 the query has no such form, the scopes LATERAL JOIN the whole of it, and Spark decorrelates that by itself; where it
-refuses to, each scope's query stands by itself with its values as literals, and one job runs the union of them all.
+refuses to, or together.py does, each scope's query stands by itself with its values as literals, and one job runs the
+union of them all.
 
-Variables are replaced in the tree. Tables become the DataFrames of the run's pinned inputs.
+Spark gets the author's text with what a run puts into it (written.py). Tables become the DataFrames of the run's pinned
+inputs.
 
 Not here: which partitions those are, and where rows go.
 """
@@ -13,23 +15,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
-
 from pipeline_defs.model.errors import VarveError
-from pipeline_defs.sql.binding import bound
-from pipeline_defs.sql.body import tables_of
-from pipeline_defs.sql.constants import literal
-from pipeline_defs.sql.joined import SCOPE, SCOPES, joined
+from pipeline_defs.sql.constants import literal_text
+from pipeline_defs.sql.joined import SCOPES, ScopeNames, joined
+from pipeline_defs.sql.together import no_lateral
+from pipeline_defs.sql.written import Piece, text_of, written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from sqlglot import exp
 
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.sql.scopes import Scope, Scopes
-
-ROWS = "__rows"
+    from pipeline_defs.sql.visible import Columns
+    from pipeline_defs.sql.written import Written
 
 
 def rows_of(
@@ -56,48 +57,84 @@ def rows_of(
 def together_rows(
     spark: SparkSession, scopes: Scopes, query: exp.Query, found: Sequence[Scope], inputs: Mapping[str, DataFrame]
 ) -> DataFrame | None:
-    """All scopes in one join; None where Spark takes neither form.
+    """All scopes in one join; None where Spark takes neither form, or makes other columns of it.
 
     What is wrong with the query itself is told by the query of one scope, which is asked next.
     """
     from pyspark.errors import AnalysisException
 
-    tree = bound(query, set(scopes.types), lambda name: exp.column(f"v_{name}", table=SCOPE))
-    assert isinstance(tree, exp.Query)
-    if any((each.side or "").upper() == "FULL" for each in tree.find_all(exp.Join)):
-        # Spark 4.3 decorrelates the ON of a FULL JOIN into a condition on its rows, and loses some without a word.
-        return None
-    keys = [f"p_{name}" for name in scopes.partitioning.names]
-    inputs = {**inputs, SCOPES: scope_table(spark, scopes, found)}
-    # The join first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the product
-    # of all scopes and all rows (for a year of `flights.delays` 122 million).
-    for form in (join, lateral):
-        text, names = form(tree, keys, inputs)
-        if not text:
-            continue
+    text = written(scopes.dataset, query, _columns(inputs))
+    names = ScopeNames.beside(text.text, scopes.partitioning.names)
+    expected: list[tuple[str, str]] | None = None
+    frames: dict[str, DataFrame] | None = None
+    for pieces in forms(text, names):
+        if expected is None or frames is None:
+            try:
+                expected = sql(spark, alone(text, found[0]), inputs).dtypes
+            except AnalysisException:
+                return None
+            frames = {**inputs, SCOPES: scope_table(spark, scopes, found, names)}
         try:
-            rows = spark.sql(text, **names)
+            rows = sql(spark, pieces, frames)
             # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
             rows.inputFiles()
         except AnalysisException:
             continue
-        return rows.toDF(*scopes.partitioning.names, *rows.columns[len(keys) :])
+        if rows.dtypes[len(names.keys) :] == expected:
+            return rows.toDF(*scopes.partitioning.names, *rows.columns[len(names.keys) :])
     return None
 
 
-def lateral(tree: exp.Query, keys: Sequence[str], inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
-    """The scopes LATERAL JOIN the whole query, for `spark.sql`."""
-    # Spelt by itself: in one piece with what is around it, sqlglot would take its WITH out of the parentheses.
-    text, names = statement(tree.copy(), inputs)
-    columns = ", ".join(f"{SCOPE}.`{key}`" for key in keys)
-    wrapped = f"SELECT {columns}, {ROWS}.* FROM {{varve_scopes}} AS {SCOPE}, LATERAL ({text}) AS {ROWS}"  # noqa: S608 - a tree's
-    return wrapped, {**names, "varve_scopes": inputs[SCOPES]}
+def forms(query: Written, names: ScopeNames) -> Iterator[list[Piece]]:
+    """The query for all scopes in the forms that there are, the cheaper one first.
+
+    The join first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the product of
+    all scopes and all rows (for a year of `flights.delays` 122 million).
+    """
+    if no_lateral(query.tree, query.variables):
+        return
+    if (pieces := joined(query, names)) is not None:
+        yield pieces
+    yield lateral(query, names)
 
 
-def join(tree: exp.Query, keys: Sequence[str], inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
-    """The query with the scopes among its tables, for `spark.sql`; no text where there is no such form."""
-    found = joined(tree, keys)
-    return ("", {}) if found is None else statement(found, inputs)
+def lateral(query: Written, names: ScopeNames) -> list[Piece]:
+    """The scopes LATERAL JOIN the whole query."""
+    rows = f"{names.table}_rows"
+    inner = query.pieces([*query.inputs(), *query.bound(names.variable)])
+    return [
+        Piece(f"SELECT {', '.join(names.key_columns)}, {rows}.* FROM "),  # noqa: S608 - names of ours around a query
+        Piece("", dataset=SCOPES),
+        Piece(f" AS {names.table}, LATERAL (\n"),
+        *inner,
+        Piece(f"\n) AS {rows}"),
+    ]
+
+
+def alone(query: Written, scope: Scope) -> list[Piece]:
+    """The query of one scope: its values as literals in the author's text."""
+    return query.pieces([*query.inputs(), *query.bound(lambda name: literal_text(scope.values[name]))])
+
+
+def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: PartitionKey | None) -> dict[str, str]:
+    """What Spark runs for each query of a file, for people: of one partition, or of some one; and of many at once.
+
+    Inputs have the names of their datasets here, and the table of the scopes is `varve.scopes`.
+    """
+    found: dict[str, str] = {}
+    dataset = scopes.dataset
+    scope = scopes.of(partition or scopes.sample)
+    names = ["", *(each.name for each in dataset.using)][-len(dataset.queries) :]
+    for name, query in zip(names, dataset.queries, strict=True):
+        text = written(dataset, query, lambda each: columns.get(each))  # noqa: PLW0108 - typed
+        of = f"USING {name}: " if name else ""
+        found[f"{of}{scope.partition.path}"] = text_of(alone(text, scope), str)
+        tables = ScopeNames.beside(text.text, scopes.partitioning.names)
+        together = next(forms(text, tables), None)
+        why = no_lateral(query, text.variables)
+        title = "many partitions at once" + ("" if together else f": each by itself, because of {why}")
+        found[f"{of}{title}"] = text_of(together, str) if together else ""
+    return found
 
 
 def per_scope_rows(
@@ -112,15 +149,13 @@ def per_scope_rows(
     """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    text = written(scopes.dataset, query, _columns(inputs))
     arms = []
     for scope in found:
-        values = scope.values
-        tree = bound(query, set(values), lambda name, values=values: literal(values[name]))  # type: ignore[misc]
-        text, names = statement(tree, inputs)
-        rows = spark.sql(text, **names)
+        rows = sql(spark, alone(text, scope), inputs)
         keys = scopes.partition_values(scope.partition) if partitions else {}
-        partition = [F.expr(sql_of(literal(key))).alias(name) for name, key in keys.items()]
-        arms.append(rows.select(*partition, *[F.col(f"`{name}`") for name in rows.columns]))
+        partition = [F.expr(literal_text(key)).alias(name) for name, key in keys.items()]
+        arms.append(rows.select(*partition, *[F.col(f"`{name.replace('`', '``')}`") for name in rows.columns]))
     return united(arms)
 
 
@@ -134,51 +169,47 @@ def united(arms: Sequence[DataFrame]) -> DataFrame:
     return left[0]
 
 
-def statement(tree: exp.Expr, inputs: Mapping[str, DataFrame]) -> tuple[str, dict[str, Any]]:
-    """A query as Spark SQL for `spark.sql`, with its DataFrames by the names in it; it is changed on the way.
-
-    Raises VarveError for a table that is no input.
-    """
+def sql(spark: SparkSession, pieces: Sequence[Piece], inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """What Spark makes of a text with these inputs. Raises VarveError for a table that is no input."""
     names: dict[str, str] = {}
-    for table in list(tables_of(tree)):
-        dataset = f"{table.db}.{table.name}".lower()
-        if dataset not in inputs:
-            raise VarveError(f"{dataset} is no input of this query; those are {', '.join(inputs) or 'none'}.")
-        name = names.setdefault(dataset, f"varve_input_{len(names)}")
-        alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
-        replacement = table.copy()
-        replacement.set("db", None)
-        replacement.set("catalog", None)
-        replacement.set("this", exp.to_identifier(name))
-        replacement.set("alias", alias)
-        table.replace(replacement)
-    for column in tree.find_all(exp.Column):
-        # `db.table.column`: the alias is the table's name alone.
-        if column.db:
-            column.set("db", None)
-    text = sql_of(tree).replace("{", "{{").replace("}", "}}")
-    for name in sorted(names.values(), key=len, reverse=True):
-        text = text.replace(f" {name} ", f" {{{name}}} ")
-    return text, {name: inputs[dataset] for dataset, name in names.items()}
+    for piece in pieces:
+        if piece.dataset and piece.dataset not in inputs:
+            raise VarveError(f"{piece.dataset} is no input of this query; those are {', '.join(inputs) or 'none'}.")
+        if piece.dataset:
+            names.setdefault(piece.dataset, f"varve_input_{len(names)}")
+    # `spark.sql` puts frames into braces; those of the author are none, wherever they stand.
+    escaped = [Piece(each.text.replace("{", "{{").replace("}", "}}"), each.at, each.dataset) for each in pieces]
+    text = text_of(escaped, lambda dataset: f"{{{names[dataset]}}}")
+    if not names:
+        return spark.sql(text_of(pieces, str))
+    frames: dict[str, Any] = {name: inputs[dataset] for dataset, name in names.items()}
+    return spark.sql(text, **frames)
 
 
-def scope_table(spark: SparkSession, scopes: Scopes, found: Sequence[Scope]) -> DataFrame:
-    """The scopes as a table: `v_<variable>` and `p_<partition column>`, typed."""
+def scope_table(spark: SparkSession, scopes: Scopes, found: Sequence[Scope], names: ScopeNames) -> DataFrame:
+    """The scopes as a table: a column for each variable and each partition column, typed."""
     types = scopes.types
     kinds = {column.name: column.type for column in scopes.dataset.partition_columns}
-    schema = ", ".join(
-        [*(f"`v_{name}` {kind}" for name, kind in types.items()), *(f"`p_{name}` {kinds[name]}" for name in kinds)]
-    )
+    columns = [
+        *((names.column(name), kind) for name, kind in types.items()),
+        *zip(names.keys, (kinds[name] for name in scopes.partitioning.names), strict=True),
+    ]
     rows = [
         (
             *(scope.values[name].value for name in types),
-            *(scopes.partition_values(scope.partition)[name].value for name in kinds),
+            *(scopes.partition_values(scope.partition)[name].value for name in scopes.partitioning.names),
         )
         for scope in found
     ]
-    return spark.createDataFrame(rows, schema)
+    return spark.createDataFrame(rows, ", ".join(f"`{name}` {kind}" for name, kind in columns))
 
 
-def sql_of(tree: exp.Expr) -> str:
-    """A tree as Spark SQL."""
-    return tree.sql("spark", comments=False)
+def _columns(inputs: Mapping[str, DataFrame]) -> Columns:
+    known: dict[str, list[str]] = {}
+
+    def of(dataset: str) -> list[str] | None:
+        if dataset in inputs and dataset not in known:
+            known[dataset] = inputs[dataset].columns
+        return known.get(dataset)
+
+    return of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pipeline_defs.model.landing import OPTION_NAMES, LandingOptions, UnknownOption
 from pipeline_defs.model.outside import OutsideKind, OutsideTable
 from pipeline_defs.sql.errors import nearest
 from pipeline_defs.sql.source import Body, SqlDataset
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 LANDING = "landing"
 _OPTIONS = {
-    LANDING: (),
+    LANDING: OPTION_NAMES,
     OutsideKind.TABLE.value: ("table", "changed"),
     OutsideKind.POSTGRES.value: ("table", "url", "changed"),
     OutsideKind.JDBC.value: ("table", "url", "changed"),
 }
+_ALL = {name for names in _OPTIONS.values() for name in names}
 _NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
 _EXAMPLES = {
     OutsideKind.TABLE.value: "",
@@ -36,6 +38,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def is_landing(sql: SqlDataset) -> bool:
     """Whether it takes files of the landing folder."""
     return sql.body is Body.EXTERNAL and (sql.option("source") or LANDING) == LANDING
+
+
+def landing_of(sql: SqlDataset) -> bool | LandingOptions:
+    """Whether it takes files of the landing folder, and how they are read where the header says it."""
+    if not is_landing(sql):
+        return False
+    said = _landing_texts(sql)
+    return LandingOptions.of(said) if said else True
 
 
 def outside_of(sql: SqlDataset) -> OutsideTable | None:
@@ -59,10 +69,20 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
         yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
         return
     for name in options:
-        if name in {"table", "url", "changed"} and name not in _OPTIONS[source]:
+        if name in _ALL and name not in _OPTIONS[source]:
             yield sql.problem(sql.span_of(f"OPTIONS {name}"), f"source '{source}' has no option {name}.")
     if source != LANDING:
         yield from _table_problems(sql, source, options)
+        return
+    try:
+        LandingOptions.of(_landing_texts(sql))
+    except UnknownOption as error:
+        yield sql.problem(sql.span_of(f"OPTIONS {error.name}"), error.problem)
+
+
+def _landing_texts(sql: SqlDataset) -> dict[str, str]:
+    """The options about its files. One that is empty is a problem by itself (options.py)."""
+    return {name: text for name, text in sql.options if name in OPTION_NAMES and text}
 
 
 def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:

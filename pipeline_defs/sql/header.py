@@ -19,6 +19,7 @@ from pipeline_defs.sql.source import (
     Body,
     OnUpstreamChange,
     SqlDataset,
+    TimeSeries,
     Using,
 )
 from pipeline_defs.sql.tokens import CLAUSES, Cursor, first_words
@@ -179,12 +180,42 @@ class _Header:
     def _refresh(self) -> None:
         self.found["refresh_last"], _ = self.at.number("how many partitions")
 
+    def _open(self) -> None:
+        """The window of now is computed too, again and again as its inputs grow."""
+        self.found["end_offset"] = max(1, self.found.get("end_offset", 0))
+
+    def _windows(self) -> None:
+        """Of windows to come so many are computed, and the one of now."""
+        count, _ = self.at.number("how many windows")
+        self.found["end_offset"] = 1 + count
+
     def _allow(self) -> None:
         words = [each.value.upper() for each in Allowed]
-        found = [self.at.choice("what to allow", *words)]
-        while self.at.takes(","):
-            found.append(self.at.choice("what to allow", *words))
-        self.found["allows"] = frozenset(Allowed(each.lower()) for each in found)
+        found, tables = set[Allowed](), dict[str, Span]()
+        while True:
+            allowed = Allowed(self.at.choice("what to allow", *words).lower())
+            if allowed is Allowed.FULL_SCAN and self.at.takes("OF"):
+                more = self._tables(tables)
+            else:
+                found.add(allowed)
+                more = self.at.takes(",")
+            if not more:
+                break
+        self.found["allows"], self.found["full_scans"] = frozenset(found), tuple(tables.items())
+
+    def _tables(self, found: dict[str, Span]) -> bool:
+        """`db.table {, db.table}` of FULL SCAN OF; whether a comma and something else to allow follow."""
+        at, example = self.at, "ALLOW FULL SCAN OF shop.products"
+        while True:
+            start = at.span.start
+            db, _ = at.name("a dataset", example=example)
+            at.needs(".", example=example)
+            table, _ = at.name("a dataset", example=example)
+            found[f"{db}.{table}".lower()] = Span(start, at.behind)
+            if not at.takes(","):
+                return False
+            if any(at.sees(*each.value.upper().split()) for each in Allowed):
+                return True
 
     def _external(self) -> None:
         """Nothing follows the word but OPTIONS."""
@@ -207,7 +238,7 @@ class _Header:
             if name.lower() in found:
                 at.fail(f"{name} is given twice.", span)
             query = parse_query(Source(self.source.path, at.text), inside)
-            found[name.lower()] = Using(name.lower(), query, span)
+            found[name.lower()] = Using(name.lower(), query, span, inside)
             if not at.takes(","):
                 break
         self.found["using"] = tuple(found.values())
@@ -247,6 +278,10 @@ class _Header:
                 f"a dataset by {body.upper()} must declare its columns: CREATE DATASET {self.found['name']} "
                 "(column TYPE, ...).",
             )
+        has_time = any(isinstance(each, TimeSeries) for each in self.found.get("generators", ()))
+        if "end_offset" in self.found and not has_time:
+            word = next(each for each in ("OPEN WINDOWS", "WINDOWS AHEAD") if each in self.spans)
+            self._problem(self.spans[word], f"{word} counts windows of time, and no generator is a TIMESERIES.")
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
 

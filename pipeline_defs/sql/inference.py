@@ -19,6 +19,7 @@ from sqlglot.schema import MappingSchema
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.errors import nearest
 from pipeline_defs.sql.outputs import Finding, Inferred, Output
+from pipeline_defs.sql.paths import resolved
 from pipeline_defs.sql.predicates import SCOPE
 from pipeline_defs.sql.walk import Walk
 
@@ -44,8 +45,9 @@ def qualified(
         not_null: columns of datasets that are never NULL.
     """
     types = {name.lower(): kind.lower() for name, kind in variables.items()}
-    tree = bound(query, set(types), lambda name: exp.column(name, SCOPE))
     lowered = {name.lower(): {column.lower(): kind for column, kind in each.items()} for name, each in schemas.items()}
+    tree = bound(query, set(types), lambda name: exp.column(name, SCOPE))
+    tree = resolved(tree, lowered.get)
     findings = list(_before(tree, lowered))
     if findings:
         return Inferred(tree, (), (), tuple(findings))
@@ -113,5 +115,7 @@ def _unaliased(query: exp.Expr) -> Iterator[Finding]:
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.left if isinstance(query, exp.SetOperation) else query.this
     for projection in query.selects if isinstance(query, exp.Select) else ():
-        if not projection.alias_or_name and not projection.is_star and not isinstance(projection, exp.Aliases):
+        column = isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
+        named = projection.alias_or_name not in {"", "*"} or isinstance(projection, exp.Aliases)
+        if not column and not named:
             yield Finding(f"{projection.sql('spark')[:40]} has no name; add AS and one.", projection)

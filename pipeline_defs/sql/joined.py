@@ -1,4 +1,4 @@
-"""A query of many scopes as a join with them.
+"""A query of many scopes as a join with them: the author's text with insertions at its clauses.
 
 A LATERAL subquery does for some queries, but not for all: Spark resolves the name of an outer table one level up only,
 and takes none on the side of an outer join, in an aggregate or in GROUP BY. Here the scopes are a table of the
@@ -6,184 +6,223 @@ outermost SELECT itself: what it names of them is a column like any other, its s
 derived table is LATERAL by itself. Rows of one scope stay together because its partition columns are part of every
 GROUP BY, PARTITION BY and DISTINCT.
 
-Not here: whether Spark takes what comes out (execute.py asks it, and tests/pipeline_defs/sql/test_execute.py compares).
+What is inserted: the scopes' keys before the columns of the result, the scopes first in FROM (commas become CROSS
+JOIN, which binds as a JOIN does), keys in GROUP BY and PARTITION BY, LATERAL before derived tables that name a
+variable. CTEs that name one stand in the places where they are named. ORDER BY of the whole goes: rows have no order in
+a table.
+
+Not here: which queries have no such form (together.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from pipeline_defs.sql.grouping import is_aggregate
+from pipeline_defs.sql.binding import variable_of
+from pipeline_defs.sql.errors import Span
+from pipeline_defs.sql.layout import Strange, layout
+from pipeline_defs.sql.together import is_plain, no_join, selects_of
+from pipeline_defs.sql.visible import cte_of
+from pipeline_defs.sql.written import Edit, Piece, Unplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-SCOPES, SCOPE = "varve.scopes", "__scope"
-# They say which rows come out by looking at all of them, or have no place for another table.
-_REFUSED = ("limit", "offset", "connect", "match", "sample", "windows", "sort", "cluster", "distribute", "pivots")
+    from pipeline_defs.sql.layout import CteText, SelectText
+    from pipeline_defs.sql.written import Written
+
+# The dataset that stands for the table of the scopes.
+SCOPES = "varve.scopes"
 
 
-def joined(query: exp.Query, keys: Sequence[str]) -> exp.Query | None:
-    """The query for all scopes, with the columns `keys` of the scopes before its own; None where there is no such form.
+@dataclass(frozen=True)
+class ScopeNames:
+    """What the table of the scopes and its columns are called: names that nothing in the query has."""
 
-    The variables of the query are columns of `__scope` already.
-    """
-    inlined = _inlined(query)
-    if inlined is None:
+    table: str
+    keys: tuple[str, ...]
+
+    @classmethod
+    def beside(cls, text: str, partition_columns: Sequence[str]) -> ScopeNames:
+        """Names that a text does not hold."""
+        table = "__varve"
+        while table in text.lower():
+            table += "_"
+        return cls(table, tuple(f"{table}_p_{each}" for each in partition_columns))
+
+    def variable(self, name: str) -> str:
+        """The column of a variable, as SQL."""
+        return f"{self.table}.`{self.column(name)}`"
+
+    def column(self, name: str) -> str:
+        """The name of the column of a variable."""
+        return f"{self.table}_v_{name}"
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The keys, as SQL."""
+        return [f"{self.table}.`{each}`" for each in self.keys]
+
+
+def joined(query: Written, names: ScopeNames) -> list[Piece] | None:
+    """The query for all scopes, with their keys before its own columns; None where there is no such form."""
+    if no_join(query.tree, query.variables):
         return None
-    with_ = inlined.args.get("with_")
-    if with_ is not None:
-        with_.pop()
-    found = _joined(inlined, keys)
-    if found is not None and with_ is not None:
-        found.set("with_", with_)
-    return found
-
-
-def _joined(query: exp.Query, keys: Sequence[str]) -> exp.Query | None:
-    if isinstance(query, exp.Subquery) and isinstance(query.this, exp.Query) and not query.alias:
-        return _joined(query.this, keys)
-    if isinstance(query, exp.Select):
-        return _select(query, keys)
-    if not isinstance(query, exp.SetOperation) or any(query.args.get(each) for each in (*_REFUSED, "by_name", "with_")):
+    try:
+        return _Join(query, names).pieces()
+    except (Strange, IndexError, Unplaced):
         return None
-    sides = [_joined(side, keys) if isinstance(side, exp.Query) else None for side in (query.left, query.right)]
-    if sides[0] is None or sides[1] is None:
-        return None
-    found = query.copy()
-    for name, side in zip(("this", "expression"), sides, strict=True):
-        # A SELECT from a SELECT keeps what is around it from reaching in.
-        found.set(name, side if isinstance(side, exp.Select) else exp.select("*").from_(side.subquery("__side")))  # type: ignore[union-attr]
-    found.set("order", None)
-    return found
 
 
-def _select(query: exp.Select, keys: Sequence[str]) -> exp.Select | None:
-    found = query.copy()
-    joins: list[exp.Join] = found.args.get("joins") or []
-    if any(found.args.get(each) for each in (*_REFUSED, "with_")) or not all(map(_keeps_the_left, joins)):
-        return None
-    projections = _without_stars(found)
-    if projections is None or not _grouped(found, keys):
-        return None
-    for window in list(_windows(found)):
-        window.set("partition_by", [*map(_column, keys), *(window.args.get("partition_by") or [])])
-    from_ = found.args.get("from_")
-    sources = [*([from_.this] if from_ is not None else []), *(join.this for join in joins)]
-    if not all(map(_is_plain, sources)):
-        return None
-    for source in sources:
-        if isinstance(source, exp.Subquery) and mentions(source):
-            source.replace(exp.Lateral(this=exp.Subquery(this=source.this), alias=source.args.get("alias")))
-    if from_ is not None:
-        joins = [exp.Join(this=from_.this, kind="CROSS"), *joins]
-    for join in joins:
-        if not any(join.args.get(each) for each in ("kind", "side", "on", "using")):
-            # A comma binds less than a JOIN, whose ON would not see the scopes.
-            join.set("kind", "CROSS")
-    found.set("joins", joins)
-    found.set("from_", exp.From(this=exp.alias_(exp.to_table(SCOPES), SCOPE, table=True)))
-    found.set("expressions", [*(exp.alias_(_column(key), key, quoted=True) for key in keys), *projections])
-    found.set("order", None)
-    return found
+class _Join:
+    def __init__(self, query: Written, names: ScopeNames) -> None:
+        self.query = query
+        self.names = names
+        self.text = layout(query.text, query.tokens)
+        self.edits = [*query.inputs(), *query.bound(names.variable)]
+        with_ = query.tree.args.get("with_")
+        self.ctes: list[exp.CTE] = list(with_.expressions) if isinstance(with_, exp.With) else []
+        if len(self.ctes) != len(self.text.ctes):
+            raise Strange
+        # By id: a CTE that names a variable, itself or through another one, and its text.
+        self.inlined: dict[int, tuple[CteText, list[Piece]]] = {}
 
+    def pieces(self) -> list[Piece]:
+        kept: list[CteText] = []
+        for cte, text in zip(self.ctes, self.text.ctes, strict=True):
+            self._references(cte)
+            if self._follows(cte):
+                self.inlined[id(cte)] = text, self.query.pieces(self.edits, text.body)
+            else:
+                kept.append(text)
+        selects = selects_of(self.query.tree)
+        if selects is None or len(selects) != len(self.text.selects):
+            raise Strange
+        for select in selects:
+            for each in select.args.values():
+                for part in each if isinstance(each, list) else [each]:
+                    if isinstance(part, exp.Expr) and not isinstance(part, exp.With):
+                        self._references(part)
+        cut = [found for text in self.text.selects if (found := text.order) is not None]
+        inside = [each for each in self.edits if not any(_within(each.span, span) for span in cut)]
+        for select, clauses in zip(selects, self.text.selects, strict=True):
+            inside += self._clauses(select, clauses)
+        body = self.query.pieces(inside, self.text.span)
+        if not kept:
+            return body
+        definitions: list[Piece] = []
+        for text in kept:
+            definitions += [Piece(", " if definitions else "WITH "), *self.query.pieces(self.edits, text.span)]
+        return [*definitions, Piece("\n"), *body]
 
-def _grouped(query: exp.Select, keys: Sequence[str]) -> bool:
-    """Put the scope into GROUP BY. False where the query gives a row for no rows: no join does."""
-    group = query.args.get("group")
-    if group is None:
-        return query.args.get("having") is None and not any(map(is_aggregate, query.expressions))
-    if any(group.args.get(each) for each in ("cube", "rollup", "grouping_sets", "totals")):
-        return False
-    if any(isinstance(each, exp.Literal) and each.is_number for each in group.expressions):
-        # GROUP BY 1 counts the columns of the result.
-        return False
-    if not group.args.get("all"):
-        variables = {column.name for column in query.find_all(exp.Column) if column.table == SCOPE}
-        group.set("expressions", [*map(_column, [*keys, *sorted(variables - set(keys))]), *group.expressions])
-    return True
-
-
-def _keeps_the_left(join: exp.Join) -> bool:
-    return (join.side or "").upper() not in {"RIGHT", "FULL"} and not join.method
-
-
-def _is_plain(source: exp.Expr) -> bool:
-    """Whether it is a table or a query under a name, and nothing hangs on it."""
-    if any(source.args.get(each) for each in ("joins", "pivots", "sample", "laterals")):
-        return False
-    return not isinstance(source, exp.Subquery) or isinstance(source.this, exp.Query) or not mentions(source)
-
-
-def _without_stars(query: exp.Select) -> list[exp.Expr] | None:
-    """The columns of the result, in which `*` means what it meant before the scopes were there."""
-    found: list[exp.Expr] = []
-    for each in query.expressions:
-        if not isinstance(each, exp.Star):
-            found.append(each)
-            continue
-        joins = query.args.get("joins") or []
-        if any(each.args.values()) or any(join.args.get("using") for join in joins):
-            return None
-        seen = [join for join in joins if (join.kind or "").upper() not in {"SEMI", "ANTI"}]
-        sources = [query.args["from_"].this, *(join.this for join in seen), *(query.args.get("laterals") or [])]
-        if not all(source.alias_or_name for source in sources):
-            return None
-        found += [exp.column(exp.Star(), table=source.alias_or_name, quoted=True) for source in sources]
-    return found
-
-
-def _inlined(query: exp.Query) -> exp.Query | None:
-    """The query with those of its CTEs in their places that follow the scope; None where that cannot be."""
-    found = query.copy()
-    with_ = found.args.get("with_")
-    if with_ is None:
+    def _clauses(self, select: exp.Select, text: SelectText) -> list[Edit]:
+        keys = self.names.key_columns
+        listed = ", ".join(keys)
+        found = [Edit.of(text.result, text.result, f" {listed},")]
+        found += self._stars(select, text)
+        found += self._tables(select, text)
+        group = select.args.get("group")
+        if (group is None) != (text.group is None):
+            raise Strange
+        if text.group is not None:
+            variables = sorted({name for node in select.walk() if (name := variable_of(node, self.query.variables))})
+            grouped = ", ".join([*keys, *map(self.names.variable, variables)])
+            found.append(Edit.of(text.group, text.group, f" {grouped},"))
+        if text.order is not None:
+            found.append(Edit.of(text.order.start, text.order.end, ""))
+        windows = [each for each in select.walk(prune=lambda each: each is not select and isinstance(each, exp.Query))
+                   if isinstance(each, exp.Window)]  # fmt: skip
+        if len(windows) != len(text.windows):
+            raise Strange
+        for place, is_partitioned in text.windows:
+            if text.order is None or not text.order.start <= place < text.order.end:
+                words = f" {listed}," if is_partitioned else f"PARTITION BY {listed} "
+                found.append(Edit.of(place, place, words))
         return found
-    names = [each.alias.lower() for node in found.find_all(exp.With) for each in node.expressions]
-    if with_.recursive or len(names) != len(set(names)):
-        return None
-    kept: list[exp.Expr] = []
-    bodies: dict[str, exp.CTE] = {}
-    for cte in with_.expressions:
-        _placed(cte.this, bodies)
-        if mentions(cte):
-            bodies[cte.alias.lower()] = cte
-        else:
-            kept.append(cte)
-    with_.set("expressions", kept)
-    if not kept:
-        with_.pop()
-    _placed(found, bodies)
-    return found
+
+    def _stars(self, select: exp.Select, text: SelectText) -> list[Edit]:
+        """`*` means what it meant before the scopes were there."""
+        if len(select.expressions) != len(text.items):
+            raise Strange
+        found = []
+        for each, span in zip(select.expressions, text.items, strict=True):
+            if not isinstance(each, exp.Star):
+                continue
+            joins = select.args.get("joins") or []
+            if any(each.args.values()) or any(join.args.get("using") for join in joins):
+                raise Strange
+            if self.query.text[span.start : span.end] != "*":
+                raise Strange
+            seen = [join.this for join in joins if (join.kind or "").upper() not in {"SEMI", "ANTI"}]
+            sources = [select.args["from_"].this, *seen, *(select.args.get("laterals") or [])]
+            if not all(source.alias_or_name for source in sources):
+                raise Strange
+            stars = ", ".join(f"`{source.alias_or_name.replace('`', '``')}`.*" for source in sources)
+            found.append(Edit.of(span.start, span.end, stars))
+        return found
+
+    def _tables(self, select: exp.Select, text: SelectText) -> list[Edit]:
+        """The scopes first, and LATERAL before what names them."""
+        scopes = (Piece("", dataset=SCOPES), Piece(f" AS {self.names.table}"))
+        from_ = select.args.get("from_")
+        if (from_ is None) != (not text.sources):
+            raise Strange
+        if from_ is None:
+            return [Edit(Span(text.end, text.end), (Piece(" FROM "), *scopes))]
+        joins: list[exp.Join] = select.args.get("joins") or []
+        sources = [from_.this, *(join.this for join in joins)]
+        if len(sources) != len(text.sources) or not all(map(is_plain, sources)):
+            raise Strange
+        found = [Edit(Span(text.sources[0], text.sources[0]), (*scopes, Piece(" CROSS JOIN ")))]
+        for source, start, comma in zip(sources, text.sources, text.commas, strict=True):
+            if comma is not None:
+                found.append(Edit.of(comma.start, comma.end, " CROSS JOIN "))
+            if self._follows(source) and not isinstance(source, exp.Lateral):
+                if isinstance(source, exp.Subquery) and self.query.text[start] != "(":
+                    raise Strange
+                if not isinstance(source, exp.Subquery) and not self._is_inlined(source):
+                    raise Strange
+                found.append(Edit.of(start, start, "LATERAL "))
+        return found
+
+    def _references(self, tree: exp.Expr) -> None:
+        """The CTEs that follow a scope, put in the places where they are named."""
+        for table in tree.find_all(exp.Table):
+            if not self._is_inlined(table):
+                continue
+            cte = cte_of(table)
+            assert cte is not None
+            text, body = self.inlined[id(cte)]
+            if any(table.args.get(name) for name in ("joins", "pivots", "sample", "laterals")):
+                raise Strange
+            alias = table.args.get("alias")
+            start, end = table.this.meta["start"], table.this.meta["end"] + 1
+            if any(each.span == Span(start, end) for each in self.edits):
+                continue
+            if alias is None:
+                behind = (Piece(f" AS `{table.name.replace('`', '``')}`{text.columns}"),)
+                self.edits.append(Edit(Span(start, end), (Piece("("), *body, Piece(")"), *behind)))
+                continue
+            self.edits.append(Edit(Span(start, end), (Piece("("), *body, Piece(")"))))
+            if text.columns:
+                if alias.args.get("columns"):
+                    raise Strange
+                place = alias.this.meta["end"] + 1
+                self.edits.append(Edit.of(place, place, text.columns))
+
+    def _is_inlined(self, node: exp.Expr) -> bool:
+        if not isinstance(node, exp.Table) or node.db or not isinstance(node.this, exp.Identifier):
+            return False
+        cte = cte_of(node)
+        return cte is not None and id(cte) in self.inlined
+
+    def _follows(self, node: exp.Expr) -> bool:
+        """Whether it names a variable of the scope, or a CTE that does."""
+        return any(variable_of(each, self.query.variables) or self._is_inlined(each) for each in node.walk())
 
 
-def _placed(tree: exp.Expr, bodies: dict[str, exp.CTE]) -> None:
-    for table in list(tree.find_all(exp.Table)):
-        cte = None if table.db else bodies.get(table.name.lower())
-        if cte is None:
-            continue
-        made = exp.Subquery(this=cte.this.copy(), alias=cte.args["alias"].copy())
-        if table.alias:
-            made.args["alias"].set("this", exp.to_identifier(table.alias))
-        for name in ("joins", "pivots", "sample", "laterals"):
-            if table.args.get(name):
-                made.set(name, table.args[name])
-        table.replace(made)
-
-
-def mentions(node: exp.Expr) -> bool:
-    """Whether it names a variable of the scope."""
-    return any(column.table == SCOPE for column in node.find_all(exp.Column))
-
-
-def _windows(query: exp.Select) -> Iterator[exp.Window]:
-    """The window functions of this SELECT and of no query inside it."""
-    for node in query.walk(prune=lambda each: each is not query and isinstance(each, exp.Query)):
-        if isinstance(node, exp.Window):
-            yield node
-
-
-def _column(name: str) -> exp.Column:
-    return exp.column(name, table=SCOPE)
+def _within(span: Span, outer: Span) -> bool:
+    return outer.start <= span.start and span.end <= outer.end

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from pipeline_defs.model.landing import OPTION_NAMES
 from pipeline_defs.sql.errors import Problem, nearest
 from pipeline_defs.sql.source import Body, SqlDataset
 
@@ -24,7 +25,7 @@ CONF = "conf."
 ARGS = "args"
 _OF_BODY: dict[Body, tuple[str, ...]] = {
     Body.SPARK: (*SUBMIT, ARGS),
-    Body.EXTERNAL: ("source", "table", "changed", "url"),
+    Body.EXTERNAL: ("source", "table", "changed", "url", *OPTION_NAMES),
 }
 
 

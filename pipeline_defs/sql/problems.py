@@ -5,15 +5,15 @@ Not here: its scopes (scopes.py), code that it names (foreign.py), and what conc
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from pipeline_defs.sql.binding import clashes, variable_of
-from pipeline_defs.sql.body import span_of
-from pipeline_defs.sql.errors import Problem, Span, nearest
+from pipeline_defs.sql.errors import Problem, nearest
+from pipeline_defs.sql.habits import called, habits
 from pipeline_defs.sql.source import Allowed, SqlDataset
+from pipeline_defs.sql.written import Unplaced, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,21 +45,33 @@ def plan_problems(sql: SqlDataset, queries: Inference, found: Sequence[Dependenc
     """Unknown columns, and scans of all partitions that the file does not allow."""
     for finding in queries.findings:
         yield sql.problem(sql.span_at(finding.node), finding.message)
-    if queries.findings or Allowed.FULL_SCAN in sql.allows:
+    if queries.findings:
         return
+    read = {scan.dataset for each in found for scan in each.scans}
+    for name, span in sql.full_scans:
+        if name not in read:
+            yield sql.problem(span, f"{name} is not read, so that there is nothing to allow.{nearest(name, read)}")
+    allowed = read if Allowed.FULL_SCAN in sql.allows else {name for name, _ in sql.full_scans}
     for each in found:
         for scan in each.unrestricted:
-            yield sql.problem(
-                sql.span_at(scan.table),
-                f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with a "
-                "variable of the scope, or write ALLOW FULL SCAN to read all of them.",
-            )
+            if scan.dataset not in allowed:
+                yield sql.problem(
+                    sql.span_at(scan.table),
+                    f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with "
+                    f"a variable of the scope, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.",
+                )
 
 
 def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
     """Functions that a query must not call, and names that are a variable and a column; `columns` by dataset."""
-    for query in sql.queries:
+    for query, span in zip(sql.queries, sql.query_spans, strict=True):
+        try:
+            text = written(sql, query, columns.get)
+            assert text.pieces([*text.inputs(), *text.bound(str)])
+        except Unplaced as error:
+            yield sql.problem(span, str(error))
         yield from _calls(sql, query)
+        yield from habits(sql, query)
         yield from clashes(sql.source, query, sql.variables, columns.get)
 
 
@@ -95,23 +107,14 @@ def _calls(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
             continue
         if name in _CLOCKS and Allowed.CLOCK not in sql.allows:
             yield sql.problem(
-                _called(sql, node, name),
+                called(sql, node, name),
                 f"{name} depends on when it runs, so that a rerun gives other rows; take a variable of the scope "
                 "(the end of its window is t_end), or write ALLOW CLOCK.",
             )
         elif name in _RANDOM and Allowed.RANDOM not in sql.allows:
             yield sql.problem(
-                _called(sql, node, name), f"{name} gives other values in every run; take it out, or write ALLOW RANDOM."
+                called(sql, node, name), f"{name} gives other values in every run; take it out, or write ALLOW RANDOM."
             )
-
-
-def _called(sql: SqlDataset, node: exp.Expr, name: str) -> Span:
-    """Where a call without arguments stands: the parser keeps no place for it."""
-    if found := span_of(node):
-        return found
-    within = sql.span_of("AS") if sql.query is not None else Span(0, len(sql.source.text))
-    word = re.compile(rf"\b{name}\b", re.IGNORECASE).search(sql.source.text, within.start)
-    return Span(word.start(), word.end()) if word else within
 
 
 def declared_problems(sql: SqlDataset) -> Iterator[Problem]:

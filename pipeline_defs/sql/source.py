@@ -39,7 +39,7 @@ class OnUpstreamChange(StrEnum):
 
 
 class Allowed(StrEnum):
-    """What is an error unless the file says otherwise: `ALLOW FULL SCAN, CLOCK, RANDOM`."""
+    """What is an error unless the file says otherwise: `ALLOW FULL SCAN [OF table], CLOCK, RANDOM`."""
 
     FULL_SCAN = "full scan"
     CLOCK = "clock"
@@ -116,20 +116,28 @@ Generator: TypeAlias = TimeSeries | Listed | DynamicSet
 
 @dataclass(frozen=True)
 class Named:
-    """A name and an expression: of LET, INSERT or EXPECT. `expression` has the file's lines and columns in its meta."""
+    """A name and an expression: of LET, INSERT or EXPECT. `expression` has the file's lines and columns in its meta.
+
+    Attributes:
+        text: the expression as it is written; empty where nobody wrote it.
+        at: where that begins.
+    """
 
     name: str
     expression: exp.Expr
     span: Span
+    text: str = ""
+    at: int = 0
 
 
 @dataclass(frozen=True)
 class Using:
-    """An input of a foreign transformation: `USING name AS (SELECT ...)`."""
+    """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is where its query stands."""
 
     name: str
     query: exp.Query
     span: Span
+    body: Span
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,11 @@ class SqlDataset:
         name: `db.table`, lower case.
         columns: the declared data columns; may be empty for a SELECT, whose columns are inferred.
         partition_columns: in their declared order.
+        full_scans: the datasets of `ALLOW FULL SCAN OF`, and where they are named.
         query: the SELECT of the body, as the file has it; None for the other bodies.
         entry: what the body names: `module:function` or the path of a program; empty for a SELECT.
         using: the inputs of a foreign transformation.
+        end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: where each clause stands, by its word: for problems that concern a clause.
     """
 
@@ -162,7 +172,9 @@ class SqlDataset:
     on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
     expectations: tuple[Named, ...] = ()
     refresh_last: int = 0
+    end_offset: int = 0
     allows: frozenset[Allowed] = frozenset()
+    full_scans: tuple[tuple[str, Span], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""
@@ -174,6 +186,11 @@ class SqlDataset:
     def queries(self) -> tuple[exp.Query, ...]:
         """The queries that read other datasets: the body, or the inputs of a foreign transformation."""
         return (self.query,) if self.query is not None else tuple(each.query for each in self.using)
+
+    @property
+    def query_spans(self) -> tuple[Span, ...]:
+        """Where those queries stand."""
+        return (self.span_of("AS"),) if self.query is not None else tuple(each.body for each in self.using)
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from sqlglot.dialects import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, nearest
+from pipeline_defs.sql.lexer import Continued, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Words that begin a clause, longest first; an expression outside parentheses ends before them.
 CLAUSES = (
-    ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("COMMENT",), ("OWNER",),
+    ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
+    ("WINDOWS", "AHEAD"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("OPTIONS",), ("EXTERNAL",), ("PYTHON",),
     ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
@@ -36,7 +37,9 @@ class Cursor:
         self.text = text
         self.place = 0
         try:
-            self.tokens: Sequence[Token] = Dialect.get_or_raise("spark").tokenize(text)
+            self.tokens: Sequence[Token] = tokens_of(text)
+        except Continued as error:
+            raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
         except TokenError as error:
             raise SqlError(Problem(source, unclosed(text), _tokenizing(error))) from None
 

@@ -1,29 +1,32 @@
 """Bootstrap: the snapshot that a captured table begins with, under living writers, without gap or double.
 
 The slot gives the snapshot of exactly the moment from which it streams. The snapshot becomes a batch of events as any
-other, which begins with a TRUNCATE: what the dataset held before goes in the same publish.
+other, which begins with a TRUNCATE: what the dataset held before goes in the same publish. A bootstrap that fails
+leaves neither slot nor publication at the source.
 
-Not here: the stream that follows (capture.py).
+Not here: how a slot is made (new_slot.py); the stream that follows (capture.py).
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+import time
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psycopg
 from psycopg import sql
 
 from pipeline_defs.cdc.event import ChangeType, event
 from pipeline_defs.cdc.table import check
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.cdc import source as sources
+from resources.cdc.new_slot import forerunner, slot_with_snapshot
 from resources.cdc.positions import Position
+from resources.cdc.waiting import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import psycopg
 
     from pipeline_defs.cdc.table import CapturedTable, SourceTable
     from resources.cdc.batch_writer import EventBatch
@@ -35,12 +38,21 @@ if TYPE_CHECKING:
 _TRIES = 5
 
 
+@dataclass
+class _Attempt:
+    """What a bootstrap has done at the source; `cleared`: slot and publication of an earlier one are gone."""
+
+    cleared: bool = False
+
+
 @dataclass(frozen=True)
 class Bootstrap:
     """One captured table, its source and where its events go.
 
     Attributes:
         step: told the name of each step before it is taken.
+        seconds: how long is waited for transactions and locks of others at the source, each time.
+        say: told who is waited for.
     """
 
     captured: CapturedTable
@@ -48,6 +60,8 @@ class Bootstrap:
     positions: Positions
     log: EventLog
     step: Callable[[str], None] = lambda _: None
+    seconds: float = 60.0
+    say: Callable[[str], None] = lambda _: None
 
     def bootstrap(self, *, again: bool = False) -> EventBatch:
         """Take a snapshot of the table under living writers; the stream goes on from exactly there.
@@ -67,46 +81,76 @@ class Bootstrap:
                 "rows lie so. Nothing was changed. Declare a dataset of another name."
             )
         with closing(self.source.connect()) as connection, sources.asked(self.captured):
-            check(self.captured, sources.described(connection, self.captured))
+            table = sources.described(connection, self.captured)
+            check(self.captured, table)
             if before is None and sources.slot_of(connection, self.captured.slot) is not None:
                 raise VarveError(
                     f"{dataset}: the source has a replication slot {self.captured.slot} that is not ours: another "
                     "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
                     f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
                 )
-            self.positions.start(dataset, self.captured.source)
-            self.step("start")
-            server, generation = sources.server(connection), (before.generation if before else 0) + 1
-            taken = None
-            for _ in range(_TRIES):
-                sources.unpublish(connection, self.captured)
-                sources.publish(connection, self.captured)
-                self.step("publish")
-                with self.source.slot_with_snapshot(self.captured.slot) as (lsn, snapshot):
-                    self.step("slot")
-                    taken = self._snapshot(connection, lsn, snapshot, generation)
-                if taken is not None:
-                    break
-        if taken is None:
-            raise ServiceUnavailable(
-                f"{dataset}: {self.captured.source} was truncated or rewritten each of the {_TRIES} times that a "
-                "snapshot of it was begun. Nothing was published. Run it again."
-            )
-        table, batch = taken
-        self.step("begin")
-        self.positions.begin(dataset, _position_after(self.captured, server, table, batch))
+            patience = Patience(self.captured, connection, self.seconds, self.say)
+            # Transactions that are open now are waited for before anything is changed.
+            with forerunner(self.source, patience) as reads_first, self._all_or_nothing(before) as attempt:
+                self.step("start")
+                server, generation = sources.server(connection), (before.generation if before else 0) + 1
+                taken, tries, until = None, 0, time.monotonic() + self.seconds
+                # An application that truncates all the time leaves some moment in which it does not.
+                while taken is None and (tries < _TRIES or time.monotonic() < until):
+                    tries += 1
+                    sources.unpublish(connection, self.captured)
+                    attempt.cleared = True
+                    patience.with_lock(table.oid, lambda: sources.publish(connection, self.captured))
+                    self.step("publish")
+                    with slot_with_snapshot(self.source, self.captured.slot, patience) as (lsn, snapshot):
+                        reads_first.read_until(lsn)
+                        self.step("slot")
+                        taken = self._snapshot(patience, lsn, snapshot, generation)
+                if taken is None:
+                    raise ServiceUnavailable(
+                        f"{dataset}: {self.captured.source} was truncated or rewritten each of the {tries} times that "
+                        "a snapshot of it was begun. Nothing was published. Run it again."
+                    )
+                after, batch = taken
+                self.step("begin")
+                self.positions.begin(dataset, _position_after(self.captured, server, after, batch))
         return batch
 
+    @contextmanager
+    def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:
+        """Where no snapshot is taken, leave no slot and no publication of ours at the source."""
+        attempt = _Attempt()
+        self.positions.start(self.captured.dataset.name, self.captured.source)
+        try:
+            yield attempt
+        except BaseException:
+            # What cannot be undone now is found by the next attempt: the position says that it is ours.
+            with suppress(psycopg.Error, VarveError):
+                self._undo(before, attempt)
+            raise
+
+    def _undo(self, before: Position | None, attempt: _Attempt) -> None:
+        captured_before = before is not None and before.generation > 0
+        with closing(self.source.connect()) as connection:
+            untouched = not attempt.cleared and sources.slot_of(connection, self.captured.slot) is not None
+            if not (captured_before and untouched):
+                sources.unpublish(connection, self.captured)
+        # An earlier capture whose slot is gone cannot go on: it stays as one whose snapshot was not finished.
+        if untouched or not captured_before:
+            self.positions.undo_start(self.captured.dataset.name, before)
+
     def _snapshot(
-        self, connection: psycopg.Connection, lsn: int, snapshot: str, generation: int
+        self, patience: Patience, lsn: int, snapshot: str, generation: int
     ) -> tuple[SourceTable, EventBatch] | None:
         """The table and its rows at that moment; None where they are not to be had any more."""
+        connection = patience.connection
         with connection.transaction():
             connection.execute("set transaction isolation level repeatable read, read only")
             connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)))
             table = sources.described(connection, self.captured)
             check(self.captured, table)
-            if not sources.holds_still(connection, self.captured.source, table):
+            patience.with_lock(table.oid, lambda: sources.hold_still(connection, self.captured.source))
+            if not sources.lies_still(connection, table):
                 return None
             writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
             try:

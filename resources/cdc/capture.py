@@ -1,9 +1,11 @@
 """Capture: the source's log into durable batches of events, exactly once.
 
 The order is: a batch is durable, then the slot is told. After a crash in between, or a source that forgot what it was
-told (slot positions are written at checkpoints only), the same transactions come again and are passed over.
+told (slot positions are written at checkpoints only), the same transactions come again and are passed over. The slot
+is told only what was read whole; a look that its limit cut off before it held anything of ours is followed by another.
 
-Not here: the snapshot that a table begins with (bootstrap.py); what the events make of a dataset (apply.py).
+Not here: one look at the slot (slot_reader.py); the snapshot that a table begins with (bootstrap.py); what the events
+make of a dataset (apply.py).
 """
 
 from __future__ import annotations
@@ -13,43 +15,38 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn, parse_lsn
-from pipeline_defs.cdc.pgoutput import Decoder
-from pipeline_defs.cdc.stream import Described, End, Start, Stream
+from pipeline_defs.cdc.event import format_lsn, parse_lsn
 from pipeline_defs.cdc.table import NeedsResnapshot, compare, refuse_other_declaration
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.cdc import source as sources
+from resources.cdc.decoding import Undecodable, decoding
+from resources.cdc.slot_reader import SlotReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import psycopg
 
-    from pipeline_defs.cdc.messages import Relation
     from pipeline_defs.cdc.table import CapturedTable, SourceTable
-    from resources.cdc.batch_writer import BatchWriter, EventBatch
+    from resources.cdc.batch_writer import EventBatch
     from resources.cdc.event_log import EventLog
     from resources.cdc.positions import Position, Positions
     from resources.cdc.source import Source
 
-_PEEK = """
-    select data from pg_logical_slot_peek_binary_changes(
-        %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
-"""
 _ADVANCE = "select pg_replication_slot_advance(%s, %s::pg_lsn)"
 _FLUSH_SECONDS = 30
-_ROWS_AT_ONCE = 5_000
 # So long a capture looks for a moment at which the table is not being altered or truncated.
 _QUIET_SECONDS = 30
+# Between the times that a source which cannot decode its log is asked.
+_PAUSES = (0.2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """What was read: the end of the last transaction, the version of the table there, and who truncated it."""
+class _Moment:
+    """The table as it was at one place of the source's log."""
 
-    last: int
-    version: int
-    truncated_by: frozenset[int]
+    upto: int
+    table: SourceTable
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Capture:
 
     Attributes:
         step: told the name of each step before it is taken.
-        most: about so many changes go into one batch; a transaction is never cut.
+        most: about so many changes are read at once and go into one batch; a transaction is never cut.
     """
 
     captured: CapturedTable
@@ -79,19 +76,10 @@ class Capture:
             raise NeedsResnapshot(position.reason or unfinished)
         refuse_other_declaration(self.captured, position.declared)
         try:
-            with closing(self.source.connect()) as connection:
-                deadline = time.monotonic() + _QUIET_SECONDS
-                while time.monotonic() < deadline:
-                    done, batch = self._capture_once(connection, position)
-                    if done:
-                        return batch
+            return self._asking_again(position)
         except NeedsResnapshot as error:
             self.positions.stop(position.dataset, str(error))
             raise
-        raise ServiceUnavailable(
-            f"{position.dataset}: {self.captured.source} was altered again and again for {_QUIET_SECONDS} s. Nothing "
-            "of that was captured yet, and nothing is lost. Run it again."
-        )
 
     def end(self) -> int:
         """Where the source's log ends now."""
@@ -103,46 +91,94 @@ class Capture:
         with closing(self.source.connect()) as connection, sources.asked(self.captured):
             return sources.slot_of(connection, self.captured.slot)
 
-    def _capture_once(self, connection: psycopg.Connection, position: Position) -> tuple[bool, EventBatch | None]:
+    def _asking_again(self, position: Position) -> EventBatch | None:
+        """Capture; where the source's decoding fails, in a new session a few times more."""
+        for pause in (*_PAUSES, None):
+            try:
+                with closing(self.source.connect()) as connection:
+                    return self._capture_over(connection, position)
+            except Undecodable as error:
+                if pause is None:
+                    raise NeedsResnapshot(
+                        f"{position.dataset}: the log of {self.captured.source} cannot be decoded from "
+                        f"{format_lsn(self.log.captured(position.generation) or 0)} on: {error}. It was asked for "
+                        f"{len(_PAUSES) + 1} times. What was captured before stays; the dataset serves its last exact "
+                        f"state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
+                    ) from error
+                time.sleep(pause)
+            position = self.positions.of(position.dataset)
+        raise AssertionError
+
+    def _capture_over(self, connection: psycopg.Connection, position: Position) -> EventBatch | None:
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while time.monotonic() < deadline:
+            moment = self._quiet_moment(connection, position)
+            if moment is not None:
+                return self._capture_until(connection, position, moment)
+        raise ServiceUnavailable(
+            f"{position.dataset}: {self.captured.source} was altered again and again for {_QUIET_SECONDS} s. Nothing "
+            "of that was captured yet, and nothing is lost. Run it again."
+        )
+
+    def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> _Moment | None:
+        """Up to where to look, and the table there; None where it was being altered just then."""
         with sources.asked(self.captured):
-            slot = self._checked_slot(connection, position)
+            self._checked_slot(connection, position)
             # What it is before and after `upto` it was at `upto`, if both are the same.
             table = sources.described(connection, self.captured)
             upto = self._flushed(connection)
-            if sources.described(connection, self.captured) != table:
-                return False, None
-        notes = compare(self.captured, position.table, table)
+            return _Moment(upto, table) if sources.described(connection, self.captured) == table else None
+
+    def _capture_until(self, connection: psycopg.Connection, position: Position, moment: _Moment) -> EventBatch | None:
+        """The next batch; None where nothing of ours was committed until then.
+
+        The end stays where it is, however many looks it takes: an application that goes on cannot keep us here.
+        """
+        table, notes = moment.table, compare(self.captured, position.table, moment.table)
         # A batch may be durable whose table the position does not know yet: a crash in between.
-        known = table.filenode in {position.table.filenode, self.log.filenode(position.generation)}
+        rewritten = table.filenode not in {position.table.filenode, self.log.filenode(position.generation)}
+        while True:
+            cut, batch = self._look(connection, position, moment, notes, rewritten=rewritten)
+            if batch is not None or not cut:
+                return batch
+            position = self.positions.of(position.dataset)
+
+    def _look(
+        self, connection: psycopg.Connection, position: Position, moment: _Moment, notes: list[str], *, rewritten: bool
+    ) -> tuple[bool, EventBatch | None]:
+        """Whether the limit cut this look off, and the batch that came of it."""
+        with sources.asked(self.captured):
+            slot = self._checked_slot(connection, position)
         done = self.log.captured(position.generation) or 0
+        # Whether rows were written anew can be said only of all that happened until they were.
+        reader = SlotReader(connection, self.captured, None if rewritten else self.most)
         self.step("peek")
         writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
         try:
-            # Whether rows were written anew can be said only of all that happened until they were.
-            with sources.asked(self.captured):
-                read = self._read(connection, writer, position.table, done, upto, self.most if known else None)
-            if not known:
-                self._refuse_rewritten(table, read.truncated_by)
+            with sources.asked(self.captured), decoding():
+                look = reader.look(writer, position.table, done, moment.upto)
+            if rewritten:
+                self._refuse_rewritten(moment.table, look.truncated_by)
         except BaseException:
             writer.abandon()
             raise
         batch = None
         if writer.counts.events:
             self.step("write")
-            batch = writer.finish(read.last, notes=notes, filenode=table.filenode)
+            batch = writer.finish(look.last, notes=notes, filenode=moment.table.filenode)
         else:
             writer.abandon()
         self.step("durable")
-        self.positions.captured(position.dataset, replace(table, version=read.version))
-        # Without a batch everything up to `upto` was looked at and is not ours; else the slot may keep what follows.
-        target = read.last if batch else max(upto, slot.confirmed)
+        self.positions.captured(position.dataset, replace(moment.table, version=look.version))
+        # Without a batch all that was read whole is not ours or durable; else the slot may keep what follows.
+        target = look.last if batch else look.whole_until
         self.positions.tell(position.dataset, target)
         self.step("tell")
         if target > slot.confirmed:
-            with sources.asked(self.captured):
+            with sources.asked(self.captured), decoding():
                 connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
         self.step("told")
-        return True, batch
+        return look.cut, batch
 
     def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
         """Raise NeedsResnapshot unless a TRUNCATE of the stream was the last to give the table's rows a new place."""
@@ -160,42 +196,6 @@ class Capture:
             f"{dataset}: {self.captured.source} {what}. Nothing of it was captured; the dataset serves its last exact "
             f"state. Take a new snapshot: varve cdc resnapshot {dataset}"
         )
-
-    def _read(  # noqa: PLR0917 - from where to where, and how much
-        self, connection: psycopg.Connection, writer: BatchWriter, table: SourceTable, done: int, upto: int,
-        most: int | None,
-    ) -> _Read:  # fmt: skip
-        """Write the transactions that end after `done`; `table` is as it was captured last."""
-        decoder, stream = Decoder(), Stream({self.captured.source: table.key})
-        names = frozenset(self.captured.source_columns)
-        sent: Relation | None = None
-        layout, version, last, known = table.layout, table.version, done, False
-        truncated_by: set[int] = set()
-        for item in stream.read(decoder.decode(data) for data in self._peek(connection, upto, most)):
-            match item:
-                case Start():
-                    known = item.lsn < done
-                case Described() if item.relation.full_name == self.captured.source:
-                    sent = item.relation
-                # Somebody may have published other tables there too.
-                case ChangeEvent() if not known and item.relation == self.captured.source:
-                    found = tuple((column.name, column.typmod) for column in sent.columns) if sent else layout
-                    layout, version = found, version + (found != layout)
-                    writer.add(replace(_completed(item, sent, names), schema_version=version))
-                    if item.change_type is ChangeType.TRUNCATE:
-                        truncated_by.add(item.xid)
-                case End() if not known:
-                    writer.commit(item.end_lsn)
-                    last = max(last, item.end_lsn)
-        return _Read(last, version, frozenset(truncated_by))
-
-    def _peek(self, connection: psycopg.Connection, upto: int, most: int | None) -> Iterator[bytes]:
-        # A cursor at the server: one transaction may be larger than our memory.
-        with connection.transaction(), connection.cursor("varve_cdc", binary=True) as cursor:
-            cursor.itersize = _ROWS_AT_ONCE
-            cursor.execute(_PEEK, (self.captured.slot, format_lsn(upto), most, self.captured.slot))
-            for (data,) in cursor:
-                yield bytes(data)
 
     def _checked_slot(self, connection: psycopg.Connection, position: Position) -> sources.Slot:
         assert position.system_identifier is not None
@@ -235,15 +235,3 @@ class Capture:
                     f"{_FLUSH_SECONDS} s. Nothing was captured; run it again."
                 )
             time.sleep(0.05)
-
-
-def _completed(found: ChangeEvent, sent: Relation | None, names: frozenset[str]) -> ChangeEvent:
-    """A new row lacks nothing: what its table has no column for any more is NULL in it, not unknown."""
-    if found.change_type is not ChangeType.INSERT or sent is None:
-        return found
-    missing = sorted(names - {column.name for column in sent.columns})
-    return replace(
-        found,
-        column_names=(*found.column_names, *missing),
-        column_values=(*found.column_values, *[None] * len(missing)),
-    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
+from resources.addresses import libpq_url
 from resources.catalog import Catalog
 from resources.cdc import retention
 from resources.cdc.apply import Applied, Apply
@@ -23,9 +24,10 @@ from resources.cdc.positions import Positions
 from resources.cdc.source import Source
 from resources.lake.layout import Layout
 from resources.lake.store import LakeStore
+from resources.leases import MARK_SESSION
 from resources.postgres import connect
 from resources.services.postgres_server import PostgresServer
-from resources.settings import libpq_url
+from resources.sessions import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,15 +82,18 @@ class OpenCapture:
             f"{self.captured.dataset}",
         )
 
-    def bootstrap(self, *, again: bool = False) -> EventBatch:
-        """See `Bootstrap.bootstrap`."""
+    def bootstrap(self, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> EventBatch:
+        """See `Bootstrap.bootstrap`; `say` is told who is waited for."""
         one = self.capturing
         if isinstance(one, FileCapture):
             raise VarveError(
                 f"{self.captured.dataset} follows the files in {one.folder}, which have no snapshot. Nothing was "
                 "changed. Capture takes what is there."
             )
-        return Bootstrap(one.captured, one.source, one.positions, one.log).bootstrap(again=again)
+        bootstrap = Bootstrap(
+            one.captured, one.source, one.positions, one.log, seconds=self.settings.bootstrap_seconds, say=say
+        )
+        return bootstrap.bootstrap(again=again)
 
     def capture(self) -> int:
         """Capture all that is there now, not what an application adds meanwhile; how many events."""
@@ -116,12 +121,19 @@ class OpenCapture:
 
 
 @contextlib.contextmanager
-def opened(captured: CapturedTable, settings: Settings, *, lock: bool = True) -> Iterator[OpenCapture]:
-    """The captured table, under its lock; without it, to look only. Raises AlreadyBuilding where another has it."""
+def opened(
+    captured: CapturedTable, settings: Settings, *, lock: bool = True, run_id: str | None = None
+) -> Iterator[OpenCapture]:
+    """The captured table, under its lock; without it, to look only. Raises AlreadyBuilding where another has it.
+
+    `run_id` is the run that has it: where the run counts as dead, its session is ended, and so its lock.
+    """
     connection = connect(settings, application=f"varve cdc {captured.dataset}")
     try:
         catalog, positions = Catalog(connection), Positions(connection)
         catalog.ensure_schema()
+        if run_id is not None:
+            connection.execute(MARK_SESSION, (run_id,))
         positions.ensure_schema()
         if lock:
             positions.lock(captured.dataset.name)
@@ -151,7 +163,7 @@ def source_url(settings: Settings) -> str:
         )
     server = PostgresServer(settings.home_dir)
     server.ensure_up()
-    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+    with open_session(server.url("postgres"), application="varve") as connection:
         if not connection.execute("select 1 from pg_database where datname = %s", (SOURCE_DATABASE,)).fetchone():
             connection.execute(f"create database {SOURCE_DATABASE}".encode())
     return server.url(SOURCE_DATABASE)

@@ -29,6 +29,7 @@ from pipeline_defs.model.errors import BadInput, VarveError
 from resources.cdc.event_log import FOLDER
 from resources.cdc.frame import arrow_table
 from resources.cdc.positions import Position
+from resources.landing_links import refuse_link_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,7 @@ class FileCapture:
         Raises BadInput, naming the file and the line, for one that cannot be read: nothing of it is taken, and none
         after it, until it is mended or removed.
         """
+        dataset = self.captured.dataset
         taken = self.log.batches(_GENERATION)
         position = self.positions.find(self.captured.dataset.name)
         if position is None:
@@ -84,6 +86,7 @@ class FileCapture:
             name = path.rsplit("/", 1)[1]
             if self._young(files.info(path)):
                 return None
+            refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
             content = files.cat_file(path)
             digest = hashlib.sha256(content).hexdigest()
             if name in hashes:

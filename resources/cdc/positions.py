@@ -38,6 +38,8 @@ _START = """
     insert into varve.cdc_position (dataset, source, state) values (%s, %s, 'starting')
     on conflict (dataset) do update set source = excluded.source, state = 'starting', reason = null
 """
+_FORGET_START = "delete from varve.cdc_position where dataset = %s and generation = 0"
+_RESTORE = "update varve.cdc_position set source = %s, state = %s, reason = %s where dataset = %s"
 _BEGIN = """
     update varve.cdc_position
     set state = 'running', reason = null, system_identifier = %s, timeline = %s, source_table = %s, generation = %s,
@@ -98,6 +100,10 @@ class Positions:
                 script = resources.files("resources.cdc").joinpath("positions.sql").read_text(encoding="utf-8")
                 self.connection.execute(script.encode())
 
+    def exist(self) -> bool:
+        """Whether the table is there: whether a table was ever captured."""
+        return self.connection.execute(_HAS).fetchone() is not None
+
     def lock(self, dataset: str) -> None:
         """Take the dataset's lock: one process captures or applies at a time. Raises AlreadyBuilding."""
         row = self.connection.execute(_LOCK, (dataset,)).fetchone()
@@ -129,6 +135,13 @@ class Positions:
     def start(self, dataset: str, source: str) -> None:
         """A snapshot is about to be taken: slot and publication of this name at the source are ours."""
         self.connection.execute(_START, (dataset, source))
+
+    def undo_start(self, dataset: str, before: Position | None) -> None:
+        """No snapshot was taken, and nothing at the source was changed or all of it was undone."""
+        if before is None:
+            self.connection.execute(_FORGET_START, (dataset,))
+        else:
+            self.connection.execute(_RESTORE, (before.source, before.state, before.reason, dataset))
 
     def begin(self, dataset: str, position: Position) -> None:
         """The snapshot is durable: the stream goes on from it."""
@@ -168,4 +181,6 @@ def _table(said: dict[str, Any] | None) -> SourceTable | None:
     if said is None:
         return None
     columns = tuple(SourceColumn(**{**column, "labels": tuple(column["labels"])}) for column in said["columns"])
-    return SourceTable(**{**said, "columns": columns, "key": tuple(said["key"])})
+    # Positions of earlier versions of Varve say nothing of generated columns.
+    unsent = tuple(said.get("unsent", ()))
+    return SourceTable(**{**said, "columns": columns, "key": tuple(said["key"]), "unsent": unsent})

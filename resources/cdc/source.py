@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import pq, sql
+from psycopg.conninfo import make_conninfo
 
 from pipeline_defs.cdc.event import parse_lsn
 from pipeline_defs.cdc.table import NeedsResnapshot, SourceColumn, SourceRefused, SourceTable
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.secrets import redacted
+from resources.sessions import FIRST_NAMES, NO_LIMIT, open_session, settings_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from psycopg.pq.abc import PGconn
 
     from pipeline_defs.cdc.table import CapturedTable
 
@@ -30,8 +35,13 @@ _SESSION = (
     "-c lc_monetary=C -c statement_timeout=0 "
     # Nor on where names of types, functions and tables (regclass) are looked up; and a policy that hides rows from us
     # is an error, not a smaller table.
-    "-c search_path=pg_catalog -c row_security=off"
+    "-c search_path=pg_catalog -c row_security=off "
+    # Nor may a limit that the source has for its users end a session that waits or that holds a snapshot.
+    "-c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0 "
+    "-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed"
 )
+# From this version on a publication may have stored generated columns; virtual ones none may have.
+GENERATED_PUBLISHED_SINCE = 180_000
 _SERVER = """
     select system_identifier::text, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
     from pg_control_system()
@@ -48,12 +58,13 @@ _PUBLISHED = """
     from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
     where p.pubname = %s and r.prrelid = %s
 """
+_WITH_GENERATED = " with (publish_generated_columns = stored)"
 _FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
     select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
-           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid)
+           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), attgenerated::text
     from pg_attribute
-    where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' order by attnum
+    where attrelid = %s and attnum > 0 and not attisdropped order by attnum
 """
 _KEY = """
     select array_agg(a.attname::text order by k.place), bool_and(i.indimmediate) from pg_index i
@@ -103,49 +114,45 @@ class Slot:
 class Source:
     """A source database by its libpq URL."""
 
-    url: str
+    url: str = field(repr=False)
 
     def connect(self) -> psycopg.Connection:
         """An autocommit connection whose text forms are fixed. Raises ServiceUnavailable."""
         try:
-            return psycopg.connect(
-                self.url, autocommit=True, connect_timeout=10, application_name="varve cdc", options=_SESSION,
-                # The server converts; messages of its log too.
-                client_encoding="UTF8",
-                # A source whose machine is gone says nothing, not even that.
-                keepalives_idle=30, tcp_user_timeout=60_000,
+            return open_session(
+                self.url,
+                application="varve cdc",
+                wanted={"search_path": "pg_catalog"},
+                connecting={
+                    "options": _SESSION,
+                    # The server converts; messages of its log too.
+                    "client_encoding": "UTF8",
+                    # A source whose machine is gone says nothing, not even that.
+                    "keepalives_idle": 30, "tcp_user_timeout": 60_000,
+                },
             )  # fmt: skip
         except psycopg.OperationalError as error:
             raise ServiceUnavailable(
-                f"the source of changes (VARVE_SOURCE_URL) cannot be reached: {str(error).strip()} Nothing was changed."
+                f"the source of changes (VARVE_SOURCE_URL) cannot be reached: {redacted(str(error).strip())} "
+                "Nothing was changed."
             ) from error
 
-    @contextlib.contextmanager
-    def slot_with_snapshot(self, slot: str) -> Iterator[tuple[int, str]]:
-        """Make a slot; the LSN from which it streams, and the name of the snapshot of exactly that moment.
-
-        The snapshot can be taken up by other sessions until the context ends. Raises ServiceUnavailable.
-        """
-        link = "&" if "?" in self.url else "?"
-        connection = pq.PGconn.connect(f"{self.url}{link}replication=database".encode())
-        try:
-            if connection.status != pq.ConnStatus.OK:
-                raise ServiceUnavailable(
-                    f"the source gives no replication connection: {connection.error_message.decode().strip()} The user "
-                    "needs REPLICATION, and a line in pg_hba.conf. Nothing was changed."
-                )
-            made = connection.exec_(f"CREATE_REPLICATION_SLOT \"{slot}\" LOGICAL pgoutput (SNAPSHOT 'export')".encode())
-            if made.status != pq.ExecStatus.TUPLES_OK:
-                raise ServiceUnavailable(
-                    f"the source made no replication slot {slot}: {made.error_message.decode().strip()} Nothing was "
-                    "published to the lake. It needs wal_level = logical and a free slot (max_replication_slots)."
-                )
-            at, name = made.get_value(0, 1), made.get_value(0, 2)
-            assert at is not None
-            assert name is not None
-            yield parse_lsn(at.decode()), name.decode()
-        finally:
+    def connect_for_slot(self) -> PGconn:
+        """A replication connection, which makes slots with their snapshots. Raises ServiceUnavailable."""
+        text = make_conninfo(
+            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION
+        )
+        connection = pq.PGconn.connect(text.encode())
+        if connection.status != pq.ConnStatus.OK:
+            error_message = redacted(connection.error_message.decode().strip())
             connection.finish()
+            raise ServiceUnavailable(
+                f"the source gives no replication connection: {error_message} The user needs REPLICATION, and a line "
+                "in pg_hba.conf; the server a free place (max_wal_senders). Nothing was changed."
+            )
+        for setting in (NO_LIMIT, FIRST_NAMES, settings_statement()):
+            connection.exec_(setting.encode())
+        return connection
 
 
 @contextlib.contextmanager
@@ -207,13 +214,20 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
             f"{name} is {what.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
             "changes are not in the source's log under that name. Nothing was changed."
         )
-    columns = tuple(
-        SourceColumn(column, number, type_, typmod, tuple(labels))
-        for column, number, type_, typmod, labels in connection.execute(_COLUMNS, (oid,))
-    )
+    columns, unsent = [], []
+    published = {"", "s"} if connection.info.server_version >= GENERATED_PUBLISHED_SINCE else {""}
+    for column, number, type_, typmod, labels, generated in connection.execute(_COLUMNS, (oid,)):
+        if generated in published:
+            columns.append(SourceColumn(column, number, type_, typmod, tuple(labels)))
+        else:
+            unsent.append(column)
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
     names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
-    return SourceTable(oid, columns, names, identity, not immediate, filenode, changed_by)
+    # Servers that can publish generated columns refuse to change rows whose old image would have others.
+    blocked = identity == "f" and bool(unsent) and "s" in published
+    return SourceTable(
+        oid, tuple(columns), names, identity, not immediate, filenode, changed_by, unsent=tuple(unsent), blocked=blocked
+    )
 
 
 def described(connection: psycopg.Connection, captured: CapturedTable) -> SourceTable:
@@ -229,13 +243,17 @@ def described(connection: psycopg.Connection, captured: CapturedTable) -> Source
     return replace(table, publication=row[0] if row else "")
 
 
-def holds_still(connection: psycopg.Connection, name: str, table: SourceTable) -> bool:
-    """Lock the table against rewrites and TRUNCATE; whether its rows lie where the transaction's snapshot has them.
-
-    Neither respects snapshots: to one that is older the table looks empty.
-    """
+def hold_still(connection: psycopg.Connection, name: str) -> None:
+    """Lock the table against rewrites and TRUNCATE until the transaction ends."""
     schema, _, plain = name.partition(".")
     connection.execute(sql.SQL("lock table only {} in access share mode").format(sql.Identifier(schema, plain)))
+
+
+def lies_still(connection: psycopg.Connection, table: SourceTable) -> bool:
+    """Whether its rows lie where the transaction's snapshot has them.
+
+    Rewrites and TRUNCATE do not respect snapshots: to one that is older the table looks empty.
+    """
     return connection.execute(_FILENODE_NOW, (table.oid,)).fetchone() == (table.filenode,)
 
 
@@ -254,8 +272,12 @@ def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
     name = sql.Identifier(captured.slot)
     with connection.transaction():
         connection.execute(sql.SQL("drop publication if exists {}").format(name))
+        # Also where the table has no generated column: the application may add one.
+        options = connection.info.server_version >= GENERATED_PUBLISHED_SINCE
         connection.execute(
-            sql.SQL("create publication {} for table only {}").format(name, sql.Identifier(schema, table))
+            sql.SQL("create publication {} for table only {}{}").format(
+                name, sql.Identifier(schema, table), sql.SQL(_WITH_GENERATED if options else "")
+            )
         )
 
 

@@ -1,7 +1,8 @@
 """A hash of the rows of a batch, whatever their order, files and partitions: equal hashes mean equal rows.
 
 The sum of a 64-bit hash of each row: adding forgets the order and keeps how often a row comes. It tells reruns apart,
-not forgeries.
+not forgeries. -0.0 is another value than 0.0 here: Spark compares them as equal, but what is made from them differs
+(`1 / x`, a text), and equal hashes mean that nothing downstream need run. All NaN are one value, as they are to Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ def sums(columns: Sequence[Column]) -> list[SparkColumn]:
     from pyspark.sql import functions as F  # noqa: N812
 
     # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
-    row = f"xxhash64({', '.join(f'`{column.name}`, `{column.name}` is null' for column in columns)})"
+    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns)
+    row = f"xxhash64({words})"
+    if signs := [_sign(column) for column in columns if _holds_float(column.type)]:
+        # Spark hashes -0.0 as 0.0. Rows without one keep the hash that they have always had.
+        there = " or ".join(f"coalesce({found}, false)" for found, _ in signs)
+        row = f"if({there}, xxhash64({words}, {', '.join(word for _, word in signs)}), {row})"
     return [
         F.expr(f"try_sum({row} & {_HALF}) as {_LOW}"),
         F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}"),
@@ -60,6 +66,20 @@ def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
     for row in counted.collect():
         found[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
     return found
+
+
+def _sign(column: Column) -> tuple[str, str]:
+    """Whether a value has a zero with a sign, and what tells which: two expressions."""
+    name = f"`{column.name}`"
+    if column.type.nested:
+        return f"contains(cast({name} as string), '-0.0')", f"cast({name} as string)"
+    # Spark's functions of numbers take -0.0 for 0.0; its text is asked for where there is a zero only.
+    negative = f"{name} = 0 and cast({name} as string) = '-0.0'"
+    return negative, f"coalesce({negative}, false)"
+
+
+def _holds_float(kind: ColumnType) -> bool:
+    return kind.kind in {Kind.FLOAT, Kind.DOUBLE} or any(_holds_float(part) for _, part in kind.parts)
 
 
 def _holds_map(kind: ColumnType) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.model.errors import VarveError
 from resources.files import open_files
 from resources.lake import manifest
-from resources.lake.footers import data_files, footer_rows
+from resources.lake.footers import data_files, refuse_broken_pages, rows_and_seal
 from resources.store import Described, Finding
 
 if TYPE_CHECKING:
@@ -26,11 +26,14 @@ _RERUN = "Put it back from a copy, go back to an earlier batch with `varve rollb
 _PROJECT = "`varve repair` points the table at it."
 
 
-def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
-    """Every batch whose folder is gone, or holds other files, rows or another description than it should."""
+def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
+    """Every batch whose folder is gone, or holds other files, footers, rows or another description than it should.
+
+    `deep` reads the files too, each page with its checksum.
+    """
     files, _ = open_files(layout.root)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda batch: list(_folder(files, dataset, batch)), batches)
+        found = pool.map(lambda batch: list(_folder(files, dataset, batch, deep=deep)), batches)
     return [finding for findings in found for finding in findings]
 
 
@@ -87,7 +90,7 @@ def _essence(batch: Described | Batch) -> tuple[object, ...]:
     return batch.partition, batch.batch_id, batch.rows, batch.size
 
 
-def _folder(files: Any, dataset: Dataset, batch: Batch) -> Iterator[Finding]:
+def _folder(files: Any, dataset: Dataset, batch: Batch, *, deep: bool) -> Iterator[Finding]:
     def finding(text: str, remedy: str = _RERUN) -> Finding:
         return Finding(dataset.name, batch.partition, batch.batch_id, text, remedy)
 
@@ -95,13 +98,17 @@ def _folder(files: Any, dataset: Dataset, batch: Batch) -> Iterator[Finding]:
         yield finding(f"the folder {batch.location} is gone")
         return
     data = data_files(files, batch.location)
-    size, rows = sum(entry["size"] for entry in data), 0
-    for entry in data:
+    size = sum(entry["size"] for entry in data)
+    try:
+        rows, seal = rows_and_seal(files, data)
+    except (OSError, ValueError) as error:
+        yield finding(str(error).splitlines()[0])
+        return
+    for entry in data if deep else ():
         try:
-            rows += footer_rows(files, entry["name"])
+            refuse_broken_pages(files, entry["name"])
         except (OSError, ValueError) as error:
-            yield finding(f"{entry['name']} is no whole parquet file: {str(error).splitlines()[0]}")
-            return
+            yield finding(f"{entry['name']} is damaged: {str(error).splitlines()[0]}")
     if (rows, size) != (batch.rows, batch.size):
         yield finding(
             f"the folder holds {rows} rows in {size} bytes, and {batch.rows} rows in {batch.size} bytes were published"
@@ -113,6 +120,8 @@ def _folder(files: Any, dataset: Dataset, batch: Batch) -> Iterator[Finding]:
     except VarveError as error:
         yield finding(str(error), "`varve repair` writes it again.")
     else:
+        if said.seal is not None and said.seal != seal and (rows, size) == (batch.rows, batch.size):
+            yield finding("a footer of its files is not the one that was published, although rows and size are")
         if said.dataset != dataset.name or _essence(said) != _essence(batch):
             yield finding(
                 f"the folder's description is of {said.dataset} {said.partition} batch {said.batch_id}, "

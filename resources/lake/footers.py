@@ -6,6 +6,8 @@ Not here: writing them (write.py).
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from pipeline_defs.model.schema import Column
 
 
+_MARK = b"PAR1"
+# Most footers are shorter: one read of the end is enough.
+_TAIL = 1 << 16
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """The data files of one folder, taken together."""
@@ -28,6 +35,7 @@ class Found:
     files: int
     bounds: tuple[Bounds, ...] = ()
     problems: tuple[str, ...] = ()
+    seal: str | None = None
 
 
 def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
@@ -37,9 +45,53 @@ def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
     return [entry for entry in files.ls(folder, detail=True, refresh=True) if entry["name"].endswith(".parquet")]
 
 
+def rows_and_seal(files: Any, entries: Iterable[dict[str, Any]]) -> tuple[int, str]:
+    """The rows of parquet files by their footers, and the seal of those.
+
+    Raises OSError or ValueError, which names the file, where one has no whole footer.
+    """
+    rows, sealed = 0, _Seal()
+    for entry in entries:
+        try:
+            footer, raw = _footer(files, entry["name"])
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{entry['name']} is no whole parquet file: {str(error).splitlines()[0]}") from error
+        rows += int(footer.num_rows)
+        sealed.add(entry["name"], raw)
+    return rows, sealed.text()
+
+
+def refuse_broken_pages(files: Any, name: str) -> None:
+    """Read all of a parquet file. Raises OSError or ValueError where a page is not as its checksum says, or no page."""
+    import pyarrow.parquet as pq
+
+    with files.open(name, "rb") as file:
+        whole = pq.ParquetFile(file, page_checksum_verification=True)
+        for _ in whole.iter_batches():
+            pass
+
+
+class _Seal:
+    """A hash of files' names and footers, in whatever order they are added."""
+
+    def __init__(self) -> None:
+        self._of_files: dict[str, bytes] = {}
+
+    def add(self, name: str, footer: bytes) -> None:
+        """One more file."""
+        self._of_files[name.rsplit("/", 1)[-1]] = hashlib.blake2b(footer, digest_size=16).digest()
+
+    def text(self) -> str:
+        """The hash."""
+        whole = hashlib.blake2b(digest_size=16)
+        for name, digest in sorted(self._of_files.items()):
+            whole.update(name.encode() + b"\0" + digest)
+        return whole.hexdigest()
+
+
 def footer_rows(files: Any, name: str) -> int:
     """The rows of a parquet file by its footer. Raises OSError or ValueError where it has no whole one."""
-    return int(_footer(files, name).num_rows)
+    return int(_footer(files, name)[0].num_rows)
 
 
 def survey(
@@ -47,22 +99,35 @@ def survey(
 ) -> Found:
     """All of these files, compared with the declared columns. Raises OSError or ValueError for a broken one."""
     rows = size = count = 0
+    sealed = _Seal()
     problems: list[str] = []
     ranges: dict[str, list[tuple[Any, Any] | None]] = {name: [] for name in bounds}
     for entry in entries:
-        footer = _footer(files, entry["name"])
+        footer, raw = _footer(files, entry["name"])
+        sealed.add(entry["name"], raw)
         rows, size, count = rows + footer.num_rows, size + entry["size"], count + 1
         problems += [f"{entry['name']}: {text}" for text in _differences(footer.schema.to_arrow_schema(), columns)]
         for name in bounds:
             ranges[name] += _ranges(footer, name)
-    return Found(rows, size, count, tuple(_bounds(ranges)), tuple(problems))
+    return Found(rows, size, count, tuple(_bounds(ranges)), tuple(problems), sealed.text())
 
 
-def _footer(files: Any, name: str) -> Any:
+def _footer(files: Any, name: str) -> tuple[Any, bytes]:
+    """What the footer says, and its bytes with the mark and the length at the end."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with files.open(name, "rb") as file:
-        return pq.read_metadata(file)
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - _TAIL))
+        tail = file.read()
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if length > len(tail) and length <= end:
+            file.seek(end - length)
+            tail = file.read()
+    raw = tail[-length:]
+    # The reader wants the mark of a file's beginning too.
+    return pq.read_metadata(pa.BufferReader(_MARK + raw)), raw
 
 
 def _differences(found: pa.Schema, columns: Sequence[Column]) -> Iterable[str]:

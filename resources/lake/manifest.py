@@ -38,6 +38,7 @@ def of(build: Build, batch: StagedBatch) -> Described:
         bounds=batch.bounds,
         inputs=tuple(sorted(inputs)),
         declaration=declaration(build.dataset),
+        seal=batch.seal,
     )
 
 
@@ -58,6 +59,7 @@ def write(files: Any, batch: Described) -> None:
             "statistics": {found.column: [found.low, found.high] for found in batch.bounds},
             "inputs": [[found.source, found.partition, found.version] for found in batch.inputs],
             "declaration": batch.declaration,
+            "seal": batch.seal,
         },
         indent=1,
     )
@@ -88,6 +90,7 @@ def read(files: Any, folder: str) -> Described:
             bounds=tuple(Bounds(column, low, high) for column, (low, high) in found.get("statistics", {}).items()),
             inputs=tuple(Input(*entry) for entry in found["inputs"]),
             declaration=found["declaration"],
+            seal=found.get("seal"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise VarveError(f"{place} is not a batch's description: {type(error).__name__} {error}.") from error

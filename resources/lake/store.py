@@ -134,11 +134,11 @@ class LakeStore:
         self.refuse_missing(dataset, batches)
         return self._scan(dataset, [batch.location for batch in batches], columns)
 
-    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        return [*examine.folders(self.layout, dataset, batches), *examine.table(dataset, current, shown)]
+        return [*examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown)]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`."""

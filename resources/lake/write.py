@@ -175,7 +175,7 @@ def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> Staged
         ) from error
     if found.problems:
         raise VerifyFailed(f"{build}: {some(found.problems, limit=3)} {NOTHING_LOST}")
-    return StagedBatch(partition, folder, found.rows, found.size, found.files, bounds=found.bounds)
+    return StagedBatch(partition, folder, found.rows, found.size, found.files, bounds=found.bounds, seal=found.seal)
 
 
 def _strays(build: Build, fitted: DataFrame) -> list[str]:

@@ -18,6 +18,7 @@ from pipeline_defs.model.errors import NOTHING_LOST, ServiceUnavailable, VarveEr
 from pipeline_defs.model.partition import plain
 from resources.frames import spark_errors, spark_says
 from resources.outside.source import Listing, Rows, declared_columns, listing_of_rows, no_such_column, url_of
+from resources.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,7 @@ class JdbcTable:
             yield
         except spark_errors() as error:
             # A URL may hold a password.
-            said = spark_says(error).replace(url_of(dataset, self.table), self.table.url)
+            said = redacted(spark_says(error).replace(url_of(dataset, self.table), self.table.url))
             told = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
             if any(mark in said for mark in _NO_DRIVER):
                 raise ServiceUnavailable(

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
-from sqlalchemy.exc import ArgumentError
 
 from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from pipeline_defs.model.partition import text_of
 from pipeline_defs.model.schema import Column, ColumnType, Kind
+from resources.addresses import libpq_url
 from resources.outside.source import Listed, Listing, Rows, listing, no_such_column, url_of
-from resources.settings import libpq_url
+from resources.secrets import redacted
+from resources.sessions import open_session
 from resources.warehouse import reading, types
 from resources.warehouse.types import postgres_type, type_sql
 
@@ -120,7 +121,7 @@ class PostgresTable:
             return libpq_url(url_of(dataset, self.table))
         except ServiceUnavailable:
             raise
-        except (VarveError, ArgumentError):
+        except VarveError:
             # What it holds is not repeated.
             raise ServiceUnavailable(
                 f"{dataset}: what the environment variable {self.table.url} holds is no PostgreSQL URL; "
@@ -132,11 +133,8 @@ class PostgresTable:
         """A connection that only reads, in UTC, one statement at a time."""
         with self._explained(dataset):
             url = self._url(dataset)
-            with psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="varve outside") as opened:
-                opened.execute("set default_transaction_read_only = on")
-                opened.execute("set timezone = 'UTC'")
-                opened.execute("set datestyle = 'ISO, YMD'")
-                opened.execute(f"set statement_timeout = '{_SECONDS}s'")
+            limits = {"default_transaction_read_only": "on", "statement_timeout": f"{_SECONDS}s"}
+            with open_session(url, application="varve outside", wanted=limits) as opened:
                 yield opened
 
     @contextlib.contextmanager
@@ -160,9 +158,11 @@ class PostgresTable:
                 f"highest value tells a change: OPTIONS (changed = 'updated_at'). {NOTHING_LOST}"
             ) from error
         except (psycopg.errors.ConnectionException, psycopg.errors.OperationalError) as error:
-            raise ServiceUnavailable(f"{where} cannot be reached: {str(error).strip()} {NOTHING_LOST}") from error
+            raise ServiceUnavailable(
+                f"{where} cannot be reached: {redacted(str(error).strip())} {NOTHING_LOST}"
+            ) from error
         except (psycopg.Error, adbc_driver_manager.Error) as error:
-            told = str(error).strip().splitlines()[0]
+            told = redacted(str(error).strip().splitlines()[0])
             raise VarveError(f"{where} cannot be read: {told} {NOTHING_LOST}") from error
         except pa.ArrowInvalid as error:
             raise BadInput(f"{where} holds a value that does not fit: {error}. {NOTHING_LOST}") from error

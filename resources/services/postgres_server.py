@@ -24,6 +24,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from pipeline_defs.model.errors import ServiceUnavailable
 from resources.services.folders import writable
+from resources.sessions import open_session
 
 CATALOG_DATABASE = "varve"
 DAGSTER_DATABASE = "dagster"
@@ -41,6 +42,8 @@ max_connections = 100
 max_locks_per_transaction = 512
 # Change data capture reads the write-ahead log.
 wal_level = logical
+# A reader that was killed would hold its snapshot until its query ends, and a publish waits for snapshots.
+client_connection_check_interval = '2s'
 """
 
 
@@ -77,7 +80,7 @@ class PostgresServer:
         if not (self.sockets / ".s.PGSQL.5432").exists():
             return False
         try:
-            psycopg.connect(self.url(CATALOG_DATABASE), connect_timeout=5).close()
+            open_session(self.url(CATALOG_DATABASE), application="varve", connecting={"connect_timeout": 5}).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -142,7 +145,7 @@ class PostgresServer:
         self._run("-w", "-t", str(START_SECONDS), "-l", str(self.log), "start")
 
     def _ensure_database(self, name: str) -> None:
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+        with open_session(self.url("postgres"), application="varve") as connection:
             if not connection.execute("select 1 from pg_database where datname = %s", (name,)).fetchone():
                 connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
 

@@ -41,6 +41,7 @@ _IN_USE = """
     union all
     select location from varve.living where dataset = %(dataset)s and location = any(%(tables)s)
 """
+_NOBODY_COMPACTS = "select pg_try_advisory_xact_lock(hashtextextended('compacting ' || %s, 0))"
 _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 
 
@@ -68,6 +69,8 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
             dataset, partition, batch_id = _described(comment)
             moved_at = moved.get(dataset, {}).get((partition, batch_id))
             if (dataset, table) in used or ((dataset, partition, batch_id) in kept and moved_at is None):
+                continue
+            if dataset and not partition and _in_progress(connection, f"{schema}.{table}"):
                 continue
             began = BatchId(batch_id).started if batch_id else None
             left.append(Leftover(f"{schema}.{table}", dataset, int(size), moved_at or began))
@@ -98,6 +101,12 @@ def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
         _drop(connection, "view", schema, name)
 
 
+def _in_progress(connection: psycopg.Connection, table: str) -> bool:
+    """Whether a compaction fills the table: its session holds a lock for as long as it lives."""
+    # Outside of a transaction the lock is given back at once.
+    return connection.execute(_NOBODY_COMPACTS, (table,)).fetchone() != (True,)
+
+
 def _drop(connection: psycopg.Connection, kind: str, schema: str, name: str) -> None:
     statement = sql.SQL("drop table if exists {}" if kind == "table" else "drop view if exists {}")
     try:
@@ -116,11 +125,15 @@ def _drop(connection: psycopg.Connection, kind: str, schema: str, name: str) -> 
 
 
 def _described(comment: str | None) -> tuple[str, str, int]:
-    """Dataset, partition and batch that a table's comment names; empty for a table that is not ours."""
+    """Dataset, partition and batch that a table's comment names; all empty for a table that is not ours.
+
+    Where it holds several partitions there is none, and instead of the batch when it was begun.
+    """
     try:
         found = json.loads(comment or "")
         if "compacted" in found:
-            return str(found["dataset"]), "", 0
+            # Of before, a table does not say when it was begun.
+            return str(found["dataset"]), "", int(found.get("began", 0))
         return str(found["dataset"]), str(found["partition"]), int(found["batch_id"])
     except (ValueError, TypeError, KeyError):
         return "", "", 0

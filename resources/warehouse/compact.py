@@ -10,6 +10,7 @@ Not here: how a view shows a shared table (projection.py), and the deletion of t
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import logging
@@ -29,7 +30,7 @@ from resources.warehouse.load import loading
 from resources.warehouse.naming import compacted_table, periods_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COUNT = "select count(*) from {}"
+_HOLD = "select pg_advisory_lock(hashtextextended('compacting ' || %s, 0))"
+_LET_GO = "select pg_advisory_unlock(hashtextextended('compacting ' || %s, 0))"
 _COMMENTS = """
     select obj_description(c.oid, 'pg_class')
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -86,11 +88,28 @@ def compact(catalog: Catalog, dataset: Dataset, together: Together, *, seconds: 
     connection = catalog.connection
     row = connection.execute("select (extract(epoch from clock_timestamp()) * 1000)::bigint").fetchone()
     assert row is not None
-    with loading(connection):
-        table = _fill(catalog, dataset, together, BatchId(int(row[0])))
-    publish.wait_for_snapshots(connection, dataset, seconds)
-    publish.patiently(partial(_swap, catalog, dataset, together, table), dataset.name, f"{dataset} {together}", seconds)
+    stamp = BatchId(int(row[0]))
+    table = compacted_table(dataset, str(together.first_day), stamp)
+    with _in_progress(connection, dataset, table):
+        with loading(connection):
+            _fill(catalog, dataset, together, table, stamp)
+        publish.wait_for_snapshots(connection, dataset, seconds)
+        told = f"{dataset} {together}"
+        publish.patiently(partial(_swap, catalog, dataset, together, table), dataset.name, told, seconds)
     return table
+
+
+@contextlib.contextmanager
+def _in_progress(connection: psycopg.Connection, dataset: Dataset, table: str) -> Iterator[None]:
+    """For as long as this session lives, at most: a sweep leaves the table alone (clean.py)."""
+    name = f"{periods_schema(dataset)}.{table}"
+    connection.execute(_HOLD, (name,))
+    try:
+        yield
+    finally:
+        # Where the connection is lost, so is its lock.
+        with contextlib.suppress(psycopg.OperationalError):
+            connection.execute(_LET_GO, (name,))
 
 
 def compact_closed(catalog: Catalog, dataset: Dataset, *, seconds: float) -> int:
@@ -105,11 +124,12 @@ def compact_closed(catalog: Catalog, dataset: Dataset, *, seconds: float) -> int
     return done
 
 
-def _fill(catalog: Catalog, dataset: Dataset, together: Together, stamp: BatchId) -> str:
-    connection, name = catalog.connection, compacted_table(dataset, str(together.first_day), stamp)
+def _fill(catalog: Catalog, dataset: Dataset, together: Together, name: str, stamp: BatchId) -> None:
+    connection = catalog.connection
     wanted = projection.change_of(connection, dataset).shape
     target = view.table_name(dataset, name)
-    described = {"format": 1, "dataset": dataset.name, "compacted": descriptions(connection, dataset, together.batches)}
+    members = descriptions(connection, dataset, together.batches)
+    described = {"format": 1, "dataset": dataset.name, "began": stamp.millis, "compacted": members}
     for statement in view.create_shared_table(dataset, wanted, name, described):
         connection.execute(statement)
     arms = projection.arms_of(catalog, dataset, wanted, together.batches)
@@ -122,13 +142,10 @@ def _fill(catalog: Catalog, dataset: Dataset, together: Together, stamp: BatchId
     for index in (Index(dataset.partitioning.names), *dataset.warehouse.indexes):
         connection.execute(view.create_index(dataset, name, replace(index, unique=False)))
     connection.execute(sql.SQL("analyze {}").format(target))
-    counted = connection.execute(sql.SQL(_COUNT).format(target)).fetchone()
+    counted = notes.seal(connection, target, name)
     expected = sum(batch.rows for batch in together.batches)
-    if counted != (expected,):
-        raise VerifyFailed(
-            f"{dataset}: {together} has {expected} rows, and {name} got {counted and counted[0]}. {NOTHING_LOST}"
-        )
-    return name
+    if counted != expected:
+        raise VerifyFailed(f"{dataset}: {together} has {expected} rows, and {name} got {counted}. {NOTHING_LOST}")
 
 
 def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> list[dict[str, Any]]:

@@ -8,12 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from resources.sessions import FIRST_NAMES, NO_LIMIT, settings_statement
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
+# Here, for workers have only this module; what it is for, notes.py says.
+START_LOADING = """
+    insert into varve.loading (pid, backend_start)
+    select pid, backend_start from pg_stat_activity where pid = pg_backend_pid() on conflict do nothing
+"""
 _BATCH_ROWS = 65_536
+# Texts, which go to the workers with the functions.
+_SETTINGS = (NO_LIMIT, FIRST_NAMES, settings_statement())
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,12 @@ def copy_pieces(url: str, schema: pa.Schema, pieces: Sequence[tuple[int, Piece]]
     place = pieces[0][0] if pieces else 0
     try:
         with adbc.connect(url) as connection:
+            with connection.cursor() as cursor:
+                for setting in _SETTINGS:
+                    cursor.execute(setting)
+                # Before its first snapshot: a publish waits for no session that only loads.
+                cursor.execute(START_LOADING)
+            connection.commit()
             for place, piece in pieces:
                 yield Outcome(place, _copy(connection, schema, piece))
     except adbc_driver_manager.Error as error:

@@ -46,7 +46,10 @@ _OTHERS = """
     from pg_catalog.pg_seclabel s where s.classoid = 'pg_class'::regclass and s.objoid = any(%(oids)s)
     order by 1
 """
+_OID = "select to_regclass(%s)::oid"
 _DEFINITION = "select pg_get_viewdef(%s::oid)"
+# The first of the steps that are not about what a view's columns say or hold.
+_OPTIONS = 4
 # Owner last: whoever grants must still own the view; he who migrates may grant as its owner's member.
 _RESTORE = """
     select col, statement from (
@@ -63,8 +66,9 @@ _RESTORE = """
         from v join pg_catalog.pg_attrdef e on e.adrelid = v.oid
         join pg_catalog.pg_attribute a on a.attrelid = v.oid and a.attnum = e.adnum
         union all
-        select 4, null, format('alter view %%s set (%%s)', v.name, array_to_string(c.reloptions, ', '))
-        from v join pg_catalog.pg_class c on c.oid = v.oid where c.reloptions is not null
+        select 4, null, format('alter view %%s set (%%s)', v.name, string_agg(o, ', '))
+        from v join pg_catalog.pg_class c on c.oid = v.oid cross join unnest(c.reloptions) o
+        where not starts_with(o, %(but)s) group by v.name
         union all
         select 5, null, format('alter view %%s owner to %%I', v.name, pg_get_userbyid(c.relowner))
         from v join pg_catalog.pg_class c on c.oid = v.oid where pg_get_userbyid(c.relowner) <> current_user
@@ -80,7 +84,7 @@ _RESTORE = """
             case when g.is_grantable then ' with grant option' else '' end)
         from v join pg_catalog.pg_attribute a on a.attrelid = v.oid and a.attacl is not null and not a.attisdropped
         cross join aclexplode(a.attacl) g
-    ) s order by step, statement
+    ) s where step >= %(first)s order by step, statement
 """
 _RESTORE = "with v as (select %(oid)s::oid as oid, %(name)s::text as name)" + _RESTORE
 
@@ -144,6 +148,19 @@ def dependents(connection: psycopg.Connection, view: sql.Identifier) -> Dependen
     return Dependents(tuple(views), restore, tuple(others))
 
 
+def as_another(connection: psycopg.Connection, model: sql.Identifier, name: sql.Identifier) -> list[sql.Composed]:
+    """The statements that give a view the options, the owner and the grants of another one with its columns.
+
+    None where that one is not there. A check option is not given: not every view can have one.
+    """
+    row = connection.execute(_OID, (model.as_string(connection),)).fetchone()
+    if row is None or row[0] is None:
+        return []
+    given = {"oid": row[0], "name": name.as_string(connection), "first": _OPTIONS, "but": "check_option="}
+    # Text of PostgreSQL's own making.
+    return [sql.Composed([sql.SQL(text)]) for _, text in connection.execute(_RESTORE, given).fetchall()]
+
+
 def _dependent(connection: psycopg.Connection, oid: int, name: sql.Identifier) -> Dependent:
     row = connection.execute(_DEFINITION, (oid,)).fetchone()
     assert row is not None
@@ -158,5 +175,7 @@ def _dependent(connection: psycopg.Connection, oid: int, name: sql.Identifier) -
 
 
 def _restore(connection: psycopg.Connection, oid: int, name: str) -> tuple[Restore, ...]:
-    rows: Sequence[tuple[str | None, str]] = connection.execute(_RESTORE, {"oid": oid, "name": name}).fetchall()
+    rows: Sequence[tuple[str | None, str]] = connection.execute(
+        _RESTORE, {"oid": oid, "name": name, "first": 1, "but": "none"}
+    ).fetchall()
     return tuple(Restore(column, statement) for column, statement in rows)

@@ -15,6 +15,7 @@ from resources.warehouse.naming import periods_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from decimal import Decimal
 
     import psycopg
 
@@ -41,14 +42,23 @@ _SHOWN = """
 """
 
 
-def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> Iterator[Finding]:
-    """Every batch whose table is gone or has other rows than it should."""
+def tables(
+    connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False
+) -> Iterator[Finding]:
+    """Every batch whose table is gone or has other rows than it should: by their number, `deep` by what they hold."""
     present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
     notes.ensure_tables(connection)
     shared = notes.compacted(connection, dataset.name)
+    sealed = notes.seals(connection, [*(batch.location for batch in batches), *shared.values()])
+    seen: set[str] = set()
     for batch in batches:
         if shared.get((batch.partition, batch.batch_id.millis)) in present:
             # Its rows were compared when they were put together, and its own table may be gone.
+            if deep and (table := shared[batch.partition, batch.batch_id.millis]) not in seen:
+                seen.add(table)
+                if _changed(connection, dataset, table, sealed):
+                    text = f"the rows of {table}, which holds several partitions, are not those that were put into it"
+                    yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
             continue
         if batch.location not in present:
             text = f"the table {batch.location} of batch {batch.batch_id} is gone"
@@ -60,6 +70,17 @@ def tables(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[B
         if row[0] != batch.rows:
             text = f"the table {batch.location} has {row[0]} rows, and batch {batch.batch_id} had {batch.rows}"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+        elif deep and _changed(connection, dataset, batch.location, sealed):
+            text = f"the {row[0]} rows of the table {batch.location} are not those that batch {batch.batch_id} loaded"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+
+
+def _changed(connection: psycopg.Connection, dataset: Dataset, table: str, sealed: Mapping[str, Decimal]) -> bool:
+    """Whether a table holds other rows than when it was loaded, as far as that was recorded."""
+    if table not in sealed:
+        return False
+    _, content = notes.content_of(connection, view.table_name(dataset, table))
+    return content != sealed[table]
 
 
 def tables_under(connection: psycopg.Connection, view_name: str) -> set[str]:

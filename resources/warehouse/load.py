@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -25,6 +25,7 @@ from pipeline_defs.model.errors import NOTHING_LOST, VerifyFailed
 from resources.catalog_rows import declaration
 from resources.files import open_files
 from resources.frames import arrow_schema
+from resources.sessions import session_url
 from resources.warehouse import copying, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema
 from resources.warehouse.types import wire_dataset
@@ -57,32 +58,31 @@ class Route:
         spark: opens the session whose workers load what is large; None where this process loads everything.
     """
 
-    url: str
+    url: str = field(repr=False)
     connections: int = 4
     spark: Callable[[], SparkSession] | None = None
 
     @property
     def loading_url(self) -> str:
-        """The URL under a name that tells a publish that these sessions read no view (publish.py)."""
-        return f"{self.url}{'&' if '?' in self.url else '?'}application_name={LOADING}"
+        """The URL under a name by which a person finds these sessions; what a publish goes by is in notes.py."""
+        return session_url(self.url, application_name="varve-load")
 
-
-LOADING = "varve-load"
+    @property
+    def reading_url(self) -> str:
+        """The URL for those who read the tables back."""
+        return session_url(self.url)
 
 
 @contextlib.contextmanager
 def loading(connection: psycopg.Connection) -> Iterator[None]:
     """Say that this session only fills tables: building an index has a snapshot, for which no publish need wait."""
-    before = connection.execute("show application_name").fetchone()
-    assert before is not None
-    set_name = sql.SQL("set application_name = {}")
-    connection.execute(set_name.format(sql.Literal(LOADING)))
+    notes.start_loading(connection)
     try:
         yield
     finally:
-        # Where the connection is lost, so is its name; the error that lost it is the one to tell.
+        # Where the connection is lost, its session is no more; the error that lost it is the one to tell.
         with contextlib.suppress(psycopg.OperationalError):
-            connection.execute(set_name.format(sql.Literal(before[0])))
+            notes.end_loading(connection)
 
 
 def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
@@ -182,13 +182,10 @@ def _finish(connection: psycopg.Connection, build: Build, batch: StagedBatch, ta
         for index in build.dataset.warehouse.indexes:
             connection.execute(view.create_index(build.dataset, table, index))
     connection.execute(sql.SQL("analyze {}").format(name))
-    row = connection.execute(
-        sql.SQL("select count(*), pg_total_relation_size({}::regclass) from {}").format(
-            sql.Literal(name.as_string(connection)), name
-        )
-    ).fetchone()
+    rows = notes.seal(connection, name, table)
+    row = connection.execute("select pg_total_relation_size(%s::regclass)", (name.as_string(connection),)).fetchone()
     assert row is not None
-    return replace(batch, location=table, rows=int(row[0]), size=int(row[1]), files=1)
+    return replace(batch, location=table, rows=rows, size=int(row[0]), files=1)
 
 
 def _description(build: Build, batch: StagedBatch) -> dict[str, object]:

@@ -98,13 +98,14 @@ def _rebuild(catalog: Catalog, dataset: Dataset, existing: Sequence[tuple[str, s
             f"{dataset}: {some(hanging.others)} depend on its view, and cannot be made again by us. {_NOTHING_CHANGED} "
             "Drop them, migrate, and create them again."
         )
+    said = projection.comments_of(connection, dataset)
     batches = list(catalog.current(dataset.name).values())
     _refuse_loss(connection, dataset, batches, wanted)
     try:
         for dependent in reversed(hanging.views):
             run(dependent.drop)
         run(sql.SQL("drop view {}").format(name))
-        plan = projection.plan(catalog, dataset, (), shape.Change(wanted))
+        plan = projection.plan(catalog, dataset, (), shape.Change(wanted), said=said)
         for statement in (*plan.first, *plan.last):
             run(statement)
         for restore in hanging.restore:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from resources.catalog_statements import LOCK_SCHEMA
+from resources.warehouse.copying import START_LOADING
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     import psycopg
 
@@ -24,11 +26,37 @@ if TYPE_CHECKING:
 LEAF_TABLES = 50
 
 _HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'compacted'"
+_HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'sealed'"
+_COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment where dataset = %s"
+_FORGET_ENDED = """
+    delete from varve.loading l
+    where not exists (select from pg_stat_activity a where (a.pid, a.backend_start) = (l.pid, l.backend_start))
+"""
+_END_LOADING = "delete from varve.loading where pid = pg_backend_pid()"
+_NAME_STRAYS = """
+    insert into varve.stray (table_name) select unnest(%s::text[]) on conflict do nothing returning table_name
+"""
+_FORGET_STRAYS = "delete from varve.stray where table_name <> all(%s)"
+_FORGET_COMMENTS = "delete from varve.view_comment where dataset = %s"
+_SET_COMMENTS = """
+    insert into varve.view_comment (dataset, column_name, comment)
+    select %s, c.column_name, c.comment from unnest(%s::text[], %s::text[]) as c (column_name, comment)
+"""
 _CLAIM = sql.SQL(
     "insert into varve.loaded (table_name, piece, rows) values ({}, {}, {}) on conflict do nothing returning 1"
 )
 _LOADED = "select table_name, sum(rows)::bigint from varve.loaded where table_name = any(%s) group by table_name"
-_FORGET = "delete from varve.loaded where table_name = any(%s)"
+_FORGET = """
+    with unsealed as (delete from varve.sealed where table_name = any(%(tables)s))
+    delete from varve.loaded where table_name = any(%(tables)s)
+"""
+_SEAL = """
+    insert into varve.sealed (table_name, rows, hash) values (%s, %s, %s)
+    on conflict (table_name) do update set rows = excluded.rows, hash = excluded.hash
+"""
+_SEALS = "select table_name, hash from varve.sealed where table_name = any(%s)"
+# Rows in any order, and how often each comes; to PostgreSQL equal values have equal hashes.
+_CONTENT = sql.SQL("select count(*), coalesce(sum(hash_record_extended(t, 0)), 0) from {} as t")
 _GENERATION = "select generation from varve.view where dataset = %s"
 _SET_GENERATION = """
     insert into varve.view (dataset, generation) values (%s, %s)
@@ -63,12 +91,13 @@ _VACATE = """
 
 def ensure_tables(connection: psycopg.Connection) -> None:
     """Make the tables where there are none, beside the catalog's own; safe to call from several processes at once."""
-    if connection.execute(_HAS_TABLES).fetchone() is not None:
+    if connection.execute(_HAS_ALL).fetchone() is not None:
         return
     with connection.transaction():
         connection.execute(LOCK_SCHEMA)
-        if connection.execute(_HAS_TABLES).fetchone() is None:
-            script = resources.files("resources").joinpath("warehouse/tables.sql").read_text(encoding="utf-8")
+        there = connection.execute(_HAS_TABLES).fetchone() is not None
+        for name in ("tables_2.sql",) if there else ("tables.sql", "tables_2.sql"):
+            script = resources.files("resources").joinpath(f"warehouse/{name}").read_text(encoding="utf-8")
             connection.execute(script.encode())
 
 
@@ -84,7 +113,7 @@ def loaded(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, i
 
 def forget_loads(connection: psycopg.Connection, tables: Sequence[str]) -> None:
     """Remove the notes of tables that are gone; a load that still runs for one finds no table, and ends."""
-    connection.execute(_FORGET, (list(tables),))
+    connection.execute(_FORGET, {"tables": list(tables)})
 
 
 def generation(connection: psycopg.Connection, dataset: Dataset) -> int:
@@ -101,6 +130,55 @@ def generation_of(connection: psycopg.Connection, dataset: str) -> int:
 def set_generation(connection: psycopg.Connection, dataset: Dataset, number: int) -> None:
     """Record that the dataset's views are of this generation."""
     connection.execute(_SET_GENERATION, (dataset.name, number))
+
+
+def newly_named(connection: psycopg.Connection, strays: Sequence[str]) -> list[str]:
+    """Those of these tables of others that nobody was told of before. What is not there any more is forgotten."""
+    connection.execute(_FORGET_STRAYS, (list(strays),))
+    return sorted(table for (table,) in connection.execute(_NAME_STRAYS, (list(strays),)))
+
+
+def seal(connection: psycopg.Connection, name: sql.Identifier, table: str) -> int:
+    """Record what a table that is loaded holds; its rows."""
+    rows, content = content_of(connection, name)
+    connection.execute(_SEAL, (table, rows, content))
+    return rows
+
+
+def seals(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, Decimal]:
+    """The hash of what each of these tables held when it was loaded, of those of which that was recorded."""
+    return dict(connection.execute(_SEALS, (list(tables),)).fetchall())
+
+
+def content_of(connection: psycopg.Connection, name: sql.Identifier) -> tuple[int, Decimal]:
+    """The rows of a table, and the sum of their hashes; reads all of it."""
+    row = connection.execute(_CONTENT.format(name)).fetchone()
+    assert row is not None
+    return int(row[0]), row[1]
+
+
+def start_loading(connection: psycopg.Connection) -> None:
+    """Record that this session fills tables from now on, and reads no view."""
+    ensure_tables(connection)
+    connection.execute(_FORGET_ENDED)
+    connection.execute(START_LOADING.encode())
+
+
+def end_loading(connection: psycopg.Connection) -> None:
+    """Record that it may read views again."""
+    connection.execute(_END_LOADING)
+
+
+def comments(connection: psycopg.Connection, dataset: Dataset) -> dict[str | None, str]:
+    """What we last wrote as the comments of the view (None) and of its columns."""
+    return dict(connection.execute(_COMMENTS, (dataset.name,)).fetchall())
+
+
+def set_comments(connection: psycopg.Connection, dataset: Dataset, written: Mapping[str | None, str]) -> None:
+    """Record what is written as the comments now."""
+    connection.execute(_FORGET_COMMENTS, (dataset.name,))
+    names = [column or "" for column in written]
+    connection.execute(_SET_COMMENTS, (dataset.name, names, list(written.values())))
 
 
 def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, some
-from resources.warehouse import notes, roles, shape, view
+from resources.warehouse import dependents, notes, roles, shape, view
 from resources.warehouse.naming import leaf_view, periods_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import psycopg
     from psycopg import sql
@@ -39,6 +39,12 @@ _COMMENTS = """
     from pg_catalog.pg_description d left join pg_catalog.pg_attribute a
       on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0
     where d.classoid = 'pg_class'::regclass and d.objoid = to_regclass(%s)
+"""
+
+
+_OPTIONS = """
+    select c.relname, c.reloptions from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind = 'v' and c.relname = any(%s) and c.reloptions is not null
 """
 
 
@@ -90,17 +96,18 @@ def plan(
     *,
     anew: bool = False,
     also: Collection[int] = (),
+    said: Mapping[str | None, str] | None = None,
 ) -> Plan:
     """The statements that show these partitions at their current batches, where all else is shown already.
 
     To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
-    migration, which begins with no view; `anew` makes all of it again; `also` are leaves that have lost
-    a partition to others.
+    migration, which begins with no view, and with it what that `said` in its comments; `anew` makes all of it again;
+    `also` are leaves that have lost a partition to others.
     """
     connection = catalog.connection
     before = existing_columns(connection, dataset) if change is None else []
     change = change or change_of(connection, dataset)
-    generation = notes.generation(connection, dataset)
+    generation = former = notes.generation(connection, dataset)
     anew = anew or generation == 0 or tuple(before) != change.shape.plain
     vacated = notes.vacate(connection, dataset)
     taken = notes.leaves(connection, dataset)
@@ -122,13 +129,21 @@ def plan(
     if anew or new or emptied:
         names = [leaf_view(dataset, generation, leaf) for leaf in sorted(set(where.values()))]
         renames = [view.rename_column(dataset, old, name) for old, name in change.renames]
-        last = [*renames, view.create_view(dataset, change.shape, names), *last]
+        options = _options(connection, dataset.db, [dataset.table]).get(dataset.table, ())
+        last = [*renames, view.create_view(dataset, change.shape, names, options), *last]
+    fresh = said is None and not before
+    said = comments_of(connection, dataset) if said is None else said
     return Plan(
-        tuple(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
+        (
+            *(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
+            *_as_siblings(
+                connection, dataset, former, taken, {leaf: leaf_view(dataset, generation, leaf) for leaf in new}
+            ),
+        ),
         tuple(last),
         (
             *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
-            *_comments(connection, dataset, dict(change.renames)),
+            *_comments(connection, dataset, dict(change.renames), said, fresh=fresh),
         ),
     )
 
@@ -150,15 +165,39 @@ def _leaves(
     current = catalog.current(dataset.name, keys)
     shared = notes.compacted(catalog.connection, dataset.name)
     columns = _columns(catalog.connection, dataset, current, shared)
+    names = {leaf: leaf_view(dataset, generation, leaf) for leaf in members}
+    options = _options(catalog.connection, periods_schema(dataset), list(names.values()))
     return {
         leaf: view.create_leaf(
             dataset,
-            leaf_view(dataset, generation, leaf),
+            names[leaf],
             wanted,
             list(_arms(dataset, wanted, {path: current[path] for path in paths if path in current}, shared, columns)),
+            options.get(names[leaf], ()),
         )
         for leaf, paths in members.items()
     }
+
+
+def _options(connection: psycopg.Connection, schema: str, views: Sequence[str]) -> dict[str, list[str]]:
+    """What somebody has set of these views' options (security_barrier, security_invoker, check_option)."""
+    return dict(connection.execute(_OPTIONS, (schema, list(views))).fetchall())
+
+
+def _as_siblings(
+    connection: psycopg.Connection, dataset: Dataset, former: int, taken: Mapping[str, int], new: Mapping[int, str]
+) -> Iterable[sql.Composed]:
+    """What makes new leaves as somebody has made those there are: options, owner and grants.
+
+    A leaf of a new generation follows the one of its number, another one the first of them.
+    """
+    there = sorted(set(taken.values()))
+    for leaf, name in sorted(new.items()):
+        sibling = leaf if leaf in there else next(iter(there), None)
+        if sibling is None or (leaf_view(dataset, former, sibling) == name):
+            continue
+        model = view.table_name(dataset, leaf_view(dataset, former, sibling))
+        yield from dependents.as_another(connection, model, view.table_name(dataset, name))
 
 
 def arms_of(catalog: Catalog, dataset: Dataset, wanted: Shape, batches: Sequence[Batch]) -> list[sql.Composed]:
@@ -226,9 +265,32 @@ def _members(where: dict[str, int], leaf: int) -> list[str]:
     return sorted(path for path, place in where.items() if place == leaf)
 
 
-def _comments(connection: psycopg.Connection, dataset: Dataset, renamed: dict[str, str]) -> Iterable[sql.Composed]:
+def comments_of(connection: psycopg.Connection, dataset: Dataset) -> dict[str | None, str]:
+    """What the view (None) and its columns say now; empty where there is no view, or it says nothing."""
     name = view.view_name(dataset).as_string(connection)
-    said = {renamed.get(column, column): text for column, text in connection.execute(_COMMENTS, (name,)).fetchall()}
+    return dict(connection.execute(_COMMENTS, (name,)).fetchall())
+
+
+def _comments(
+    connection: psycopg.Connection,
+    dataset: Dataset,
+    renamed: Mapping[str, str],
+    said: Mapping[str | None, str],
+    *,
+    fresh: bool,
+) -> list[sql.Composed]:
+    """What the view is to say anew: where it says what we last wrote, not where somebody else has written since."""
+
+    def now(texts: Mapping[str | None, str]) -> dict[str | None, str]:
+        return {column if column is None else renamed.get(column, column): text for column, text in texts.items()}
+
+    said, ours = now(said), {} if fresh else now(notes.comments(connection, dataset))
+    statements = []
     for column, text in view.comments(dataset).items():
-        if said.get(column) != text:
-            yield view.comment(dataset, column, text)
+        if said.get(column) == text:
+            ours[column] = text
+        elif said.get(column) == ours.get(column):
+            statements.append(view.comment(dataset, column, text))
+            ours[column] = text
+    notes.set_comments(connection, dataset, ours)
+    return statements

@@ -25,7 +25,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from pipeline_defs.model.errors import NOTHING_LOST, PublishTimeout
 from pipeline_defs.model.warehouse_options import OldSnapshots
 from resources.warehouse import budget, notes, projection, roles, view
-from resources.warehouse.load import LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -44,8 +43,9 @@ _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
 # Ages, because transaction ids wrap around. A session that loads reads no view, and its COPY may take hours. Readers of
 # a physical standby count where it reports them: through its slot, or through the sender that serves it.
 _OLDER_SNAPSHOTS = """
-    select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity
-    where backend_xmin is not null and pid <> pg_backend_pid() and application_name <> %(loading)s
+    select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity a
+    where backend_xmin is not null and pid <> pg_backend_pid()
+      and not exists (select from varve.loading l where (l.pid, l.backend_start) = (a.pid, a.backend_start))
       and (datname = current_database() and backend_type = 'client backend' or backend_type = 'walsender')
       and age(backend_xmin) >= age(%(xid)s::xid)
     union all
@@ -175,7 +175,7 @@ def _wait_for_snapshots(
 ) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
-    given = {"xid": row[0], "loading": LOADING}
+    given = {"xid": row[0]}
     while older := connection.execute(_OLDER_SNAPSHOTS, given).fetchall():
         if time.monotonic() > deadline:
             who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])

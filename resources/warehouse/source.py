@@ -27,6 +27,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from resources.sessions import settings_statement
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "varve_periods"
+# Texts, which go to the workers with the functions.
+_SETTINGS = (
+    "set local statement_timeout = 0", "set local search_path = pg_catalog, public", settings_statement(local=True)
+)  # fmt: skip
 _COMPARISONS = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 
 
@@ -99,6 +105,9 @@ def fetch(url: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import adbc_driver_postgresql.dbapi as adbc
 
     with adbc.connect(url) as connection, connection.cursor() as cursor:
+        # Of this transaction alone: somebody else's server may be behind a pooler.
+        for setting in _SETTINGS:
+            cursor.execute(setting)
         cursor.execute(query)
         for batch in cursor.fetch_record_batch():
             # numeric arrives as text, which is exact.

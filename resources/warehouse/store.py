@@ -107,11 +107,11 @@ class WarehouseStore:
         spooled = [folder for folder in folders if folder.location not in living]
         return [*clean.leftovers(self.catalog.connection), *spooled]
 
-    def examine(self, dataset: Dataset, batches: Sequence[Batch]) -> list[Finding]:
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
         connection = self.catalog.connection
         current = self.catalog.current(dataset.name)
-        return [*examine.tables(connection, dataset, batches), *examine.shown(connection, dataset, current)]
+        return [*examine.tables(connection, dataset, batches, deep=deep), *examine.shown(connection, dataset, current)]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`: the view follows in the transaction of its publish, so only a lost one is behind."""
@@ -133,7 +133,7 @@ class WarehouseStore:
 
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
-        return Reader(self.catalog.connection, self.route.url, self.spark()).read(dataset, batches, columns)
+        return Reader(self.catalog.connection, self.route.reading_url, self.spark()).read(dataset, batches, columns)
 
     def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
         found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)

@@ -67,19 +67,31 @@ def create_index(dataset: Dataset, table: str, index: Index) -> sql.Composed:
     return sql.SQL("{} on {} ({})").format(kind, table_name(dataset, table), columns)
 
 
-def create_leaf(dataset: Dataset, leaf: str, shape: Shape, arms: Sequence[sql.Composed]) -> sql.Composed:
-    """A leaf view of these arms; of none it has its columns and no rows."""
-    return sql.SQL("create or replace view {} as {}").format(
-        table_name(dataset, leaf), sql.SQL(" union all ").join(arms or [_no_rows(shape)])
-    )
+def create_leaf(
+    dataset: Dataset, leaf: str, shape: Shape, arms: Sequence[sql.Composed], options: Sequence[str] = ()
+) -> sql.Composed:
+    """A leaf view of these arms, with these options; of no arms it has its columns and no rows."""
+    return _create(table_name(dataset, leaf), shape, arms, options)
 
 
-def create_view(dataset: Dataset, shape: Shape, leaves: Sequence[str]) -> sql.Composed:
-    """The view over the leaf views; over none it has its columns and no rows."""
+def create_view(dataset: Dataset, shape: Shape, leaves: Sequence[str], options: Sequence[str] = ()) -> sql.Composed:
+    """The view over the leaf views, with these options; over none it has its columns and no rows."""
     columns = sql.SQL(", ").join(sql.Identifier(name) for name in shape.names)
     arms = [sql.SQL("select {} from {}").format(columns, table_name(dataset, leaf)) for leaf in leaves]
-    return sql.SQL("create or replace view {} as {}").format(
-        view_name(dataset), sql.SQL(" union all ").join(arms or [_no_rows(shape)])
+    return _create(view_name(dataset), shape, arms, options)
+
+
+def _create(name: sql.Identifier, shape: Shape, arms: Sequence[sql.Composed], options: Sequence[str]) -> sql.Composed:
+    """A view or its replacement. What PostgreSQL is not told again of a view's options, a replacement resets."""
+    # A view of several arms is not updatable, and PostgreSQL takes a check option for no other.
+    taken = [option.split("=", 1) for option in options if len(arms) == 1 or not option.startswith("check_option=")]
+    told = sql.SQL(", ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(option), sql.Literal(value)) for option, value in taken
+    )
+    return sql.SQL("create or replace view {}{} as {}").format(
+        name,
+        sql.SQL(" with ({})").format(told) if taken else sql.SQL(""),
+        sql.SQL(" union all ").join(arms or [_no_rows(shape)]),
     )
 
 

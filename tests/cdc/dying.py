@@ -1,4 +1,4 @@
-"""A process that captures and dies at a step: `python -m tests.cdc.dying STEP`, the lab on its standard input.
+"""A process that captures and dies at a step: `python -m tests.cdc.dying STEP [MOST]`, the lab on its standard input.
 
 Where it comes to none, it writes the megabytes of memory that it needed.
 """
@@ -37,7 +37,7 @@ def main() -> None:
         if wanted in {"start", "publish", "slot", "snapshot", "begin"}:
             Bootstrap(*room).bootstrap()
         else:
-            Capture(*room).capture()
+            Capture(*room, most=int(sys.argv[2]) if len(sys.argv) > 2 else 500_000).capture()
     sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
 
 

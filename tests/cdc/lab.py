@@ -95,19 +95,23 @@ class Follower:
             Positions(connection).ensure_schema()
             yield catalog
 
-    def bootstrap(self, *, again: bool = False, step: Callable[[str], None] = lambda _: None) -> EventBatch:
+    def bootstrap(
+        self, *, again: bool = False, step: Callable[[str], None] = lambda _: None, seconds: float = 60,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> EventBatch:  # fmt: skip
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
-            return Bootstrap(self.captured, Source(self.url), positions, self.log(), step).bootstrap(again=again)
+            bootstrap = Bootstrap(self.captured, Source(self.url), positions, self.log(), step, seconds, say)
+            return bootstrap.bootstrap(again=again)
 
     def capture(self, step: Callable[[str], None] = lambda _: None, most: int = 500_000) -> EventBatch | None:
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
             return Capture(self.captured, Source(self.url), positions, self.log(), step, most).capture()
 
-    def die_in_capture(self, step: str) -> None:
+    def die_in_capture(self, step: str, most: int = 500_000) -> None:
         """A process that dies at a step of bootstrap or capture."""
-        dying = [sys.executable, "-m", "tests.cdc.dying", step]
+        dying = [sys.executable, "-m", "tests.cdc.dying", step, str(most)]
         done = subprocess.run(dying, input=pickle.dumps((self.captured, self.url)), check=False)
         assert done.returncode == 9
 

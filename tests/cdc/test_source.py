@@ -104,6 +104,39 @@ def test_a_source_that_is_killed_while_it_is_captured_repeats_nothing_and_loses_
     assert inserted(lab) == list(range(1, 511))
 
 
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_part_of_the_log_that_is_missing_is_asked_for_again_and_then_asks_for_a_snapshot(
+    make_server: Callable[[], PostgresServer], settings: Settings, *, heals: bool
+) -> None:
+    server = make_server()
+    lab = lab_on(server, settings)
+    lab.bootstrap()
+    put(lab, 1, 3)
+    with lab.source() as source:
+        (name,) = source.execute("select pg_walfile_name(pg_current_wal_lsn())").fetchone() or ("",)
+        source.execute("select pg_switch_wal()")
+    put(lab, 4)
+    segment, hidden = server.data / "pg_wal" / name, server.data / "hidden"
+    segment.rename(hidden)
+    asked: list[str] = []
+
+    def step(name: str) -> None:
+        asked.append(name)
+        if heals and asked == ["peek", "peek"]:
+            hidden.rename(segment)
+
+    if heals:
+        assert lab.capture(step) is not None
+        assert inserted(lab) == [1, 2, 3, 4]
+        return
+    with pytest.raises(NeedsResnapshot, match=r"(?s)cannot be decoded .*58P01.*varve cdc resnapshot"):
+        lab.capture(step)
+    assert asked == ["peek"] * 3
+    hidden.rename(segment)
+    lab.bootstrap(again=True)
+    assert inserted(lab, 2) == [1, 2, 3, 4]
+
+
 def test_a_slot_that_nears_its_limit_is_reported_and_one_that_is_lost_asks_for_a_snapshot(
     make_server: Callable[[], PostgresServer], settings: Settings
 ) -> None:
@@ -179,6 +212,8 @@ def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
         ("alter publication {p} drop table {t}", "is gone, or has lost the table"),
         ("alter publication {p} set (publish = 'insert')", "was changed"),
         ("alter publication {p} set table {t} where (id > 5)", "was changed"),
+        ("alter publication {p} set table {t} (w, id)", "was changed"),
+        ("alter publication {p} set (publish_generated_columns = none)", "was changed"),
     ],
 )
 def test_a_publication_that_was_changed_asks_for_a_snapshot(lab: Lab, tamper: str, said: str) -> None:

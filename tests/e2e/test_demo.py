@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Three whole demos, beside whatever else the machine does.
+pytestmark = pytest.mark.timeout(1_800)
 MAIN = "from pipeline_defs.cli.app import main; main()"
 
 

@@ -24,7 +24,8 @@ from playwright.sync_api import Page, expect
 
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.model.partitioning import dagster_text, set_of
-from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
+from pipeline_defs.sensors import REASON_TAG
+from resources.asked import RANGE_END_TAG, RANGE_START_TAG
 from resources.partition_sets import PartitionSets
 from tests.e2e.browsing import opened_page, served
 from tests.e2e.kinds import definitions as kinds_of

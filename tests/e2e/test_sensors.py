@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import signal
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -13,17 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from dagster import DagsterRunStatus
+from dagster import DagsterRun, DagsterRunStatus, RunsFilter
+from rich.console import Console
 
 from assets.flights import DELAYS, DEPARTURES, WEATHER
+from pipeline_defs.arrival_checks import arrival_check
+from pipeline_defs.cli import doctor, heat, services, why
 from pipeline_defs.definitions import graph
 from pipeline_defs.model.batch import Input, StagedBatch
 from pipeline_defs.planning.judging import State
 from pipeline_defs.planning.reconcile import reconcile
 from pipeline_defs.planning.triggers import landing_source
-from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.report import listed
+from pipeline_defs.report import look as look_at_all
 from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
+from resources.asked import RANGE_END_TAG, RANGE_START_TAG
 from resources.planning import CatalogFacts, living
+from resources.rejected import RejectedArrivals
 from tests.e2e.project import days, flights, hours_of, service, wait_until
 
 if TYPE_CHECKING:
@@ -100,21 +107,30 @@ def fail(project: Project, dataset: Dataset, key: str) -> None:
         catalog.fail(build, "a test failed it")
 
 
-def test_a_file_that_arrives_is_asked_for_and_moves_the_cursor(sensing: Project) -> None:
-    (file,) = sensing.send_flights(FIRST)
+def test_a_file_that_arrives_is_asked_for_and_the_cursor_says_who_was_looked_at(sensing: Project) -> None:
+    sensing.send_flights(FIRST)
+    before = time.time()
     requests, cursor = arrivals()
     assert [key_of(request) for request in requests] == [str(FIRST)]
     assert requests[0].asset_selection == [dg.AssetKey(["flights", "departures"])]
     assert requests[0].tags[REASON_TAG] == "missing"
-    changed = max(file.stat().st_mtime, file.stat().st_ctime)
-    assert json.loads(cursor) == {"flights.departures": [pytest.approx(changed, abs=1e-3), str(FIRST)]}
+    looked = json.loads(cursor)
+    assert set(looked) == {"flights.departures", "flights.weather", "flights.fleet"}
+    assert all(before <= at <= time.time() for at in looked.values())
 
 
-def test_a_look_without_news_leaves_the_cursor_and_asks_under_the_same_key(sensing: Project) -> None:
+@pytest.mark.parametrize("cursor", [None, '{"flights.departures": [4000000000.0, "2014-01-01"]}', "damaged"])
+def test_no_cursor_hides_a_file_however_old_its_time(sensing: Project, cursor: str | None) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    os.utime(file, (1_000, 1_000))
+    requests, _ = arrivals(cursor)
+    assert [key_of(request) for request in requests] == [str(FIRST)]
+
+
+def test_a_look_without_news_asks_under_the_same_key(sensing: Project) -> None:
     sensing.send_flights(FIRST)
     first, cursor = arrivals()
-    again, unmoved = arrivals(cursor)
-    assert unmoved == cursor
+    again, _ = arrivals(cursor)
     # Dagster starts one run for one key, however often it is asked for.
     assert [request.run_key for request in again] == [request.run_key for request in first]
 
@@ -129,10 +145,94 @@ def test_a_file_of_an_unknown_partition_is_reported_and_skipped(
     requests, cursor = arrivals()
     assert [key_of(request) for request in requests] == [str(FIRST)]
     said = capfd.readouterr().err
-    assert f"{stray} is not taken: 'notes' is no key of dimension day" in said
-    assert f"{outside} is not taken: '2015-01-01' lies outside dimension day" in said
+    assert f"{stray} is not taken (no key): 'notes' is no key of dimension day" in said
+    assert f"{outside} is not taken (outside): '2015-01-01' lies outside dimension day" in said
     arrivals(cursor)
+    # Said once, and kept until it goes.
     assert "is not taken" not in capfd.readouterr().err
+    assert rejected(sensing) == {stray.name: "no key", outside.name: "outside"}
+    stray.unlink()
+    outside.rename(outside.with_name("2013-04-03.csv"))
+    requests, _ = arrivals(cursor)
+    assert {key_of(request) for request in requests} == {str(FIRST), "2013-04-03"}
+    assert rejected(sensing) == {}
+
+
+def test_what_is_rejected_is_shown_by_every_command_and_by_the_check(
+    sensing: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    (stray := file.with_name("notes.csv")).write_bytes(file.read_bytes())
+    arrivals()
+    shown = [heat.heat()["rejected"], services.status()["rejected"], doctor.doctor(None).as_values()["rejected"]]
+    for rejections in shown:
+        (one,) = rejections
+        assert (one["dataset"], one["uri"], one["kind"]) == ("flights.departures", str(stray), "no key")
+        assert "'notes' is no key of dimension day" in one["reason"]
+    (finding,) = doctor.doctor(None).findings
+    assert str(stray) in finding.found
+    heat.show(Console(), heat.heat())
+    assert f"rejected (no key): flights.departures {stray}" in " ".join(capfd.readouterr().out.split())
+    (check,) = [each for each in (arrival_check(DEPARTURES)(),) if isinstance(each, dg.AssetCheckResult)]
+    assert not check.passed
+    assert str(stray) in str(check.metadata)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert "notes.csv" in listed(look_at_all(graph, instance)[1])
+    stray.unlink()
+    arrivals()
+    assert heat.heat()["rejected"] == []
+
+
+def test_a_partition_that_is_none_yet_is_explained(sensing: Project) -> None:
+    del sensing
+    said = why.why("flights.departures", ["day=2013-04-02"])
+    assert (said["not_there"], said["rejected"], said["left_out"]) == ("", [], [])
+
+
+def test_a_bad_file_is_rejected_until_it_is_mended(sensing: Project) -> None:
+    good, bad = sensing.send_flights(FIRST, FIRST + dt.timedelta(days=4))
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:-5])
+    requests, cursor = arrivals()
+    assert [key_of(request) for request in requests] == [good.stem]
+    assert rejected(sensing) == {bad.name: "content"}
+    bad.write_bytes(whole)
+    requests, _ = arrivals(cursor)
+    assert {key_of(request) for request in requests} == {good.stem, bad.stem}
+    assert rejected(sensing) == {}
+
+
+def test_a_file_that_was_taken_and_is_then_replaced_by_a_bad_one_meets_no_run(sensing: Project) -> None:
+    (file,) = sensing.send_flights(FIRST)
+    requests, cursor = arrivals()
+    assert [key_of(request) for request in requests] == [str(FIRST)]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    requests, cursor = arrivals(cursor)
+    assert requests == []
+    assert rejected(sensing) == {file.name: "content"}
+    file.write_bytes(whole)
+    assert [key_of(request) for request in arrivals(cursor)[0]] == [str(FIRST)]
+
+
+def test_a_file_that_goes_before_it_is_run_is_not_asked_for_any_more(sensing: Project) -> None:
+    first, second = sensing.send_flights(FIRST, FIRST + dt.timedelta(days=4))
+    _, cursor = arrivals()
+    first.unlink()
+    requests, cursor = arrivals(cursor)
+    assert [key_of(request) for request in requests] == [second.stem]
+    # What was made of a file stays when the file goes.
+    publish_arrived(sensing, DEPARTURES)
+    second.unlink()
+    assert arrivals(cursor)[0] == []
+    with sensing.catalog() as catalog:
+        assert set(catalog.arrivals("flights.departures")) == {f"day={second.stem}"}
+
+
+def rejected(project: Project) -> dict[str, str]:
+    """What arrived and is not taken: the file's name, and why."""
+    with project.catalog() as catalog:
+        return {one.uri.rsplit("/", 1)[-1]: str(one.kind) for _, one in RejectedArrivals(catalog.connection).all()}
 
 
 def test_the_same_content_sent_again_asks_for_nothing(sensing: Project) -> None:
@@ -143,9 +243,7 @@ def test_the_same_content_sent_again_asks_for_nothing(sensing: Project) -> None:
     beside = file.with_suffix(".again")
     beside.write_bytes(file.read_bytes())
     beside.replace(file)
-    requests, moved = arrivals(cursor)
-    assert requests == []
-    assert moved != cursor
+    assert arrivals(cursor)[0] == []
 
 
 def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
@@ -331,6 +429,45 @@ class TestDaemon:
         judged = {one.state for name in graph.datasets for one in plan.judgements[name].values()}
         # The week waits for its other days.
         assert judged == {State.CURRENT, State.WAITING}
+
+    @pytest.mark.slow
+    def test_runs_that_died_in_their_first_moments_hold_no_place_and_no_partition(
+        self, project: Project, tmp_path: Path
+    ) -> None:
+        deployed = project.with_databases("early").with_dagster_home(tmp_path / "dagster")
+        deployed = deployed.having(lease_seconds=10, backoff_seconds=1)
+        log, (first, second) = tmp_path / "daemon.log", days(FIRST, 2)
+        deployed.send_flights(first)
+        started = deployed.run("-m", "dagster", "sensor", "start", "--start-all", "-w", "workspace.yaml")
+        assert started.code == 0, started.output
+        with deployed.dagster() as instance:
+            # As many as the queue has places, of a machine that was lost before they could say anything.
+            dead = [instance.add_run(DagsterRun("lost", status=DagsterRunStatus.STARTED)) for _ in range(4)]
+
+        with service(deployed, log, "dagster-daemon", "run", "-w", "workspace.yaml") as daemon:
+            wait_until(
+                lambda: f"day={first}" in deployed.current("flights.departures"),
+                seconds=200, what="there was a place for the first day", log=log,
+            )  # fmt: skip
+            with deployed.dagster() as instance:
+                assert {run.status for run in instance.get_runs(RunsFilter([run.run_id for run in dead]))} == {
+                    DagsterRunStatus.FAILURE
+                }
+            deployed.send_flights(second)
+            wait_until(lambda: _starting(deployed), seconds=100, what="the run of the second day was launched", log=log)
+            # With its code server, which would have told of it.
+            os.killpg(daemon.pid, signal.SIGKILL)
+        with service(deployed, log, "dagster-daemon", "run", "-w", "workspace.yaml"):
+            wait_until(
+                lambda: f"day={second}" in deployed.current("flights.departures"),
+                seconds=200, what="the second day was published", log=log,
+            )  # fmt: skip
+            wait_until(lambda: _runs(deployed)[1] == 0, seconds=100, what="no run was left", log=log)
+
+
+def _starting(project: Project) -> bool:
+    with project.dagster() as instance:
+        return bool(instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.STARTING])))
 
 
 def _building(project: Project) -> bool:

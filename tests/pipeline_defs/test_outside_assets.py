@@ -14,11 +14,11 @@ import pytest
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.planning.judging import State
 from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.reconciling import RANGE_END_TAG, RANGE_START_TAG
 from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.project import compiled
 from pipeline_defs.sql_assets import sql_assets
+from resources.asked import RANGE_END_TAG, RANGE_START_TAG
 from resources.outside import postgres
 from resources.outside.postgres import PostgresTable
 from resources.planning import CatalogFacts

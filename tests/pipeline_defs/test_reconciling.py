@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import socket
 import time
 import uuid
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import pytest
@@ -16,9 +16,12 @@ from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.planning.judging import Patience
 from pipeline_defs.planning.reconcile import Limits
 from pipeline_defs.planning.triggers import Due, Run, runs
-from pipeline_defs.reconciling import Ended, Reconciler, ended_runs, runs_in_flight
+from pipeline_defs.reconciling import Ended, Reconciler, ended_runs, looked_up, runs_in_flight
 from pipeline_defs.sensors import run_request
-from resources.dagster_internal import WORKER_TAG
+from resources.postgres import connect
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
 
 DAYS = [PartitionKey.of(day=dt.date(2013, 1, day)) for day in (1, 2, 3)]
 
@@ -51,11 +54,26 @@ def test_a_run_by_hand_or_of_a_backfill_is_in_flight_and_one_that_ended_is_not()
         assert runs_in_flight(graph, instance) == {DELAYS.name: {"day=2013-01-05/origin=EWR": run_id}}
 
 
-def test_a_run_whose_process_is_gone_is_not_in_flight_whatever_dagster_says() -> None:
-    tags = {"dagster/partition": "2013-01-05|EWR", WORKER_TAG: f"{socket.gethostname()} 999999999 1.0"}
-    with dg.DagsterInstance.ephemeral() as instance:
-        record(instance, dg.DagsterRunStatus.STARTED, tags, "delays")
-        assert runs_in_flight(graph, instance) == {}
+def test_a_run_that_counts_as_dead_is_not_in_flight_and_dagster_is_told(
+    settings: Settings, fresh_database: str
+) -> None:
+    quick = settings.model_copy(update={"postgres_url": fresh_database})
+    with dg.DagsterInstance.ephemeral() as instance, connect(quick) as connection:
+        tags = {"dagster/partition": "2013-01-05|EWR"}
+        run_id = record(instance, dg.DagsterRunStatus.STARTED, tags, "delays")
+        reconciler, seen = Reconciler(graph), [looked_up(graph, connection, instance)[0].in_flight]
+        for _ in range(3):
+            connection.execute(
+                "update varve.lease set expires_at = expires_at - interval '1 h', "
+                "missed_at = missed_at - interval '1 h'"
+            )
+            reconciler.tick(connection, instance, settings)
+            seen.append(looked_up(graph, connection, instance)[0].in_flight)
+        ended = instance.get_run_by_id(run_id)
+    # Seen without a lease, seen late, seen late again.
+    assert [bool(in_flight.get(DELAYS.name)) for in_flight in seen] == [True, True, False, False]
+    assert ended is not None
+    assert ended.status is dg.DagsterRunStatus.FAILURE
 
 
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE])

@@ -21,7 +21,8 @@ from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.partitioning import Partitioning, time_set
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.schedules import partition_schedule
-from pipeline_defs.sensors import RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
+from pipeline_defs.sensors import REASON_TAG
+from resources.asked import RANGE_END_TAG, RANGE_START_TAG
 from resources.partition_sets import PartitionSets
 from resources.settings import project_root
 

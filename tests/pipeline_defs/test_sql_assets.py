@@ -124,3 +124,47 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     assert rows(workbench, found, f"{db}.scores") == [
         (1, "2022-03-03", "2022-03-03"), (2, "2022-03-01", "2022-03-01"), (3, "2022-03-02", "2022-03-02"),
     ]  # fmt: skip
+
+
+PRICES = [("x", 1), ("x", 2), ("y", 10), ("y", 20), ("z", -128), ("O'Brien", 7)]
+# Each of these once ran as something else.
+AS_WRITTEN = """SELECT 'O''Brien' AS name, TO_CHAR(SUM(price), 'S999') AS sum,
+  PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY price DESC) AS quarter,
+  PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY price DESC) AS step,
+  PERCENTILE(price, 0.25, 3) AS weighed, COUNT_IF(price = -128Y) AS least, LOG10(COUNT(*)) AS digits,
+  'varve_input_0 {varve_input_0} :shop' AS text, COUNT_IF(product = 'O''Brien') AS his /* shop */
+FROM {table} WHERE """
+
+
+def test_what_is_published_is_what_the_author_wrote(workbench: Workbench) -> None:
+    db, spark = f"q{uuid.uuid4().hex[:8]}", workbench.spark
+    columns = (
+        "name STRING, sum STRING, quarter DOUBLE, step DOUBLE, weighed DOUBLE, least BIGINT, digits DOUBLE, "
+        "text STRING, his BIGINT"
+    )
+    shops = "PARTITIONED BY (store STRING) FOR shop IN ('L''Aquila', \"O'Brien\") INSERT (store = shop)"
+    query = AS_WRITTEN.replace("{table}", f"{db}.prices") + "prices.store = shop"
+    table = f"default.{db}_prices"
+    data = [(product, price, store) for product, price in PRICES for store in ("L'Aquila", "O'Brien")]
+    data += [("x", 50, "O'Brien")]
+    spark.createDataFrame(data, "product STRING, price INT, store STRING").write.partitionBy("store").saveAsTable(table)
+    found = sql_assets(
+        compiled(
+            [
+                Source("a.sql", f"CREATE DATASET {db}.prices (product STRING, price INT) {shops} EXTERNAL OPTIONS "
+                       f"(source = 'table', table = '{table}')"),
+                Source("b.sql", f"CREATE DATASET {db}.stats ({columns}) {shops}\nEXPECT his_name: name = 'O''Brien'\n"
+                       f"AS {query}"),
+            ],
+            {},
+        )
+    )  # fmt: skip
+    for name in ("prices", "stats"):
+        assert materialise(found, f"{db}.{name}", "L'Aquila", "O'Brien").success
+    expected = [
+        (*spark.sql(AS_WRITTEN.replace("{table}", table) + f"store = {store}").first(), value)  # type: ignore[misc]
+        for store, value in (("'L\\'Aquila'", "L'Aquila"), ('"O\'Brien"', "O'Brien"))
+    ]
+    assert expected[0][0] == "O'Brien"
+    assert expected[0][-2] == 1
+    assert rows(workbench, found, f"{db}.stats") == sorted(expected)

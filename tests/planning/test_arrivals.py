@@ -1,88 +1,266 @@
-"""Which landing files are looked at: each exactly when it is settled, in order, and none is ever passed over."""
+"""What is done with each file that lies in a landing folder: taken, waited for, or rejected with a reason."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+import datetime as dt
+from dataclasses import replace
+
+import pendulum
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_defs.planning.arrivals import Cursor, LandingFile, settled
-
-SETTLE = 5.0
-
-
-def file(key: str, changed_at: float) -> LandingFile:
-    return LandingFile(changed_at, key, f"/landing/{key}.csv", 10)
-
-
-def keys(files: list[LandingFile], cursor: Cursor, *, now: float = 1_000.0) -> list[str]:
-    return [found.key for found in settled(files, cursor, now=now, settle_seconds=SETTLE)]
-
-
-def test_files_come_in_the_order_of_their_change_then_of_their_name() -> None:
-    assert keys([file("b", 20), file("c", 10), file("a", 20)], Cursor()) == ["c", "a", "b"]
-
-
-def test_files_up_to_the_cursor_are_not_looked_at_again() -> None:
-    files = [file("a", 10), file("b", 20), file("c", 20), file("d", 30)]
-    assert keys(files, Cursor(20, "b")) == ["c", "d"]
-
-
-def test_a_file_that_is_sent_again_comes_again() -> None:
-    assert keys([file("a", 40)], Cursor(30, "d")) == ["a"]
-
-
-def test_a_file_that_changed_just_now_waits_and_so_does_what_changed_after_it() -> None:
-    files = [file("old", 900), file("being written", 996), file("newer", 998)]
-    assert keys(files, Cursor()) == ["old"]
-    assert keys(files, Cursor(900, "old"), now=1_001.5) == ["being written"]
-    assert keys(files, Cursor(996, "being written"), now=1_003.5) == ["newer"]
-
-
-def test_a_file_that_settles_in_this_instant_waits_for_the_next_look() -> None:
-    assert keys([file("a", 995)], Cursor()) == []
-
-
-def test_an_empty_folder_has_nothing_to_look_at() -> None:
-    assert keys([], Cursor()) == []
-
-
-# A partner writes one of four files, or a second or more passes and the sensor looks, up to so many files at a time.
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("write"), st.sampled_from("abcd")),
-        st.tuples(st.just("pass"), st.integers(1, 7)),
-        st.tuples(st.just("look"), st.integers(0, 4)),
-    ),
-    max_size=40,
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.policy import Policy
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.planning.arrivals import (
+    HALF_WRITTEN_SECONDS,
+    Arrived,
+    Kind,
+    LandingFile,
+    Look,
+    Rejected,
+    Sorter,
+    stamp_of,
 )
 
+SETTLE = 5.0
+ZONE = "Europe/Paris"
+NOW = pendulum.datetime(2026, 11, 22, 10, tz=ZONE).timestamp()
+ROWS = Schema((Column("n", ColumnType.BIGINT),))
 
-@settings(deadline=None, max_examples=300)
-@given(steps, st.sampled_from([0.0, 1.0, 5.0]))
-def test_no_content_is_ever_passed_over_however_files_are_written_and_looks_cut_short(
-    events: list[tuple[str, str | int]], settle_seconds: float
-) -> None:
-    now, cursor = 100.0, Cursor()
-    folder: dict[str, LandingFile] = {}
-    written: dict[str, int] = {}
-    seen: dict[str, int] = {}
 
-    def look(budget: int) -> None:
-        nonlocal cursor
-        for found in settled(folder.values(), cursor, now=now, settle_seconds=settle_seconds)[:budget]:
-            assert found.changed_at < now - settle_seconds
-            assert Cursor(found.changed_at, found.key) > cursor
-            seen[found.key] = written[found.key]
-            cursor = Cursor(found.changed_at, found.key)
+def landing(*, end: str | None = None, policy: Policy | None = None) -> Dataset:
+    dimension = TimeDimension.of("day", "@daily", "2026-11-01", end, timezone=ZONE)
+    return Dataset(
+        "t.arriving", Partitioning((dimension,)), ROWS, StoreKind.LAKE, "", landing=True, policy=policy or Policy()
+    )
 
-    for what, detail in events:
-        if what == "write":
-            folder[str(detail)] = file(str(detail), now)
-            written[str(detail)] = written.get(str(detail), 0) + 1
-        elif what == "pass":
-            now += int(detail)
-        else:
-            look(int(detail))
-    now += settle_seconds + 1
-    look(len(folder))
-    assert seen == written
+
+DATASET = landing()
+
+
+def file(key: str, changed_at: float = NOW - 60, **others: object) -> LandingFile:
+    found = LandingFile(changed_at, key, f"/landing/{key}.csv", 10, f"{key} {changed_at}")
+    return replace(found, **others)  # type: ignore[arg-type]
+
+
+def look(
+    *files: LandingFile,
+    dataset: Dataset = DATASET,
+    now: float = NOW,
+    before: Look | None = None,
+    arrived: dict[str, Arrived] | None = None,
+) -> Look:
+    rejected = before.rejected if before else {}
+    return Sorter(dataset, arrived or {}, rejected, None, now, SETTLE, "v1").sort(files)
+
+
+def taken(found: Look) -> list[str]:
+    return [key.path for key, _ in found.take]
+
+
+def kinds(found: Look) -> dict[str, Kind]:
+    return {one.uri: one.kind for one in found.rejected.values()}
+
+
+def test_the_file_of_yesterday_and_that_of_today_are_taken_and_that_of_tomorrow_waits_until_it_begins() -> None:
+    found = look(file("2026-11-21"), file("2026-11-22"), file("2026-11-23"))
+    assert taken(found) == ["day=2026-11-21", "day=2026-11-22"]
+    (early,) = found.rejected.values()
+    assert (early.kind, early.partition) == (Kind.EARLY, "day=2026-11-23")
+    midnight = pendulum.datetime(2026, 11, 23, tz=ZONE).timestamp()
+    assert early.until == midnight
+    assert "it is taken at 2026-11-23 00:00 Europe/Paris" in early.reason
+    # Nobody touches the file, and its time has come.
+    assert taken(look(file("2026-11-23"), now=midnight - 1, before=found)) == []
+    assert taken(look(file("2026-11-23"), now=midnight, before=found)) == ["day=2026-11-23"]
+
+
+def test_windows_ahead_are_taken_as_far_as_they_are_declared() -> None:
+    ahead = replace(DATASET, partitioning=DATASET.partitioning.reaching(3))
+    found = look(file("2026-11-24"), file("2026-11-25"), dataset=ahead)
+    assert taken(found) == ["day=2026-11-24"]
+    assert kinds(found) == {"/landing/2026-11-25.csv": Kind.EARLY}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "told"),
+    [
+        ("2026-10-31", Kind.OUTSIDE, "lies outside dimension day"),
+        ("notes", Kind.NO_KEY, "is no key of dimension day"),
+        ("2026-11-21T05", Kind.NO_KEY, "is no key of dimension day"),
+        ("2026-11-21|EU", Kind.NO_KEY, "must have 1 parts"),
+    ],
+)
+def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: Kind, told: str) -> None:
+    found = look(file(key), file("2026-11-20"))
+    assert taken(found) == ["day=2026-11-20"]
+    assert found.rejected[f"/landing/{key}.csv"].kind is kind
+    assert told in found.rejected[f"/landing/{key}.csv"].reason
+
+
+def test_a_series_whose_end_is_today_has_no_today() -> None:
+    ending = landing(end="2026-11-22")
+    found = look(file("2026-11-21"), file("2026-11-22"), dataset=ending)
+    assert taken(found) == ["day=2026-11-21"]
+    assert kinds(found) == {"/landing/2026-11-22.csv": Kind.OUTSIDE}
+
+
+def test_a_file_whose_retention_is_over_is_outside() -> None:
+    kept = landing(policy=Policy(retention=dt.timedelta(days=2)))
+    found = look(file("2026-11-18"), file("2026-11-20"), dataset=kept)
+    assert taken(found) == ["day=2026-11-20"]
+    assert "its retention of 2 days" in found.rejected["/landing/2026-11-18.csv"].reason
+
+
+def test_a_second_file_of_a_partition_is_a_duplicate() -> None:
+    first = file("2026-11-21")
+    second = replace(file("2026-11-21"), uri="/landing/2026-11-21.csv.gz", problem="another is", kind=Kind.DUPLICATE)
+    found = look(first, second)
+    assert taken(found) == ["day=2026-11-21"]
+    assert kinds(found) == {second.uri: Kind.DUPLICATE}
+
+
+def test_what_was_taken_stands_as_long_as_something_of_it_is_there_and_settled() -> None:
+    first = file("2026-11-21")
+    arrived = {"day=2026-11-21": Arrived(first.uri, stamp_of([first]))}
+    assert look(first, arrived=arrived).standing == {"day=2026-11-21"}
+    assert look(arrived=arrived).standing == set()
+    written_again = replace(first, changed_at=NOW - 1, stamp="being written")
+    assert look(written_again, arrived=arrived).standing == set()
+    beside = replace(written_again, uri="/landing/other.csv")
+    assert look(first, beside, arrived=arrived).standing == {"day=2026-11-21"}
+
+
+def test_all_settled_files_of_a_partition_are_taken_together_and_again_when_another_settles() -> None:
+    parts = [replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{number}.csv") for number in range(3)]
+    growing = replace(parts[2], changed_at=NOW - 1, stamp="growing")
+    found = look(*parts[:2], growing)
+    ((_, files),) = found.take
+    assert [one.uri for one in files] == [one.uri for one in parts[:2]]
+    assert kinds(found) == {growing.uri: Kind.SETTLING}
+    arrived = {"day=2026-11-21": Arrived("", stamp_of(files))}
+    assert taken(look(*parts[:2], growing, arrived=arrived)) == []
+    ((_, all_of_them),) = look(*parts, arrived=arrived).take
+    assert list(all_of_them) == parts
+    # One that has gone is a change too.
+    ((_, less),) = look(parts[0], arrived={"day=2026-11-21": Arrived("", stamp_of(parts))}).take
+    assert list(less) == parts[:1]
+
+
+def test_a_file_with_a_wrong_clock_that_was_taken_stays_taken_when_another_arrives() -> None:
+    future, new = (replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{name}.csv") for name in ("a", "b"))
+    future = replace(future, changed_at=NOW + 1e6, stamp="future")
+    arrived = {"day=2026-11-21": Arrived("", stamp_of([future]))}
+    ((_, files),) = look(future, new, arrived=arrived).take
+    assert {one.uri for one in files} == {future.uri, new.uri}
+
+
+def test_a_refused_file_holds_the_others_of_its_partition_back_until_it_is_mended() -> None:
+    bad, good = (replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{name}.csv") for name in ("a", "b"))
+    sorter = Sorter(DATASET, {}, {}, None, NOW, SETTLE, "v1")
+    key = PartitionKey.of(day=dt.date(2026, 11, 21))
+    before = {
+        bad.uri: sorter.rejected(bad, Kind.CONTENT, "no header", key), good.uri: sorter.beside(good, bad, key)
+    }  # fmt: skip
+    again = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([bad, good])
+    assert (again.take, kinds(again)) == ([], {bad.uri: Kind.CONTENT, good.uri: Kind.BESIDE})
+    mended = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([replace(bad, stamp="mended"), good])
+    assert taken(mended) == [key.path]
+    assert mended.rejected == {}
+
+
+def test_what_was_taken_is_not_looked_at_again_until_anything_of_it_changes() -> None:
+    first = file("2026-11-21")
+    arrived = {"day=2026-11-21": Arrived(first.uri, stamp_of([first]))}
+    assert taken(look(first, arrived=arrived)) == []
+    # An old time, a smaller size, a time before the one it had: any other state is a change.
+    for changed in (replace(first, stamp="other"), file("2026-11-21", 5.0)):
+        assert taken(look(changed, arrived=arrived)) == ["day=2026-11-21"]
+
+
+def test_a_file_that_was_written_just_now_waits_and_keeps_no_other_from_being_taken() -> None:
+    found = look(file("2026-11-20", NOW - 1), file("2026-11-21"))
+    assert taken(found) == ["day=2026-11-21"]
+    assert kinds(found) == {"/landing/2026-11-20.csv": Kind.SETTLING}
+    assert taken(look(file("2026-11-20", NOW - 1), now=NOW + 10, before=found)) == ["day=2026-11-20"]
+
+
+def test_a_file_of_the_future_is_taken_when_it_has_stayed_as_it_is() -> None:
+    later = file("2026-11-21", NOW + 1e6)
+    first = look(later)
+    assert taken(first) == []
+    assert taken(look(later, now=NOW + 1, before=first)) == []
+    assert taken(look(later, now=NOW + 6, before=first)) == ["day=2026-11-21"]
+    # Or the clock has gone back, by hours.
+    assert taken(look(later, now=NOW - 7_200, before=first)) == ["day=2026-11-21"]
+    # One that changes meanwhile has not stayed.
+    assert taken(look(replace(later, stamp="other"), now=NOW + 6, before=first)) == []
+
+
+def test_what_is_written_for_an_hour_is_half_written_until_it_settles() -> None:
+    at, found = NOW, look(file("2026-11-21", NOW))
+    for _ in range(8):
+        at += HALF_WRITTEN_SECONDS / 7
+        found = look(file("2026-11-21", at), now=at, before=found)
+    assert kinds(found) == {"/landing/2026-11-21.csv": Kind.HALF_WRITTEN}
+    assert found.rejected["/landing/2026-11-21.csv"].since == NOW
+    again = look(file("2026-11-21", at + 60), now=at + 60, before=found)
+    assert kinds(again) == kinds(found)
+    assert taken(look(file("2026-11-21", at + 60), now=at + 70, before=again)) == ["day=2026-11-21"]
+
+
+@pytest.mark.parametrize("age", [0.0, HALF_WRITTEN_SECONDS + 1])
+def test_a_temporary_name_that_stays_is_half_written(age: float) -> None:
+    part = file("2026-11-21.csv.part", NOW - age, temporary=True)
+    found = look(part)
+    assert kinds(found) == {part.uri: Kind.HALF_WRITTEN if age else Kind.SETTLING}
+    assert kinds(look(part, before=found)) == kinds(found)
+
+
+def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_declaration_changes() -> None:
+    bad = file("2026-11-21")
+    sorter = Sorter(DATASET, {}, {}, None, NOW, SETTLE, "v1")
+    key = PartitionKey.of(day=dt.date(2026, 11, 21))
+    before = {bad.uri: sorter.rejected(bad, Kind.CONTENT, "no header", key)}
+    again = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([bad])
+    assert (taken(again), again.rejected) == ([], before)
+    assert taken(Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([replace(bad, stamp="new")])) == [
+        key.path
+    ]
+    assert taken(Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v2").sort([bad])) == [key.path]
+    # What could not be read may be read the next time.
+    unread = {bad.uri: sorter.rejected(bad, Kind.UNREADABLE, "lost", key)}
+    assert taken(Sorter(DATASET, {}, unread, None, NOW + 60, SETTLE, "v1").sort([bad])) == [key.path]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23", "2026-11-24", "x", "2099-01-01"]),
+            st.sampled_from([NOW - 1e6, NOW - 60, NOW - 1, NOW, NOW + 60, NOW + 1e6]),
+        ),
+        unique_by=lambda pair: pair[0],
+    ),
+    st.sampled_from([NOW, NOW - 10_800, NOW + 10_800]),
+)
+def test_every_file_is_taken_or_told_and_one_partition_has_one_file(files: list[tuple[str, float]], now: float) -> None:
+    listed = [file(*each) for each in files]
+    found = look(*listed, now=now)
+    take = {one.uri for _, part in found.take for one in part}
+    assert take | set(found.rejected) == {one.uri for one in listed}
+    assert not take & set(found.rejected)
+    assert len(set(taken(found))) == len(found.take)
+    assert all(isinstance(one, Rejected) and one.reason for one in found.rejected.values())
+
+
+def test_two_dimensions_in_a_name_are_one_partition() -> None:
+    region = StaticDimension("region", ("EU", "US"))
+    both = replace(DATASET, partitioning=Partitioning((*DATASET.partitioning.dimensions, region)))
+    found = look(file("2026-11-21|EU"), file("2026-11-21|CN"), file("2026-11-23|EU"), dataset=both)
+    assert taken(found) == ["day=2026-11-21/region=EU"]
+    assert sorted(kinds(found).values()) == [Kind.EARLY, Kind.NO_KEY]

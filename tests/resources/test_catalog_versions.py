@@ -14,6 +14,8 @@ import pytest
 from pipeline_defs.model.batch import BatchId
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import VarveError
+from pipeline_defs.model.partition import PartitionKey
+from pipeline_defs.planning.arrivals import Arrived
 from resources.catalog import VERSION, Catalog
 from resources.history import History
 from tests.conftest import sales_dataset
@@ -119,3 +121,25 @@ def test_a_catalog_of_a_newer_version_is_refused_in_words(fresh_database: str) -
         opened.execute("update varve.schema_version set version = %s", (VERSION + 1,))
         with pytest.raises(VarveError, match=f"version {VERSION + 1} of its schema, and this Varve knows {VERSION}"):
             Catalog(opened).ensure_schema()
+
+
+def test_what_had_arrived_before_version_6_is_looked_at_once_more_and_is_the_same(fresh_database: str) -> None:
+    with psycopg.connect(fresh_database, autocommit=True) as opened:
+        for version in range(1, 6):
+            name = "catalog.sql" if version == 1 else f"catalog_{version}.sql"
+            opened.execute(package_files.files("resources").joinpath(name).read_text(encoding="utf-8").encode())
+        opened.execute("update varve.schema_version set version = 5")
+        opened.execute("insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values "
+                       "('t.a', 'day=2013-01-05', '/landing/2013-01-05.csv', 4, 'f')")  # fmt: skip
+        since = opened.execute("select arrived_at from varve.arrival").fetchone()
+        catalog = Catalog(opened)
+        catalog.ensure_schema()
+        assert catalog.arrived_files("t.a") == {"day=2013-01-05": Arrived("/landing/2013-01-05.csv", "")}
+        key = PartitionKey.of(day=dt.date(2013, 1, 5))
+        found = {"uri": "/landing/2013-01-05.csv", "size": 4, "stamp": "now"}
+        # The same content is no news, and since then it is known in which state it was taken.
+        assert not catalog.arrived("t.a", key, fingerprint="f", **found)  # type: ignore[arg-type]
+        assert opened.execute("select arrived_at from varve.arrival").fetchone() == since
+        assert catalog.arrived_files("t.a") == {"day=2013-01-05": Arrived("/landing/2013-01-05.csv", "now")}
+        assert catalog.arrived("t.a", key, fingerprint="other", **found)  # type: ignore[arg-type]
+        assert opened.execute("select arrived_at from varve.arrival").fetchone() != since

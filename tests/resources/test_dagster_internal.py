@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import subprocess
 import sys
+import time
 import uuid
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import dagster_postgres
-import psutil
+import pytest
 
 from resources.dagster_internal import (
-    WORKER_TAG,
     add_partition_metadata,
     step_asset,
     step_identity,
     step_of,
     step_partition_keys,
 )
+from resources.leases import Leases
+from resources.run_leases import dead_runs, end_dead
+from resources.settings import Settings, project_root
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+    from pathlib import Path
 
-    from resources.settings import Settings
+    import psycopg
+
+
+@pytest.fixture
+def leases(connection: psycopg.Connection) -> Leases:
+    return Leases(connection)
 
 
 def test_the_private_names_are_those_of_this_version() -> None:
@@ -90,44 +101,132 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
     assert numbers == {name: number for number, name in enumerate(expected)}
 
 
-def test_a_run_whose_process_was_killed_is_told_from_one_that_lives(settings: Settings) -> None:
+# A run of somebody's job, which knows nothing of Varve, under another host name where one is given.
+STRANGE_RUN = """
+import socket, sys, time
+import dagster as dg
+
+if sys.argv[2:]:
+    socket.gethostname = lambda: sys.argv[2]
+
+@dg.op
+def waits() -> None:
+    print(dg.OpExecutionContext.get().run_id, flush=True)
+    sys.stdin.readline()
+
+@dg.job
+def strange():
+    waits()
+
+with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+    strange.execute_in_process(instance=instance)
+"""
+
+
+@contextmanager
+def strange_run(home: Path, *host: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The run's id and its process, in the middle of its work."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STRANGE_RUN, str(home), *host],
+        cwd=project_root(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
+
+
+def look_until(instance: dg.DagsterInstance, run_id: str, status: dg.DagsterRunStatus, *, seconds: float = 30) -> str:
+    """What Dagster's monitor does at each of its looks, until the run has a status; what the run's log ends with."""
     from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
-    from resources.settings import project_root
+    deadline = time.monotonic() + seconds
+    while True:
+        record = instance.get_run_record_by_id(run_id)
+        assert record is not None
+        if record.dagster_run.status is status:
+            return instance.all_logs(run_id)[-1].message
+        assert time.monotonic() < deadline, record
+        monitor_started_run(instance, None, record, logging.getLogger("test"))  # type: ignore[arg-type]
+        time.sleep(0.1)
 
-    sleeper = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    started = psutil.Process(sleeper.pid).create_time()
-    with dg.DagsterInstance.from_config(str(project_root())) as instance:
 
-        def run_of(worker: str) -> dg.DagsterRun:
-            tags = {WORKER_TAG: worker} if worker else {}
-            return instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTED, tags=tags))
+@pytest.fixture
+def instance(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    assert settings.home_dir  # whose PostgreSQL it is
+    monkeypatch.setenv("VARVE_LEASE_SECONDS", "1")
+    shutil.copy(project_root() / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as opened:
+        yield opened
 
-        def status_after_a_look(run: dg.DagsterRun) -> dg.DagsterRunStatus:
-            record = instance.get_run_record_by_id(run.run_id)
-            assert record is not None
-            monitor_started_run(instance, None, record, logging.getLogger("test"))  # type: ignore[arg-type]
-            looked_at = instance.get_run_by_id(run.run_id)
-            assert looked_at is not None
-            return looked_at.status
 
-        here = socket.gethostname()
-        killed = run_of(f"{here} {sleeper.pid} {started}")
-        others = [run_of(""), run_of(f"elsewhere {sleeper.pid} {started}")]
-        assert status_after_a_look(killed) is dg.DagsterRunStatus.STARTED
-        # The pid lives, but belongs to a process that started at another time.
-        assert status_after_a_look(run_of(f"{here} {sleeper.pid} 1.0")) is dg.DagsterRunStatus.FAILURE
-        sleeper.kill()
-        sleeper.wait()
-        assert sleeper.stdin is not None
-        sleeper.stdin.close()
-        assert status_after_a_look(killed) is dg.DagsterRunStatus.FAILURE
-        assert [status_after_a_look(run) for run in others] == [dg.DagsterRunStatus.STARTED] * 2
+@pytest.mark.parametrize("host", [(), ("elsewhere",)], ids=["here", "on another host"])
+def test_a_run_whose_process_was_killed_is_told_from_one_that_lives_on_any_host(
+    instance: dg.DagsterInstance, leases: Leases, tmp_path: Path, host: tuple[str, ...]
+) -> None:
+    with strange_run(tmp_path, *host) as (run_id, process):
+        assert process.stdin is not None
+        lease = leases.of(run_id)
+        assert lease is not None
+        assert lease.holder == f"process {process.pid} on {host[0] if host else socket.gethostname()}"
+        wait_until = time.monotonic() + 2.5
+        while time.monotonic() < wait_until:
+            assert leases.lost([run_id]) == set()
+            time.sleep(0.1)
+        process.kill()
+        told = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)
+    assert lease.holder in told
+    assert "last sign of life" in told
+
+
+def test_a_run_that_died_before_any_code_of_ours_ran_does_not_stay_in_flight(
+    instance: dg.DagsterInstance, leases: Leases
+) -> None:
+    started = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTED))
+    look_until(instance, started.run_id, dg.DagsterRunStatus.FAILURE)
+    # And as the planner asks, of one that only its launcher knew of.
+    launched = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTING))
+    leases.keep([launched.run_id], "launched by process 1 on elsewhere", 1.0)
+    deadline = time.monotonic() + 30
+    while not (dead := dead_runs(leases, [launched], Settings())):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    end_dead(instance, dead)
+    ended = instance.get_run_by_id(launched.run_id)
+    assert ended is not None
+    assert ended.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_that_waits_for_its_machine_is_not_dead(instance: dg.DagsterInstance, leases: Leases) -> None:
+    waiting = [
+        instance.add_run(dg.DagsterRun("job", status=status))
+        for status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
+    ]
+    assert dead_runs(leases, waiting, Settings()) == {}
+    assert [leases.of(run.run_id) for run in waiting] == [None, None]
+
+
+def test_the_lease_ends_with_its_run(instance: dg.DagsterInstance, leases: Leases, tmp_path: Path) -> None:
+    with strange_run(tmp_path) as (run_id, process):
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(60) == 0
+        assert leases.of(run_id) is None
+    with strange_run(tmp_path) as (run_id, _):
+        run = instance.get_run_by_id(run_id)
+        assert run is not None
+        # As "force termination" does in the UI: the process lives on, and has no say any more.
+        instance.report_run_canceled(run)
+        lease = leases.of(run_id)
+        assert lease is not None
+        assert lease.lost_at is not None
+        assert "another process" in lease.lost_because
 
 
 def test_dagster_yaml_opens_storage_on_the_embedded_server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from resources.settings import project_root
-
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with dg.DagsterInstance.from_config(str(project_root())) as instance:
         assert isinstance(instance.run_storage, dagster_postgres.PostgresRunStorage)

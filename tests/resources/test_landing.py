@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
+import json
 import os
+import threading
 import time
 import uuid
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline_defs.model.batch import Input
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.dimension import Dimension, StaticDimension
 from pipeline_defs.model.errors import BadInput, MissingUpstream
+from pipeline_defs.model.landing import Header, LandingOptions
 from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
@@ -25,7 +32,7 @@ from resources.landing import Landing, inspect
 from tests.conftest import DAY, Workbench
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.spark
 
@@ -312,6 +319,14 @@ def test_one_bad_file_of_many_is_the_one_that_is_named(dock: Dock) -> None:
     assert dock.read() == []
 
 
+def test_a_directory_in_the_place_of_a_file_is_refused_by_a_run_too(taken: Dock) -> None:
+    path = Path(taken.landing.uri(taken.dataset, "2013-01-06"))
+    path.mkdir(parents=True)
+    with pytest.raises(BadInput, match="a directory lies where a file is expected"):
+        taken.take(SECOND)
+    path.rmdir()
+
+
 def test_a_file_that_changes_while_it_is_read_is_not_published(taken: Dock) -> None:
     path = taken.send(HEADER + GOOD.replace("pen", "ink"))
     with pytest.raises(BadInput) as refused:
@@ -320,10 +335,12 @@ def test_a_file_that_changes_while_it_is_read_is_not_published(taken: Dock) -> N
     assert without_instants(taken.read()) == rows("pen")
 
 
+@pytest.mark.parametrize("bytes_for_spark", [-1, 1 << 20], ids=["by workers", "by this process"])
 def test_a_bad_row_is_found_under_a_folder_with_spaces_and_letters_beyond_ascii(
-    workbench: Workbench, tmp_path: Path
+    workbench: Workbench, tmp_path: Path, bytes_for_spark: int
 ) -> None:
-    dock = Dock(workbench, landing_dataset(), Landing(str(tmp_path / "von Zürich 50%")))
+    landing = Landing(str(tmp_path / 'von Zürich 50% "'), bytes_for_spark=bytes_for_spark)
+    dock = Dock(workbench, landing_dataset(), landing)
     path = dock.send(HEADER + GOOD.replace("3", "x", 1))
     with pytest.raises(BadInput) as refused:
         dock.take()
@@ -344,7 +361,7 @@ def test_keys_with_spaces_and_letters_beyond_ascii_are_partitions_of_their_files
 
 def test_a_link_is_its_file_and_as_new_as_the_newer_of_both(tmp_path: Path) -> None:
     dataset = landing_dataset()
-    landing, elsewhere = Landing(str(tmp_path / "landing")), tmp_path / "elsewhere.csv"
+    landing, elsewhere = Landing(str(tmp_path / "landing")), tmp_path / "landing" / "elsewhere.csv"
     folder = Path(landing.folder(dataset))
     folder.mkdir(parents=True)
     elsewhere.write_bytes(b"n\n1\n")
@@ -352,22 +369,205 @@ def test_a_link_is_its_file_and_as_new_as_the_newer_of_both(tmp_path: Path) -> N
     made = elsewhere.stat().st_ctime
     time.sleep(0.05)
     (folder / "2013-01-05.csv").symlink_to(elsewhere)
-    (folder / "2013-01-06.csv").symlink_to(tmp_path / "gone.csv")
-    (folder / "2013-01-07.csv").symlink_to(tmp_path)
     (found,) = landing.files(dataset)
-    assert (found.key, found.size) == ("2013-01-05", 4)
+    assert (found.key, found.size, found.problem) == ("2013-01-05", 4, "")
     assert found.changed_at > made
     os.utime(elsewhere, (4_000_000_000, 4_000_000_000))
-    (found,) = landing.files(dataset)
-    assert found.changed_at == 4_000_000_000
+    (again,) = landing.files(dataset)
+    assert again.changed_at == 4_000_000_000
+    assert again.stamp != found.stamp
 
 
-def test_only_finished_files_of_the_dataset_are_listed(dock: Dock) -> None:
+def with_columns(**columns: str) -> Dataset:
+    schema = Schema(tuple(Column(name, ColumnType(kind)) for name, kind in columns.items()))
+    return replace(landing_dataset(), schema=schema)
+
+
+def test_csv_is_read_as_rfc_4180_has_it_and_no_row_is_dropped(workbench: Workbench, tmp_path: Path) -> None:
+    dock = Dock(workbench, with_columns(a="STRING", b="STRING"), Landing(str(tmp_path)))
+    dock.send('a,b\r\n"say ""hi"", you\r\n\r\nthere","back\\slash\\"\r\n,\r\n\x1a,\x1a\r\n" x ", y\r\n')
+    dock.take()
+    assert sorted([row[:2] for row in dock.read()], key=repr) == [
+        (" x ", " y"), ("\x1a", "\x1a"), ('say "hi", you\r\n\r\nthere', "back\\slash\\"), (None, None),
+    ]  # fmt: skip
+    dock.send('a,b\n"open,1\nx,2\n')
+    with pytest.raises(BadInput, match="line 2: the quote that opens field 1 on line 2 is not closed"):
+        dock.take()
+    one = Dock(workbench, with_columns(a="STRING"), Landing(str(tmp_path)))
+    one.send("a\n\x1a\n\n  \nx\n")
+    one.take()
+    assert sorted([row[0] for row in one.read()], key=repr) == ["  ", "\x1a", "x", None]
+
+
+def test_no_value_is_rounded_or_cut(workbench: Workbench, tmp_path: Path) -> None:
+    dataset = with_columns(a="DECIMAL(10,2)", b="TIMESTAMP", c="DATE", d="DOUBLE")
+    dock = Dock(workbench, dataset, Landing(str(tmp_path)))
+    path = dock.send("a,b,c,d\n1.230,2013-01-05T13:00:00.123456Z,2013-01-05,1.5\n")
+    dock.take()
+    path.write_text("a,b,c,d\n1.239,,,\n,2013-01-05T13:00:00.1234567Z,,\n,,2013-01-05T10:00:00,\n,,,1e999\n")
+    with pytest.raises(BadInput) as refused:
+        dock.take()
+    assert str(refused.value).startswith(
+        f"{path} ({dataset}): "
+        "line 2: column a: '1.239' is not of type DECIMAL(10,2): it has more than 2 digits after the point, "
+        "line 3: column b: '2013-01-05T13:00:00.1234567Z' is not of type TIMESTAMP: it has more digits than "
+        "microseconds, "
+        "line 4: column c: '2013-01-05T10:00:00' is not of type DATE, "
+        "line 5: column d: '1e999' is not of type DOUBLE: it is too large. Nothing was published"
+    )
+
+
+def test_a_link_out_of_the_landing_folder_or_to_nothing_is_told(tmp_path: Path) -> None:
+    dataset = landing_dataset()
+    landing, outside = Landing(str(tmp_path / "landing")), tmp_path / "secret.csv"
+    folder = Path(landing.folder(dataset))
+    folder.mkdir(parents=True)
+    outside.write_bytes(b"n\n1\n")
+    (folder / "2013-01-05.csv").symlink_to(outside)
+    (folder / "2013-01-06.csv").symlink_to(folder / "gone.csv")
+    (folder / "2013-01-07.csv").symlink_to(folder)
+    assert {file.key: file.problem for file in landing.files(dataset)} == {
+        "2013-01-05": "it is a link out of the landing folder.",
+        "2013-01-06": "it is a link to nothing.",
+        "2013-01-07": "a directory lies where a file is expected.",
+    }
+
+
+def test_what_was_written_over_with_the_same_size_and_an_old_time_has_another_stamp(dock: Dock) -> None:
+    path = dock.send(HEADER + GOOD)
+    os.utime(path, (1_000, 1_000))
+    (before,) = dock.landing.files(dock.dataset)
+    time.sleep(0.02)
+    path.write_text((HEADER + GOOD).swapcase(), encoding="utf-8")
+    os.utime(path, (1_000, 1_000))
+    (after,) = dock.landing.files(dock.dataset)
+    assert (before.size, before.stamp) != (after.size, after.stamp)
+    assert before.stamp != after.stamp
+
+
+def test_everything_that_is_not_hidden_is_listed_and_says_what_it_is(dock: Dock) -> None:
     path = dock.send(HEADER + GOOD)
     for name in (".2013-01-06.csv", "_2013-01-06.csv", "2013-01-06.csv.part", "readme.txt"):
         (path.parent / name).write_text(HEADER)
     (path.parent / "2013-01-07.csv").mkdir()
-    (found,) = dock.landing.files(dock.dataset)
-    assert (found.key, found.size) == ("2013-01-05", len(HEADER + GOOD))
+    (path.parent / "archive").mkdir()
+    listed = {file.key: file for file in dock.landing.files(dock.dataset)}
+    found = listed["2013-01-05"]
+    assert (found.problem, found.size) == ("", len(HEADER + GOOD))
     assert abs(found.changed_at - path.stat().st_mtime) < 1
+    assert {key: file.problem for key, file in listed.items() if file.problem} == {
+        "2013-01-07": "a directory lies where a file is expected.",
+        "readme.txt": "its ending is of no known format; known are .csv, .jsonl, .ndjson, .parquet, .avro and 9 more, "
+        "or say which it is with the option format.",
+    }
+    assert [key for key, file in listed.items() if file.temporary] == ["2013-01-06.csv.part"]
     assert list(dock.landing.files(landing_dataset())) == []
+
+
+def test_another_spelling_of_a_file_is_told_and_the_one_that_is_spelt_as_we_would_is_taken(tmp_path: Path) -> None:
+    dataset, landing = landing_dataset(StaticDimension("store", ("50%", "EU"))), Landing(str(tmp_path))
+    folder = Path(landing.folder(dataset))
+    folder.mkdir(parents=True)
+    for name in ("50%.csv", "50%25.csv", "EU.csv.gz", "EU.parquet", "E%55.csv", "US.csv"):
+        (folder / name).write_text(HEADER)
+    told = {Path(file.uri).name: file.problem for file in landing.files(dataset)}
+    assert told == {
+        "50%25.csv": "",
+        "50%.csv": "50%25.csv is a file of the same partition, store=50%25, and is taken; remove one of them.",
+        "EU.csv.gz": "",
+        "EU.parquet": "EU.csv.gz is a file of the same partition, store=EU, and is taken; remove one of them.",
+        "E%55.csv": "'E%55' is another spelling of 'EU'; name it so.",
+        "US.csv": "'US' is no key of dimension store, which has 50%, EU.",
+    }
+
+
+IN_WORKERS = -1
+
+
+def test_files_of_two_dimensions_in_every_format_are_one_job_of_sparks_workers(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    dataset = replace(
+        landing_dataset(), partitioning=Partitioning((DAY, StaticDimension("region", ("a/b", "EU", "US"))))
+    )
+    dock = Dock(workbench, dataset, Landing(str(tmp_path), bytes_for_spark=IN_WORKERS))
+    keys = [PartitionKey.of(day=FIRST["day"], region=region) for region in ("a/b", "EU", "US")]
+    later = PartitionKey.of(day=SECOND["day"], region="EU")
+    folder = dock.send(HEADER + GOOD.replace("pen", '"a ""b""\r\nc"'), keys[0]).parent
+    assert (folder / "2013-01-05|a%2Fb.csv").is_file()
+    (folder / "2013-01-05|EU.csv.gz").write_bytes(gzip.compress((HEADER + GOOD).encode()))
+    at = dt.datetime(2013, 1, 5, 13, tzinfo=dt.UTC)
+    typed = {"product": "pen", "sold": 3, "price": 1.5, "on_day": at.date(), "at": at, "open": True}
+    row = {**typed, "on_day": "2013-01-05", "at": "2013-01-05T13:00:00Z"}
+    (folder / "2013-01-05|US.jsonl").write_text(json.dumps(row) + "\n")
+    pq.write_table(pa.Table.from_pylist([typed]), folder / "2013-01-06|EU.parquet")
+    dock.take(*keys, later)
+    assert [(row[0], row[1], *row[-2:]) for row in dock.read()] == [
+        ('a "b"\r\nc', 3, FIRST["day"], "a/b"), ("pen", 3, FIRST["day"], "EU"), ("pen", 3, FIRST["day"], "US"),
+        ("pen", 3, SECOND["day"], "EU"),
+    ]  # fmt: skip
+    (folder / "2013-01-06|EU.parquet").unlink()
+    bad = folder / "2013-01-06|EU.csv"
+    bad.write_text(HEADER + '"two\nlines",3,,,,\n' + "pen,x,1e999,2013-02-30,,\n")
+    with pytest.raises(BadInput) as refused:
+        dock.take(keys[1], later)
+    assert str(refused.value).startswith(
+        f"{bad} ({dataset}): line 4: column sold: 'x' is not of type INT, line 4: column price: '1e999' is not of type "
+        "DOUBLE: it is too large, line 4: column on_day: '2013-02-30' is not of type DATE. Nothing was published"
+    )
+
+
+@contextmanager
+def growing(path: Path) -> Iterator[None]:
+    """A file that somebody writes all the time."""
+    enough = threading.Event()
+
+    def write() -> None:
+        while not enough.wait(0.01):
+            path.write_text(HEADER + "half")
+
+    path.write_text(HEADER + "half")
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
+
+
+def test_a_file_whose_time_is_yet_to_come_is_of_its_partition_all_the_same(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    dataset = replace(landing_dataset(), landing=LandingOptions(files="day={day}/*.csv"))
+    dock = Dock(workbench, dataset, Landing(str(tmp_path), settle_seconds=0.1))
+    folder = Path(dock.landing.folder(dataset)) / "day=2013-01-05"
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text(HEADER + GOOD)
+    os.utime(folder / "a.csv", (4_000_000_000, 4_000_000_000))
+    dock.take()
+    assert without_instants(dock.read()) == rows("pen")
+
+
+def test_all_settled_files_of_a_partition_are_one_batch(workbench: Workbench, tmp_path: Path) -> None:
+    dataset = replace(landing_dataset(), landing=LandingOptions(files="day={day}/*.csv", header=Header.BY_NAME))
+    dock = Dock(workbench, dataset, Landing(str(tmp_path), settle_seconds=0.1))
+    folder = Path(dock.landing.folder(dataset)) / "day=2013-01-05"
+    folder.mkdir(parents=True)
+    turned = ",".join(reversed(HEADER.strip().split(","))) + "\n" + ",".join(reversed(GOOD.strip().split(","))) + "\n"
+    (folder / "b.csv").write_text(HEADER + GOOD.replace("pen", "ink"))
+    (folder / "a.csv").write_text(turned)
+    with growing(folder / "growing.csv"):
+        listed = sorted(dock.landing.files(dataset), key=lambda file: file.uri)
+        assert {file.key for file in listed} == {"2013-01-05"}
+        first = dock.take()
+    assert without_instants(dock.read()) == rows("ink", "pen")
+    looked = [inspect(dataset, file.uri) for file in listed[:2]]
+    arrived = dock.landing.joined(dataset, [one for one in looked if one is not None])
+    assert first[FIRST] == {Input(f"landing:{dataset}", "day=2013-01-05", arrived.fingerprint)}
+    (folder / "growing.csv").write_text(HEADER + GOOD.replace("pen", "cap"))
+    # It is waited for until it has settled.
+    assert dock.take() != first
+    assert without_instants(dock.read()) == rows("cap", "ink", "pen")
+    with pytest.raises(MissingUpstream, match=r"no landing file .*/day=2013-01-06/\*\.csv"):
+        dock.take(SECOND)

@@ -56,6 +56,13 @@ def test_fmt_says_what_it_would_change_and_then_changes_it(copy: Path) -> None:
     assert file.read_text(encoding="utf-8") == text
 
 
+def test_show_prints_the_sql_that_runs() -> None:
+    said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--sql", "--in", str(EXAMPLE))
+    assert "WHERE stores_sales.day = CAST('2022-03-31' AS STRING)" in said
+    assert "SELECT product_id, SUM(nb_sales) AS nb_sales, SUM(revenue) AS revenue" in said
+    assert "FROM varve.scopes AS __varve CROSS JOIN bigdataflow.stores_sales AS `stores_sales`" in said
+
+
 def test_show_prints_the_seed_s_scope_and_dependencies() -> None:
     said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--in", str(EXAMPLE))
     assert "2022-03-31T00:00:00Z" in said

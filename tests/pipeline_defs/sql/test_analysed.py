@@ -48,9 +48,16 @@ def test_a_type_that_only_spark_can_tell_is_compared_with_the_declared_one(spark
 
 def test_what_spark_refuses_is_told_in_its_words_at_the_query(spark: SparkSession) -> None:
     ((place, message),) = said(spark, "n INT", "AS SELECT NO_SUCH_FUNCTION(nb) AS n FROM b.root WHERE root.day = today")
-    assert place.startswith("one.sql:6:")
-    assert "Spark refuses it" in message
-    assert "NO_SUCH_FUNCTION" in message.upper()
+    assert place == "one.sql:6:11"
+    assert "Spark refuses it: it has no function NO_SUCH_FUNCTION" in message
+    body = "AS SELECT nb AS n, 'O''Brien' AS o\n  , UPPR(today)\n AS u FROM b.root WHERE root.day = :today"
+    ((place, message),) = said(spark, "n INT, o STRING, u STRING", body)
+    assert place == "one.sql:7:5"
+    assert "Did you mean upper?" in message
+    body = "AS SELECT\n  nb + today + ARRAY(nb) AS n FROM b.root WHERE root.day = today"
+    ((place, message),) = said(spark, "n INT", body)
+    assert place.startswith("one.sql:7:3")
+    assert "varve_check" not in message
 
 
 def test_an_expectation_that_spark_does_not_understand_is_told(spark: SparkSession) -> None:

@@ -181,3 +181,59 @@ def test_the_layout_says_the_same_and_stays_as_it_is() -> None:
     assert "-- of the day" in once
     ugly = FILE.replace("STORED IN", "stored   in").replace("  FOR\n", "  for").replace("COMMENT", "comment")
     assert formatted(Source("a.sql", ugly)) == once
+
+
+def test_a_full_scan_is_allowed_of_some_datasets_alone() -> None:
+    from pipeline_defs.sql.project import compiled
+
+    head = "CREATE DATASET b.{} (n INT) PARTITIONED BY (day STRING) FOR day IN ('a', 'b')"
+    both = "SELECT f.n FROM b.facts f JOIN b.names c ON f.n = c.n"
+
+    def told(allow: str, query: str) -> str:
+        texts = [head.format("facts") + " EXTERNAL", head.format("names") + " EXTERNAL"]
+        texts.append(f"{head.format('out')} {allow} AS {query}")
+        try:
+            compiled([Source(f"{place}.sql", text) for place, text in enumerate(texts)], {})
+        except SqlErrors as error:
+            return "\n".join(each.message for each in error.problems)
+        return ""
+
+    of = "ALLOW FULL SCAN OF b.names"
+    assert not told(of, f"{both} WHERE f.day = :day")
+    message = told(of, both)
+    assert "which partitions of b.facts are read" in message
+    assert "ALLOW FULL SCAN OF b.facts" in message
+    assert "of b.names are" not in message
+    assert not told("ALLOW CLOCK, FULL SCAN OF b.names, b.facts, RANDOM", both)
+    assert not told("ALLOW FULL SCAN", both)
+    assert "b.name is not read" in told("ALLOW FULL SCAN OF b.name", f"{both} WHERE f.day = :day AND c.day = :day")
+
+
+@pytest.mark.parametrize(
+    ("clause", "end_offset"),
+    [("", 0), ("OPEN WINDOWS", 1), ("WINDOWS AHEAD 3", 4), ("open windows windows ahead 1", 2)],
+)
+def test_a_dataset_says_which_windows_it_has_beyond_the_complete_ones(clause: str, end_offset: int) -> None:
+    text = FILE.replace("  ALLOW FULL SCAN", f"  {clause}\n  ALLOW FULL SCAN")
+    assert read(text).end_offset == end_offset
+    (laid_out,) = {formatted(Source("sales.sql", text)), formatted(Source("sales.sql", formatted(Source("s", text))))}
+    assert clause.upper().replace("S WINDOWS A", "S\n  WINDOWS A") in laid_out
+
+
+@pytest.mark.parametrize(
+    ("clause", "told"),
+    [
+        ("OPEN", "unexpected"),
+        ("WINDOWS AHEAD 0", "a whole number from 1"),
+        ("OPEN WINDOWS OPEN WINDOWS", "given twice"),
+    ],
+)
+def test_what_a_dataset_cannot_say_of_windows_is_told(clause: str, told: str) -> None:
+    with pytest.raises(SqlErrors, match=told):
+        read(FILE.replace("  ALLOW FULL SCAN", f"  {clause}\n  ALLOW FULL SCAN"))
+
+
+def test_windows_ahead_need_a_time_series() -> None:
+    text = "CREATE DATASET t.a (n INT) PARTITIONED BY (k STRING) FOR k IN ('a', 'b') OPEN WINDOWS AS SELECT 1 AS n"
+    with pytest.raises(SqlErrors, match="OPEN WINDOWS counts windows of time"):
+        read(text)

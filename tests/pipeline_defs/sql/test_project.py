@@ -189,5 +189,8 @@ def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
     assert kept.on_upstream_change is OnUpstreamChange.REBUILD
     # It reads nothing: its windows run as they complete.
     assert kept.by_itself
+    ahead = compiled([Source("daily.sql", text.format(change="WINDOWS AHEAD 2"))], {})["b.daily"].dataset.partitioning
+    assert ahead.time is not None
+    assert ahead.time.end_offset == 3
     held = compiled([Source("daily.sql", text.format(change="ON UPSTREAM CHANGE IGNORE"))], {})["b.daily"]
     assert held.dataset.policy.on_upstream_change is OnUpstreamChange.HOLD

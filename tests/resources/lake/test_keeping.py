@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline_defs.model.dataset import Dataset, StoreKind
@@ -235,6 +236,38 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
     assert store.mend(sales) == 3
     assert {one.partition for one in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
     assert len(workbench.read(sales, [keys[2], keys[3], keys[5]])) == 3
+
+
+def test_a_damaged_page_of_equal_size_is_found_by_a_deep_look_and_another_footer_by_any(
+    workbench: Workbench, store: LakeStore, sales: Dataset
+) -> None:
+    rows = [(PARIS, f"pen {number}", number) for number in range(500)] + [(ZURICH, "ink", 2)]
+    current = workbench.publish(sales, [PARIS, ZURICH], rows)
+    present = History(store.catalog.connection).present(sales.name)
+    assert store.examine(sales, present, deep=True) == []
+    page, footer = [
+        max(Path(current[key.path].location).glob("*.parquet"), key=lambda path: path.stat().st_size)
+        for key in (PARIS, ZURICH)
+    ]
+    whole = page.read_bytes()
+    metadata = pq.read_metadata(page).row_group(0).column(0)
+    place = metadata.data_page_offset + metadata.total_compressed_size // 2
+    page.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+    assert pq.read_metadata(page).num_rows == 500
+    # Who wrote it is text of the footer, which no reader needs.
+    text = footer.read_bytes()
+    changed = text.replace(b"parquet-mr", b"parquet-mx")
+    assert changed != text
+    footer.write_bytes(changed)
+    assert {one.partition: one.found for one in store.examine(sales, present)} == {
+        ZURICH.path: "a footer of its files is not the one that was published, although rows and size are"
+    }
+    found = {one.partition: one.found for one in store.examine(sales, present, deep=True)}
+    assert set(found) == {PARIS.path, ZURICH.path}
+    assert found[PARIS.path].startswith(f"{page} is damaged: ")
+    page.write_bytes(whole)
+    footer.write_bytes(text)
+    assert store.examine(sales, present, deep=True) == []
 
 
 def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(

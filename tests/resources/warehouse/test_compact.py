@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
+from pipeline_defs.cli import sweep
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import PublishTimeout, VarveError
 from pipeline_defs.model.schema import Column, Schema
 from pipeline_defs.model.warehouse_options import Index, OldSnapshots, Period, WarehouseOptions
+from resources.catalog import Catalog
+from resources.history import History
+from resources.lake.layout import Layout
 from resources.postgres import connect
 from resources.warehouse import budget, clean, compact, examine, notes, publish, reading
+from resources.warehouse.load import Route
+from resources.warehouse.naming import period_table
+from resources.warehouse.store import WarehouseStore
 from tests.conftest import sales_dataset
 from tests.resources.warehouse.test_projection import INT, STRING, Shop, dataset, key
 from tests.resources.warehouse.test_view import tables
 
 if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
-    from resources.catalog import Catalog
     from resources.settings import Settings
     from tests.conftest import Workbench
 
@@ -223,3 +232,89 @@ def test_a_run_puts_closed_periods_together_and_what_reads_them_gets_the_same_ro
     monkeypatch.setattr(reading, "_BYTES_A_TASK", reading._PAGE)
     assert workbench.read(sales, [*keys[2:5], keys[15]]) == [*expected[2:5], expected[15]]
     catalog.connection.close()
+
+
+def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_one_has_left(
+    shop: Shop, sales: Dataset, settings: Settings
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    (period,) = compact.due(shop.catalog, sales)
+    store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
+    now = dt.timedelta(0)
+
+    def swept() -> sweep.Report:
+        report = sweep.Report(done=True)
+        sweep.sweep_leftovers(report, History(shop.connection), store, sales.name, now)
+        return report
+
+    def in_one_table() -> list[str]:
+        found = shop.connection.execute(
+            "select relname from pg_class c join pg_namespace n on n.oid = relnamespace "
+            "where nspname = %s and relkind = 'r' and relname like '%%all%%'", (f"{sales.db}_periods",),
+        )  # fmt: skip
+        return [name for (name,) in found]
+
+    with connect(settings) as holder, connect(settings) as other, ThreadPoolExecutor(1) as pool:
+        with holder.transaction():
+            # A compaction waits for old snapshots when its table is full, and before that is shown.
+            holder.execute("set transaction isolation level repeatable read")
+            holder.execute("select count(*) from varve.batch")
+            compacting = pool.submit(compact.compact, Catalog(other), sales, period, seconds=100)
+            deadline = time.monotonic() + 60
+            while not in_one_table() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert len(in_one_table()) == 1
+            report = swept()
+            assert len(in_one_table()) == 1
+            assert (report.orphans, report.orphan_locations, report.young_orphans.count) == ({}, [], 0)
+            # Its session is ended, as with a kill: then the table is nobody's, and its age is known.
+            shop.connection.execute("select pg_terminate_backend(%s)", (other.info.backend_pid,))
+            with pytest.raises(psycopg.Error):
+                compacting.result(60)
+        while in_one_table() and time.monotonic() < deadline:
+            report = swept()
+        assert in_one_table() == []
+        assert report.orphans[sales.name].count == 1
+    table = compact.compact(shop.catalog, sales, period, seconds=10)
+    assert in_one_table() == [table]
+    swept()
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+
+
+def test_a_table_of_somebody_else_is_named_once_and_what_is_in_use_is_not_told_to_be_swept(
+    shop: Shop, sales: Dataset, settings: Settings
+) -> None:
+    shop.publish(sales, days(7, 7))  # type: ignore[arg-type]
+    killed = [shop.stage(sales, {key(day): [("pen", day)]}) for day in (8, 9)]
+    for build in killed:
+        shop.catalog.fail(build, "killed")
+        shop.catalog.release(build)
+    schema = f"{sales.db}_periods"
+    locations = [f"{schema}.{period_table(sales, build.partitions[0], build.batch_id)}" for build in killed]
+    shop.connection.execute(f"create table {schema}.mine (n int); insert into {schema}.mine values (1)".encode())
+    shop.connection.execute(f"create view {sales.db}.depends as select * from {locations[0]}".encode())
+    store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
+
+    def swept(name: str | None, older_than: dt.timedelta, *, done: bool = True) -> sweep.Report:
+        report = sweep.Report(done=done)
+        sweep.sweep_leftovers(report, History(shop.connection), store, name, older_than)
+        return report
+
+    # Of all datasets, so old that nothing of other tests is.
+    ages = dt.timedelta(days=10_000)
+    for done, expected in ((False, [f"{schema}.mine"]), (True, [f"{schema}.mine"]), (True, [])):
+        report = swept(None, ages, done=done)
+        assert [stray for stray in report.strays if stray.startswith(schema)] == expected
+        assert "" not in report.orphans
+    first, second = [swept(sales.name, dt.timedelta(0)) for _ in range(2)]
+    assert first.orphan_locations == [locations[1]]
+    assert first.orphans[sales.name].count == 1
+    assert first.strays == []
+    (problem,) = first.problems
+    assert f"{locations[0]} was not dropped" in problem
+    assert second.orphans == {}
+    assert shop.connection.execute(f"select count(*) from {schema}.mine".encode()).fetchone() == (1,)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("no Spark is needed to sweep tables")

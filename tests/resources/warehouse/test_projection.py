@@ -325,6 +325,31 @@ def test_what_is_gone_or_shown_wrongly_is_found(shop: Shop) -> None:
     assert {found.partition for found in examine.shown(shop.connection, sales, current)} == {key(1).path, key(2).path}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update {} set sold = sold + 1 where product = 'pen'",
+        "delete from {0}; insert into {0} values ('pen', 1), ('pen', 1)",
+        "update {} set product = null where sold = 2",
+    ],
+)
+def test_rows_changed_behind_our_back_are_found_by_a_deep_look(shop: Shop, change: str) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(day): [("pen", 1), ("ink", 2)] for day in (1, 2)})
+    current = shop.catalog.current(sales.name)
+    for batch in current.values():
+        # As a load does at its end.
+        assert notes.seal(shop.connection, view.table_name(sales, batch.location), batch.location) == 2
+    batches = list(current.values())
+    assert list(examine.tables(shop.connection, sales, batches, deep=True)) == []
+    table = view.table_name(sales, current[key(1).path].location).as_string(shop.connection)
+    shop.connection.execute(change.format(table).encode())
+    assert list(examine.tables(shop.connection, sales, batches)) == []
+    (wrong,) = examine.tables(shop.connection, sales, batches, deep=True)
+    assert wrong.partition == key(1).path
+    assert "are not those that batch" in wrong.found
+
+
 def test_too_few_locks_are_told_before_anything_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})

@@ -1,0 +1,101 @@
+"""A CSV text as records, as RFC 4180 has it: doubled quotes, separators and line breaks between quotes, CRLF, LF or CR.
+
+As Python's `csv` reads: a quote means something only where a field begins. Unlike it, this tells an empty text ("")
+from nothing, and on which line a record begins.
+
+Not here: what the fields mean (texts.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# An empty text between quotes; no decoded text has this character.
+QUOTED_EMPTY = "\udcfe"
+
+
+@dataclass
+class Records:
+    """The records of a text, given by its lines with their ends.
+
+    Attributes:
+        blank_lines: whether a blank line is a record, as it is where there is one column.
+        line: the line that was read last, from 1.
+        unended: whether the last line had no end.
+    """
+
+    lines: Iterator[str]
+    separator: str
+    quote: str
+    blank_lines: bool = False
+    line: int = field(default=0, init=False)
+    unended: bool = field(default=False, init=False)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
+        """The line on which each record begins, its fields, and what is wrong with it ("": nothing)."""
+        separator, quote = self.separator, self.quote
+        text = ""
+        for text in self.lines:
+            self.line += 1
+            self.unended = text[-1] not in "\r\n"
+            if quote and quote in text:
+                begun = self.line
+                yield begun, *self._quoted(text)
+                continue
+            content = text.rstrip("\r\n")
+            if content or self.blank_lines:
+                yield self.line, content.split(separator), ""
+
+    def _quoted(self, text: str) -> tuple[list[str], str]:
+        """The fields of a record with a quote somewhere, and what is wrong with it."""
+        separator, quote = self.separator, self.quote
+        fields: list[str] = []
+        problem, place = "", 0
+        content = text.rstrip("\r\n")
+        if content[0] == quote == content[-1]:
+            # Every field between quotes, and no quote within: told by their number alone.
+            fields = content[1:-1].split(f"{quote}{separator}{quote}")
+            if content.count(quote) == 2 * len(fields):
+                return [value or QUOTED_EMPTY for value in fields], ""
+            fields = []
+        while True:
+            if content.startswith(quote, place):
+                begun, pieces = self.line, list[str]()
+                place += 1
+                while True:
+                    end = text.find(quote, place)
+                    if end < 0:
+                        pieces.append(text[place:])
+                        text, place = next(self.lines, ""), 0
+                        if not text:
+                            fields.append("".join(pieces))
+                            return fields, f"the quote that opens field {len(fields)} on line {begun} is not closed"
+                        self.line += 1
+                        continue
+                    if text.startswith(quote, end + 1):
+                        pieces.append(text[place : end + 1])
+                        place = end + 2
+                        continue
+                    pieces.append(text[place:end])
+                    place = end + 1
+                    break
+                content = text.rstrip("\r\n")
+                value = "".join(pieces) or QUOTED_EMPTY
+                if place < len(content) and not content.startswith(separator, place):
+                    problem = problem or f"something follows the closing quote of field {len(fields) + 1}"
+                    end = content.find(separator, place)
+                    value += content[place:] if end < 0 else content[place:end]
+                    place = len(content) if end < 0 else end
+            else:
+                end = content.find(separator, place)
+                value = content[place:] if end < 0 else content[place:end]
+                place = len(content) if end < 0 else end
+            fields.append(value)
+            if place >= len(content):
+                self.unended = text[-1] not in "\r\n"
+                return fields, problem
+            place += len(separator)

@@ -1,0 +1,72 @@
+"""Datasets whose windows are those of now: two that arrive from a partner, one of 2013, and what reads them."""
+
+import datetime as dt
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline_defs.datasets import dataset_asset
+from pipeline_defs.definitions import build_defs
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import TimeDimension
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.policy import Policy
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+
+DAY = TimeDimension.of("day", "@daily", "2026-11-01")
+HOUR = TimeDimension.of("hour", "@hourly", "2026-11-01")
+OLD_DAY = TimeDimension.of("day", "@daily", "2013-01-01", "2014-01-01", timezone="America/New_York")
+N = Schema((Column("n", ColumnType.BIGINT, "a number"),))
+
+
+def arriving(table: str, dimension: TimeDimension, policy: Policy | None = None) -> Dataset:
+    """A dataset of landing files."""
+    return Dataset(
+        f"live.{table}", Partitioning((dimension,)), N, StoreKind.LAKE, "As it arrives.", landing=True,
+        policy=policy or Policy(),
+    )  # fmt: skip
+
+
+DAYS = arriving("days", DAY)
+HOURS = arriving("hours", HOUR)
+OLD = arriving("old", OLD_DAY)
+KEPT = arriving("kept", DAY, Policy(retention=dt.timedelta(days=3)))
+TOTALS = Dataset("live.totals", Partitioning((DAY,)), N, StoreKind.LAKE, "The sum of each day that is over.")
+RUNNING = Dataset(
+    "live.running", Partitioning((DAY.reaching(1),)), N, StoreKind.LAKE, "The sum of each day, and of today so far."
+)
+
+
+@dataset_asset(DAYS)
+def days(context: dg.AssetExecutionContext) -> DataFrame:
+    return context.resources.landing.read(context)  # type: ignore[no-any-return]
+
+
+@dataset_asset(HOURS)
+def hours(context: dg.AssetExecutionContext) -> DataFrame:
+    return context.resources.landing.read(context)  # type: ignore[no-any-return]
+
+
+@dataset_asset(OLD)
+def old(context: dg.AssetExecutionContext) -> DataFrame:
+    return context.resources.landing.read(context)  # type: ignore[no-any-return]
+
+
+@dataset_asset(KEPT)
+def kept(context: dg.AssetExecutionContext) -> DataFrame:
+    return context.resources.landing.read(context)  # type: ignore[no-any-return]
+
+
+@dataset_asset(TOTALS, reads={"days": DAYS})
+def totals(context: dg.AssetExecutionContext, days: DataFrame) -> DataFrame:
+    return days.groupBy("day").agg(F.sum("n").alias("n"))
+
+
+@dataset_asset(RUNNING, reads={"hours": HOURS})
+def running(context: dg.AssetExecutionContext, hours: DataFrame) -> DataFrame:
+    return hours.groupBy(F.to_date(F.substring("hour", 1, 10)).alias("day")).agg(F.sum("n").alias("n"))
+
+
+DATASETS = [days, hours, old, kept, totals, running]
+defs = build_defs(DATASETS)

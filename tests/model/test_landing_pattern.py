@@ -1,0 +1,105 @@
+"""Names of landing files: each is of exactly one partition and spelt as its key is, or told why it is not taken."""
+
+from __future__ import annotations
+
+import pendulum
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
+from pipeline_defs.model.errors import UnknownPartition, VarveError
+from pipeline_defs.model.grain import Grain
+from pipeline_defs.model.landing import LandingFormat, LandingOptions
+from pipeline_defs.model.landing_pattern import FilePattern
+from pipeline_defs.model.partitioning import Partitioning
+
+DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 1, 1))
+HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1, tz="America/New_York"))
+REGION = StaticDimension("region", ("EU", "US", "x", "x_y", "a|b", "a/b", "50%"))
+STORE = StaticDimension("store", ("z", "y_z"))
+ANY = DynamicDimension("who", "people")
+
+
+def pattern(files: str, *dimensions: object, form: LandingFormat | None = None) -> FilePattern:
+    return FilePattern.of(LandingOptions(files=files, format=form), Partitioning(tuple(dimensions)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("files", "dimensions", "name", "path"),
+    [
+        ("", (DAY, REGION), "2026-09-01|EU.csv", "day=2026-09-01/region=EU"),
+        ("", (DAY, REGION), "2026-09-01|EU.csv.gz", "day=2026-09-01/region=EU"),
+        ("", (DAY, REGION), "2026-09-01|a%7Cb.parquet", "day=2026-09-01/region=a|b"),
+        ("", (DAY, REGION), "2026-09-01|a%2Fb.csv", "day=2026-09-01/region=a%2Fb"),
+        ("", (REGION,), "50%.csv", "region=50%25"),
+        ("", (REGION,), "50%25.csv", "region=50%25"),
+        ("{day}|{region}.csv", (DAY, REGION), "2026-09-01|a|b.csv", "day=2026-09-01/region=a|b"),
+        ("{region}/orders_{day:%Y%m%d}.csv.gz", (DAY, REGION), "EU/orders_20260901.csv.gz", "day=2026-09-01/region=EU"),
+        ("day={day}/region={region}/*", (DAY, REGION), "day=2026-09-01/region=a%2Fb/p-1.avro",
+         "day=2026-09-01/region=a%2Fb"),
+        ("{day:%Y}/{day:%m}/{day:%d}/*.csv", (DAY,), "2026/09/01/a.csv", "day=2026-09-01"),
+        ("{day}/{day:%Y%m%d}.csv", (DAY,), "2026-09-01/20260901.csv", "day=2026-09-01"),
+        ("h{hour:%Y%m%d%H}.csv", (HOUR,), "h2013110301.csv", "hour=2013-11-03T01"),
+        ("h{hour:%Y%m%d%H%z}.csv", (HOUR,), "h2013110301-0400.csv", "hour=2013-11-03T01"),
+        ("h{hour:%Y%m%d%H%z}.csv", (HOUR,), "h2013110301-0500.csv", "hour=2013-11-03T01-0500"),
+        ("{region}_{store}.csv", (REGION, STORE), "EU_y_z.csv", "region=EU/store=y_z"),
+        ("{{{region}}}.csv", (REGION,), "{EU}.csv", "region=EU"),
+    ],
+)  # fmt: skip
+def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], name: str, path: str) -> None:
+    assert pattern(files, *dimensions).key(name).path == path
+
+
+@pytest.mark.parametrize(
+    ("files", "dimensions", "name", "told"),
+    [
+        ("", (DAY,), "2026-9-1.csv", "is no key of dimension day"),
+        ("", (DAY,), "2026-09-01.txt", "its ending is of no known format"),
+        ("", (DAY, REGION), "2026-09-01.csv", "must have 2 parts"),
+        ("", (REGION,), "%45U.csv", "'%45U' is another spelling of 'EU'; name it so."),
+        ("{region}.csv", (REGION,), "%45U.csv", "'%45U' is another spelling of 'EU'; name it so."),
+        ("{day}.csv", (DAY,), "2026-09-01.csv.gz", "its name does not fit {day}.csv."),
+        ("{day:%Y%m%d}.csv", (DAY,), "2026901.csv", "another spelling of"),
+        ("{day:%Y%m%d}.csv", (DAY,), "20260230.csv", "is no day as %Y%m%d writes it"),
+        ("{day}/{day:%Y%m%d}.csv", (DAY,), "2026-09-01/20260902.csv", "its name says of day both"),
+        ("{region}_{store}.csv", (REGION, STORE), "x_y_z.csv", "of region=x/store=y_z or of region=x_y/store=z"),
+        ("{region}/*.csv", (REGION,), "EU/deep/a.csv", "does not fit"),
+        ("{region}/*.csv", (REGION,), "DE/a.csv", "'DE' is no key of dimension region"),
+    ],
+)
+def test_a_name_that_says_none_or_several_is_told_why(
+    files: str, dimensions: tuple[object, ...], name: str, told: str
+) -> None:
+    with pytest.raises(UnknownPartition) as refused:
+        pattern(files, *dimensions).key(name)
+    assert told in str(refused.value)
+
+
+PATTERNS = [
+    pattern("", DAY, ANY), pattern("{who}.csv", ANY), pattern("who={who}/*.csv", ANY),
+    pattern("x_{who}_{day:%d%m%Y}.csv", DAY, ANY), pattern("{day}~{who}", DAY, ANY),
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12),
+    st.sampled_from(PATTERNS),
+    st.dates(min_value=pendulum.date(2026, 1, 1), max_value=pendulum.date(2100, 1, 1)),
+)
+def test_whatever_a_key_holds_its_file_is_its_own(who: str, found: FilePattern, day: object) -> None:
+    try:
+        value = ANY.parse(who)
+    except UnknownPartition:
+        return
+    key = found.partitioning.key((day, value)[-len(found.partitioning.names) :])  # type: ignore[arg-type]
+    name = found.name(key).replace("/*", "/part-1")
+    assert name.count("/") == found.text.count("/")
+    assert found.key(name) == key
+
+
+def test_a_declared_format_needs_no_ending() -> None:
+    assert pattern("{day}/*", DAY, form=LandingFormat.CSV).key("2026-09-01/part-0001").path == "day=2026-09-01"
+    with pytest.raises(VarveError, match="a brace has no partner"):
+        pattern("{day", DAY)

@@ -1,0 +1,429 @@
+"""Random arrivals under a clock that moves both ways: no tick raises, Dagster accepts every request, nothing is lost.
+
+Real PostgreSQL, real Dagster and the real sensors; only the Spark job of a run is left out: what it would publish goes
+into the catalog as the run would have it. What must come out is told by the files alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import dagster as dg
+import pendulum
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from pipeline_defs.datasets import dataset_asset, graph_of
+from pipeline_defs.definitions import build_defs
+from pipeline_defs.model.batch import Input, StagedBatch
+from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.dimension import TimeDimension
+from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.schema import Column, ColumnType, Schema
+from pipeline_defs.planning.triggers import landing_source
+from pipeline_defs.sensors import DATASET_TAG
+from resources.asked import asked_partitions
+from resources.catalog import Catalog
+from resources.dagster_internal import keys_in_range
+from resources.landing import Landing, inspect
+from resources.postgres import connect
+from resources.rejected import RejectedArrivals
+from resources.services.postgres_server import PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from resources.settings import Settings
+
+ZONE = "America/New_York"
+N = Schema((Column("n", ColumnType.BIGINT),))
+# The clocks of New York went back on the first of November 2026: a day of 25 hours, an hour that comes twice.
+HOUR = TimeDimension.of("hour", "@hourly", "2026-10-31", timezone=ZONE)
+DAY = TimeDimension.of("day", "@daily", "2026-10-28", timezone=ZONE)
+ENDING = TimeDimension.of("day", "@daily", "2026-10-28", "2026-11-02", timezone=ZONE)
+START = pendulum.datetime(2026, 11, 1, 0, 30, tz=ZONE)
+
+
+def arriving(table: str, dimension: TimeDimension) -> Dataset:
+    return Dataset(f"ticks.{table}", Partitioning((dimension,)), N, StoreKind.LAKE, "", landing=True)
+
+
+def derived(table: str, dimension: TimeDimension) -> Dataset:
+    return Dataset(f"ticks.{table}", Partitioning((dimension,)), N, StoreKind.LAKE, "")
+
+
+HOURS, DAYS, ENDS = arriving("hours", HOUR), arriving("days", DAY), arriving("ends", ENDING)
+TOTALS, SO_FAR = derived("totals", DAY), derived("so_far", DAY.reaching(1))
+
+
+@dataset_asset(HOURS)
+def hours(context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@dataset_asset(DAYS)
+def days(context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@dataset_asset(ENDS)
+def ends(context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@dataset_asset(TOTALS, reads={"days": DAYS})
+def totals(context, days) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@dataset_asset(SO_FAR, reads={"hours": HOURS})
+def so_far(context, hours) -> None: ...  # type: ignore[no-untyped-def]
+
+
+ASSETS = [hours, days, ends, totals, so_far]
+GRAPH = graph_of(ASSETS)
+DEFS = build_defs(ASSETS)
+
+NAMES = {
+    "days": [
+        "2026-10-30",
+        "2026-10-31",
+        "2026-11-01",
+        "2026-11-02",
+        "2099-01-01",
+        "2020-01-01",
+        "notes",
+        "2026-10%2D31",
+    ],
+    "ends": ["2026-10-30", "2026-11-01", "2026-11-02", "2013-01-05"],
+    "hours": ["2026-11-01T00", "2026-11-01T01", "2026-11-01T01-0500", "2026-11-01T02", "2026-11-02T00", "2026-11-01"],
+}
+CONTENTS = ["n\n1\n", "n\n1\n2\n", "n\n", "x\n1\n", "n\n1", ""]
+
+
+@dataclass(frozen=True)
+class Send:
+    """Somebody puts a file into a landing folder, with a modification time so many seconds from now."""
+
+    table: str
+    name: str
+    content: str
+    age: float
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Somebody takes a file away."""
+
+    table: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Time passes, or the clock is set back."""
+
+    hours: float
+
+
+STEPS = st.one_of(
+    st.sampled_from(sorted(NAMES)).flatmap(
+        lambda table: st.builds(
+            Send, st.just(table), st.sampled_from(NAMES[table]), st.sampled_from(CONTENTS),
+            st.sampled_from([0.0, 1e7, -1e7, 60.0]),
+        )
+    ),
+    st.sampled_from(sorted(NAMES)).flatmap(
+        lambda table: st.builds(Remove, st.just(table), st.sampled_from(NAMES[table]))
+    ),
+    st.builds(Jump, st.sampled_from([0.3, 1.0, 5.0, 24.0, -3.0, -26.0])),
+)  # fmt: skip
+
+
+@dataclass
+class World:
+    """A landing folder, a catalog, Dagster and a clock."""
+
+    settings: Settings
+    instance: dg.DagsterInstance
+    now: pendulum.DateTime = START
+    cursors: dict[str, str | None] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Every clock that Varve and Dagster look at shows the world's time."""
+        now = self.now
+        with (
+            mock.patch("dagster._time._mockable_get_current_datetime", return_value=now.in_timezone("UTC")),
+            mock.patch("dagster._time._mockable_get_current_timestamp", return_value=now.timestamp()),
+            mock.patch("pendulum.now", side_effect=lambda tz="UTC": now.in_timezone(tz)),
+            mock.patch("pipeline_defs.arriving.time.time", return_value=now.timestamp()),
+        ):
+            yield
+
+    def step(self, what: Send | Remove | Jump) -> None:
+        if isinstance(what, Jump):
+            self.now = self.now.add(seconds=int(what.hours * 3_600))
+            return
+        file = self.file(what.table, what.name)
+        if isinstance(what, Remove):
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{uuid.uuid4().hex}")
+        beside.write_text(what.content)
+        at = self.now.timestamp() + what.age
+        os.utime(beside, (at, at))
+        beside.replace(file)
+
+    def file(self, table: str, name: str) -> Path:
+        from pathlib import Path
+
+        return Path(Landing(self.settings.landing).folder(GRAPH.datasets[f"ticks.{table}"])) / f"{name}.csv"
+
+    def tick(self) -> int:
+        """Both sensors as the daemon evaluates them; how many runs they asked for."""
+        count = 0
+        for name in ("arrivals", "downstream"):
+            # Nothing here may take two looks at one instant.
+            self.now = self.now.add(seconds=1)
+            with self.clock():
+                count += self._sensor(name)
+        return count
+
+    def _sensor(self, name: str) -> int:
+        repository = DEFS.get_repository_def()
+        context = dg.build_sensor_context(
+            instance=self.instance, repository_def=repository, cursor=self.cursors.get(name), sensor_name=name
+        )
+        # Dagster resolves and validates what is asked for in here, and raises what would fail the tick.
+        result = repository.get_sensor_def(name).evaluate_tick(context)
+        assert "Nothing was looked at" not in str(result.skip_message)
+        self.cursors[name] = result.cursor
+        for request in result.run_requests or ():
+            self._run(request)
+        return len(result.run_requests or ())
+
+    def _run(self, request: dg.RunRequest) -> None:
+        """What the daemon launches: exactly the partitions that Dagster gives a run of these tags."""
+        repository = DEFS.get_repository_def()
+        dataset = GRAPH.datasets[request.tags[DATASET_TAG]]
+        job = repository.get_implicit_job_def_for_assets(request.asset_selection)
+        run = self.instance.create_run_for_job(
+            job, tags=dict(request.tags), asset_selection=frozenset(request.asset_selection),
+            status=dg.DagsterRunStatus.SUCCESS,
+        )  # fmt: skip
+        definition = repository.asset_graph.get(request.asset_selection[0]).partitions_def
+        asked = asked_partitions(dataset, request.tags)
+        spelt = dataset.partitioning.to_dagster
+        given = keys_in_range(definition, self.instance, spelt(asked[0]), spelt(asked[-1]))
+        assert given == {spelt(key) for key in asked}, "the run would leave something out"
+        with connect(self.settings, application="varve test") as connection:
+            catalog = Catalog(connection)
+            build = catalog.begin(dataset, asked, run_id=run.run_id, code_version="")
+            for key in asked:
+                build.inputs[key] = self._made_from(catalog, dataset, key)
+            catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1) for key in asked])
+            catalog.publish(build)
+            catalog.release(build)
+
+    def _made_from(self, catalog: Catalog, dataset: Dataset, key: Any) -> set[Input]:
+        if dataset.landing:
+            found = inspect(dataset, Landing(self.settings.landing).uri(dataset, dataset.partitioning.to_dagster(key)))
+            assert found is not None, f"{dataset} {key}: asked for without a file"
+            return {Input(landing_source(dataset), key.path, found.fingerprint)}
+        (edge,) = GRAPH.edges[dataset.name]
+        above = catalog.current(edge.upstream.name, edge.dependency.upstream_of(key).keys)
+        assert above, f"{dataset} {key}: asked for without anything to read"
+        return {Input(edge.upstream.name, path, str(batch.batch_id)) for path, batch in above.items()}
+
+    def until_quiet(self) -> None:
+        for _ in range(12):
+            if self.tick() == 0 and self.tick() == 0:
+                return
+        pytest.fail("it never came to rest: a storm of runs")
+
+    def current(self, dataset: Dataset) -> dict[str, set[Input]]:
+        with connect(self.settings, application="varve test") as connection:
+            return {path: set(batch.inputs) for path, batch in Catalog(connection).current(dataset.name).items()}
+
+    def rejected(self) -> set[tuple[str, str]]:
+        with connect(self.settings, application="varve test") as connection:
+            listed = RejectedArrivals(connection).all()
+        return {(dataset.partition(".")[2], one.uri.rsplit("/", 1)[-1].removesuffix(".csv")) for dataset, one in listed}
+
+    def left_out(self) -> Sequence[object]:
+        with connect(self.settings, application="varve test") as connection:
+            return RejectedArrivals(connection).left_out()
+
+
+# Where each key's window begins in New York, and where it ends: written down, not computed by what is tested.
+HOURS_OF = {
+    "2026-11-01T00": "2026-11-01T04", "2026-11-01T01": "2026-11-01T05", "2026-11-01T01-0500": "2026-11-01T06",
+    "2026-11-01T02": "2026-11-01T07", "2026-11-02T00": "2026-11-02T05",
+}  # fmt: skip
+DAYS_OF = {"2026-10-30": "04", "2026-10-31": "04", "2026-11-01": "04", "2026-11-02": "05"}
+
+
+def begins(table: str, name: str) -> dt.datetime | None:
+    """When a file's window begins, in UTC; None: it is of no window of its dataset."""
+    if table == "hours":
+        found = HOURS_OF.get(name)
+        return dt.datetime.fromisoformat(f"{found}:00+00:00") if found else None
+    if name == "2099-01-01" and table == "days":
+        return dt.datetime(2099, 1, 1, 5, tzinfo=dt.UTC)
+    if name not in DAYS_OF or (table == "ends" and name == "2026-11-02"):
+        return None
+    return dt.datetime.fromisoformat(f"{name}T{DAYS_OF[name]}:00:00+00:00")
+
+
+def good(content: bytes) -> bool:
+    return content.startswith(b"n\n") and content.endswith(b"\n")
+
+
+@pytest.fixture
+def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    server, name = PostgresServer(settings.home_dir), f"ticks_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        monkeypatch.setenv("VARVE_POSTGRES_URL", server.url(name))
+        monkeypatch.setenv("VARVE_LANDING_ROOT", str(tmp_path / "landing"))
+        monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
+        found = type(settings)()
+        with connect(found, application="varve test") as connection:
+            Catalog(connection).ensure_schema()
+        yield found
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(
+    steps=[
+        Send("days", "2026-11-01", "n\n1\n", 0.0), Send("days", "2026-11-02", "n\n1\n", 0.0),
+        Send("days", "2099-01-01", "n\n1\n", 1e7), Send("days", "notes", "n\n1\n", 0.0),
+        Send("hours", "2026-11-01T00", "n\n1\n", -1e7), Send("hours", "2026-11-01T00", "n\n1\n2\n", 1e7),
+        Jump(-26.0), Send("ends", "2026-10-30", "n\n1", 0.0), Jump(24.0), Send("ends", "2026-10-30", "n\n1\n", -1e7),
+        Remove("days", "2026-11-02"), Jump(5.0),
+    ]
+)  # fmt: skip
+@given(steps=st.lists(STEPS, max_size=14))
+def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
+    world_settings: Settings, steps: list[Send | Remove | Jump]
+) -> None:
+    shutil.rmtree(world_settings.landing, ignore_errors=True)
+    with connect(world_settings, application="varve test") as connection:
+        for table in ("arrival", "rejected_arrival", "left_out", "current", "batch", "publish", "published", "change"):
+            if connection.execute("select to_regclass(%s)", (f"varve.{table}",)).fetchone() != (None,):
+                connection.execute(sql.SQL("truncate varve.{} cascade").format(sql.Identifier(table)))
+    # A sensor of an earlier example knows nothing that the catalog does not.
+    global DEFS  # noqa: PLW0603 - as a code server that is started anew
+    DEFS = build_defs(ASSETS)
+    with dg.DagsterInstance.ephemeral() as instance:
+        world = World(world_settings, instance)
+        world.tick()
+        for step in steps:
+            world.step(step)
+            world.tick()
+        # Whatever the clock did, it comes to be right again, and later than it ever was.
+        world.now = max(world.now, START).add(hours=30)
+        world.until_quiet()
+        now = dt.datetime.fromtimestamp(world.now.timestamp(), tz=dt.UTC)
+        rejected = set()
+        for dataset in (HOURS, DAYS, ENDS):
+            expected = {}
+            for file in sorted(world.file(dataset.table, "x").parent.glob("*.csv")):
+                content, begun = file.read_bytes(), begins(dataset.table, file.stem)
+                if begun is None or begun > now or not good(content):
+                    rejected.add((dataset.table, file.stem))
+                else:
+                    expected[f"{dataset.partitioning.names[0]}={file.stem}"] = hashlib.blake2b(
+                        content, digest_size=16
+                    ).hexdigest()
+            made = {path: {each.version for each in inputs} for path, inputs in world.current(dataset).items()}
+            # What was made of a file that went, or was replaced by a bad one, stays.
+            assert {path: made.get(path) for path in expected} == {path: {digest} for path, digest in expected.items()}
+        assert world.rejected() == rejected
+        assert world.left_out() == []
+        with connect(world_settings, application="varve test") as connection:
+            catalog = Catalog(connection)
+            above = {path: str(batch.batch_id) for path, batch in catalog.current("ticks.days").items()}
+        complete = {path: version for path, version in above.items() if _over(path, now)}
+        assert {path: {each.version for each in inputs} for path, inputs in world.current(TOTALS).items()} == {
+            path: {version} for path, version in complete.items()
+        }
+
+
+def _over(path: str, now: dt.datetime) -> bool:
+    day = dt.date.fromisoformat(path.removeprefix("day="))
+    end = pendulum.datetime(day.year, day.month, day.day, tz=ZONE).add(days=1)
+    return end.timestamp() <= now.timestamp()
+
+
+def test_a_dataset_that_cannot_be_looked_at_costs_only_itself(world_settings: Settings) -> None:
+    global DEFS  # noqa: PLW0603 - as above
+    DEFS = build_defs(ASSETS)
+    with dg.DagsterInstance.ephemeral() as instance:
+        world = World(world_settings, instance)
+        # A file lies where the folder of one dataset should be; the two beside it are asked for.
+        world.step(Send("days", "2026-10-31", "n\n1\n", 0.0))
+        world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))
+        folder = world.file("hours", "x").parent
+        folder.write_text("no folder")
+        broken = Landing.files
+
+        def files(self: Landing, dataset: Dataset) -> Any:
+            if dataset is HOURS:
+                raise PermissionError(13, "Permission denied", str(folder))
+            return broken(self, dataset)
+
+        with mock.patch.object(Landing, "files", files):
+            world.until_quiet()
+            assert set(world.current(DAYS)) == set(world.current(ENDS)) == {"day=2026-10-31"}
+            (left_out,) = world.left_out()
+        assert "Permission denied" in str(left_out)
+        folder.unlink()
+        world.until_quiet()
+        assert world.left_out() == []
+
+
+def test_many_files_of_one_dataset_keep_no_other_waiting(
+    world_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    global DEFS  # noqa: PLW0603 - as above
+    DEFS = build_defs(ASSETS)
+    monkeypatch.setenv("VARVE_SENSOR_SECONDS", "1")
+    many = [pendulum.datetime(2026, 10, 31, tz=ZONE).add(hours=hour) for hour in range(20)]
+    with dg.DagsterInstance.ephemeral() as instance:
+        world = World(world_settings, instance)
+        for at in many:
+            world.step(Send("hours", f"{at:%Y-%m-%dT%H}", "n\n1\n", 0.0))
+        slow = inspect
+
+        def slowly(dataset: Dataset, uri: str) -> Any:
+            if dataset is HOURS:
+                time.sleep(0.1)
+            return slow(dataset, uri)
+
+        with mock.patch("pipeline_defs.arriving.inspect", slowly):
+            # The clock of the machine is ahead of the one that ticks here: a file of the future is looked at twice.
+            world.tick()
+            world.tick()
+            world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))
+            before = len(world.current(HOURS))
+            assert 0 < before < len(many)
+            world.tick()
+            world.tick()
+            assert set(world.current(ENDS)) == {"day=2026-10-31"}
+            world.until_quiet()
+        assert len(world.current(HOURS)) == len(many)

@@ -44,6 +44,15 @@ if TYPE_CHECKING:
     from resources.store import Build, Store
 
 
+# A suite's JVMs live for minutes: half of their processor time went to compiling what then hardly ran.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_configure() -> None:
+    """Every Spark that a test or a command of a test starts is given the options."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark-mode", choices=["connect", "classic"], default="connect", help="which Spark to test on")
     parser.addoption("--slow", action="store_true", help="only the tortures, which take minutes each: `make torture`")
@@ -92,7 +101,8 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
     """The settings of the suite, which every process that a test starts reads from the environment too."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))]:
-        del os.environ[name]
+        if name != "SPARK_SUBMIT_OPTS":
+            del os.environ[name]
     os.environ |= {"VARVE_HOME": str(home), "VARVE_SETTLE_SECONDS": "0"}
     if request.config.getoption("--spark-mode") == "classic":
         os.environ["VARVE_SPARK_MASTER"] = "local[2]"

@@ -278,9 +278,11 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str, log:
 
 
 def clean_environment() -> dict[str, str]:
-    """The caller's environment without any setting of Varve, Dagster or Spark."""
+    """The caller's environment without any setting of Varve, Dagster or Spark but the suite's options of the JVM."""
     return {
-        name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_", "PG"))
+        name: value
+        for name, value in os.environ.items()
+        if name == "SPARK_SUBMIT_OPTS" or not name.startswith(("VARVE_", "DAGSTER_", "SPARK_", "PG"))
     }
 
 

@@ -13,10 +13,13 @@ from rich.text import Text
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
+from pipeline_defs.cli.unseen import show_unseen, unseen_values
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.heat import WORST_FIRST
 from pipeline_defs.planning.heat import heat as heat_of
 from pipeline_defs.planning.judging import State
+from resources.catalog import Catalog
+from resources.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,12 +41,13 @@ _LETTERS = {state: str(state)[0] for state in State} | {State.UPCOMING: "o", Sta
 
 
 def heat() -> dict[str, Any]:
-    """The picture as plain values: see `planning.heat.heat`; and what arrived or is due, and cannot be taken."""
+    """The picture as plain values: see `planning.heat.heat`; with what arrived and is not taken."""
     with looking() as found:
         picture = heat_of(graph, found.plan())
         return picture | {
             "rejected": rejected_values(found.connection),
             "left_out": left_out_values(found.connection),
+            "unseen": unseen_values(graph.in_order(), Catalog(found.connection), Settings(), found.members),
         }
 
 
@@ -63,5 +67,6 @@ def show(console: Console, found: dict[str, Any]) -> None:
     for run in found["due"][:10]:
         last = f" ... {run['last']}" if run["last"] != run["first"] else ""
         console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
+    show_unseen(console, found["unseen"])
     show_rejected(console, found["rejected"])
     show_left_out(console, found["left_out"])

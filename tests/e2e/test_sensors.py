@@ -183,6 +183,20 @@ def test_what_is_rejected_is_shown_by_every_command_and_by_the_check(
     assert heat.heat()["rejected"] == []
 
 
+def test_what_no_sensor_has_looked_at_yet_is_shown_by_the_plan(
+    sensing: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sensing.send_flights(FIRST)
+    (seen,) = heat.heat()["unseen"]
+    key = f"day={FIRST}"
+    assert seen == {"dataset": "flights.departures", "partitions": 1, "files": 1, "first": key, "last": key}
+    heat.show(Console(), heat.heat())
+    told = " ".join(capfd.readouterr().out.split())
+    assert f"arrived: flights.departures {key}: 1 file that the sensor arrivals takes at its next look" in told
+    arrivals()
+    assert heat.heat()["unseen"] == []
+
+
 def test_a_partition_that_is_none_yet_is_explained(sensing: Project) -> None:
     del sensing
     said = why.why("flights.departures", ["day=2013-04-02"])

@@ -19,22 +19,24 @@ import psycopg
 from pipeline_defs.model.errors import BadInput
 from pipeline_defs.planning.arrivals import Kind, LandingFile, Rejected, Sorter, stamp_of
 from pipeline_defs.planning.triggers import landing_source
+from resources.landed.inspected import Inspected
 from resources.landing import Landing, inspect
 from resources.outside.source import open_outside
+from resources.parts import Parts
 from resources.rejected import LeftOut, RejectedArrivals
 from resources.spark import lost, open_session
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from pipeline_defs.model.batch import TakenFile
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
     from pipeline_defs.model.partition import PartitionKey
     from resources.catalog import Catalog
-    from resources.landing import Inspected
     from resources.settings import Settings
 
 
@@ -97,19 +99,20 @@ class Looking:
         """Take the files of one dataset, until the time is over; whether that was all of them."""
         rejections, declared = RejectedArrivals(self.catalog.connection), declaration_of(dataset)
         before, arrived = rejections.of(dataset.name), self.catalog.arrived_files(dataset.name)
-        landing = Landing(self.settings.landing)
+        landing, parts = Landing(self.settings.landing), Parts(self.catalog.connection)
+        opened = parts.open_again(dataset.name) if dataset.incremental is not None else set[str]()
         sorter = Sorter(
-            dataset, arrived, before, self.members, time.time(), self.settings.settle_seconds, declared=declared
+            dataset, arrived, before, self.members, time.time(), self.settings.settle_seconds, declared, opened
         )
         look = sorter.sort(landing.files(dataset))
-        done = True
+        done, known = True, self._known(dataset, [key for key, _ in look.take])
         for key, files in look.take:
             if time.monotonic() > stop:
                 done = False
                 # They were not looked into, and are what they were.
                 look.rejected |= {file.uri: before[file.uri] for file in files if file.uri in before}
                 continue
-            whole, bad = _looked_into(sorter, dataset, key, files)
+            whole, bad = _looked_into(sorter, dataset, key, files, known.get(key.path, {}))
             look.rejected |= bad
             if bad:
                 look.standing.discard(key.path)
@@ -124,6 +127,17 @@ class Looking:
         self.catalog.departed_unused(dataset.name, gone, landing_source(dataset))
         self._write(rejections, dataset, before, look.rejected)
         return done
+
+    def _known(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> dict[str, dict[str, TakenFile]]:
+        """By partition and token the files of which the batches of partitions that grow consist already."""
+        if dataset.incremental is None or not keys:
+            return {}
+        batches = list(self.catalog.current(dataset.name, keys).values())
+        parts = Parts(self.catalog.connection).with_files(dataset.name, batches)
+        return {
+            path: {file.token: file for part in found for file in part.files if file.token}
+            for path, found in parts.items()
+        }
 
     def _outside(self, dataset: Dataset) -> bool:
         """Note which partitions a table of others has now, and which of them changed."""
@@ -178,11 +192,17 @@ class Looking:
 
 
 def _looked_into(
-    sorter: Sorter, dataset: Dataset, key: PartitionKey, files: Sequence[LandingFile]
+    sorter: Sorter, dataset: Dataset, key: PartitionKey, files: Sequence[LandingFile], known: Mapping[str, TakenFile]
 ) -> tuple[list[Inspected], dict[str, Rejected]]:
-    """What is in the files of a partition, without those that have gone; and, by uri, what is not taken of them."""
+    """What is in the files of a partition, without those that have gone; and, by uri, what is not taken of them.
+
+    Those that are known by their tokens were looked into before.
+    """
     whole, bad = [], dict[str, Rejected]()
     for file in files:
+        if (taken := known.get(file.token)) is not None:
+            whole.append(Inspected(file.uri, taken.size, taken.fingerprint))
+            continue
         try:
             found = inspect(dataset, file.uri)
         except BadInput as error:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from resources.planning import InFlight
 
 IDENTITY_TAG = "varve/identity"
-# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
-AGAIN_TAG = "varve/again"
 # How a tick begins that could not reach its servers; the next one looks again.
 NOT_LOOKED = "Nothing was looked at"
 T = TypeVar("T")

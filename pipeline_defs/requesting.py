@@ -17,8 +17,8 @@ from pipeline_defs.model.errors import some
 from pipeline_defs.model.windows import why_not_there
 from pipeline_defs.partitions import dataset_partitions_def
 from pipeline_defs.planning.triggers import parts_of
-from pipeline_defs.reconciling import AGAIN_TAG, IDENTITY_TAG, Ended
-from resources.asked import RANGE_END_TAG, RANGE_START_TAG
+from pipeline_defs.reconciling import IDENTITY_TAG, Ended
+from resources.asked import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG
 from resources.dagster_internal import keys_in_range, unknown_keys, validated
 from resources.rejected import LeftOut
 

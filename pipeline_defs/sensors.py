@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pendulum
 
 from pipeline_defs.arriving import Looking, cursor_of
+from pipeline_defs.folding import to_fold
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.reconciling import Reconciler, ended_runs
 from pipeline_defs.requesting import DATASET_TAG, REASON_TAG, STORE_TAG, accepted, asset_key, run_request
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.planning.reconcile import Plan
+    from pipeline_defs.planning.triggers import Run
     from resources.catalog import Catalog
     from resources.settings import Settings
 
@@ -52,7 +55,16 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
 
         def ask(catalog: Catalog, plan: Plan, seen: tuple[str, list[LeftOut]]) -> dg.SensorResult:
             cursor, left_out = seen
-            requests = _requests(plan, sources, context, reconciler, Asking("arrivals", catalog, left_out))
+            folds = [
+                run
+                for dataset in sources
+                for run in to_fold(
+                    catalog.connection, dataset, graph.code_versions.get(dataset.name, ""),
+                    plan.judgements.get(dataset.name, {}), pendulum.now("UTC").timestamp(),
+                )
+            ]  # fmt: skip
+            asking = Asking("arrivals", catalog, left_out, folds)
+            requests = _requests(plan, sources, context, reconciler, asking)
             return dg.SensorResult(run_requests=requests, cursor=cursor)
 
         return reconciler.look(context.instance, "arrivals", look, ask)
@@ -85,11 +97,16 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
 
 @dataclass
 class Asking:
-    """What a tick of a sensor notes beside its requests: what cannot be asked for, looked at or judged."""
+    """What a tick of a sensor notes beside its requests: what cannot be asked for, looked at or judged.
+
+    Attributes:
+        more: runs that it asks for although nothing is due: the same rows otherwise.
+    """
 
     sensor: str
     catalog: Catalog
     left_out: list[LeftOut] = field(default_factory=list)
+    more: Sequence[Run] = ()
 
     def note(self, context: dg.SensorEvaluationContext) -> None:
         """Into the catalog, and into the log."""
@@ -108,7 +125,7 @@ def _requests(
 ) -> list[dg.RunRequest]:
     names = {dataset.name for dataset in datasets}
     asking.left_out += [LeftOut(name, "plan", reason) for name, reason in plan.failed.items() if name in names]
-    due = [run for run in plan.runs if run.dataset.name in names]
+    due = [*(run for run in plan.runs if run.dataset.name in names), *asking.more]
     wanted = list(accepted(due, context.instance, asking.left_out))
     asking.note(context)
     ended = ended_runs([run.identity for run in wanted], context.instance)

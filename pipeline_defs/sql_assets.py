@@ -15,11 +15,11 @@ from pipeline_defs.declared import FOLDER, half_imported, python_assets
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
-from pipeline_defs.reconciling import AGAIN_TAG
 from pipeline_defs.sql.asset import SqlAsset
 from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.project import load
 from pipeline_defs.sql_rows import rows
+from resources.asked import AGAIN_TAG
 from resources.explain import told
 from resources.frames import observed_by
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
+# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
+AGAIN_TAG = "varve/again"
 PARTITION_TAG = "dagster/partition"
 
 

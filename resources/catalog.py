@@ -23,6 +23,7 @@ from resources.catalog_known import Known
 from resources.catalog_rows import declaration
 from resources.catalog_shown import Followers
 from resources.leases import MARK_SESSION, UNMARK_SESSION, Leases, holding
+from resources.parts import Parts
 from resources.store import Build
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.partition import PartitionKey
 
-VERSION = 7
+VERSION = 8
 # New partitions of one build, from which on the statistics of before are worse than none.
 _MANY_NEW = 200
 # The script that makes each version of the schema out of the one before.
@@ -81,21 +82,23 @@ class Catalog(Followers, Known):
     def staged(self, build: Build, batches: Sequence[StagedBatch]) -> None:
         """Record what lies in the store, and the trace, for every batch of the build."""
         inputs = [_inputs_text(build.inputs.get(batch.partition, ())) for batch in batches]
-        self.connection.execute(
-            statements.STAGED,
-            (
-                [batch.partition.path for batch in batches],
-                [batch.location for batch in batches],
-                [batch.rows for batch in batches],
-                [batch.size for batch in batches],
-                [batch.files for batch in batches],
-                inputs,
-                [batch.content for batch in batches],
-                [json.dumps({found.column: [found.low, found.high] for found in batch.bounds}) for batch in batches],
-                build.dataset.name,
-                build.batch_id.millis,
-            ),
-        )
+        with self.connection.transaction():
+            Parts(self.connection).record(build, batches)
+            self.connection.execute(
+                statements.STAGED,
+                (
+                    [batch.partition.path for batch in batches],
+                    [batch.location for batch in batches],
+                    [batch.rows for batch in batches],
+                    [batch.size for batch in batches],
+                    [batch.files for batch in batches],
+                    inputs,
+                    [batch.content for batch in batches],
+                    [json.dumps({one.column: [one.low, one.high] for one in batch.bounds}) for batch in batches],
+                    build.dataset.name,
+                    build.batch_id.millis,
+                ),
+            )
 
     def publish(self, build: Build, *, at: dt.datetime | None = None) -> None:
         """Point every partition of the build at its batch: compare and swap, all or nothing.

@@ -179,11 +179,13 @@ def _begun(
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
     """What Dagster shows of one published partition, under its standard keys where it has one."""
     without = opened.build.missing.get(batch.partition, set())
+    growth = opened.build.growth.get(batch.partition)
     return {
         **_described(opened.build.dataset, batch),
         "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
         "varve/files": batch.files,
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
+        **({"varve/parts": len(batch.parts), "varve/reason": growth.reason} if growth is not None else {}),
         **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
     }
 

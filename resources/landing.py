@@ -12,6 +12,7 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.batch import Input
@@ -24,7 +25,9 @@ from resources.files import open_files
 from resources.frames import arrow_schema, spark_schema
 from resources.landed import formats, listing, objects, records, tasks, texts
 from resources.landed.formats import BadFile, Problem, Reading, Source, Wanted
+from resources.landed.inspected import Inspected
 from resources.landed.tasks import MARK, BadRows, Piece
+from resources.landing_growth import Intake
 from resources.landing_links import refuse_link_out
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.growth import Growth
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.arrivals import LandingFile
     from resources.builds import OpenBuild
@@ -51,15 +55,6 @@ _MOST_TASKS = 1_000
 # What opening a file costs, in bytes that are read in that time.
 _BYTES_TO_OPEN = 64 << 10
 _POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """What arrived for a partition, whose columns and end are as they should be, with a fingerprint of its content."""
-
-    uri: str
-    size: int
-    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -96,28 +91,36 @@ class Landing:
         uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
         return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
 
-    def read(self, opened: OpenBuild, spark: SparkSession) -> DataFrame:
+    def read(self, opened: OpenBuild, spark: SparkSession, *, again: bool = False) -> DataFrame:
         """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
+
+        Of partitions that grow those of the files that are new, where the batch before can be kept; `again`: see
+        `landing_growth.Intake`.
 
         Raises MissingUpstream and BadInput here for whole files; a bad row fails the job that reads it, and
         `explain_bad_row` says which line it was.
         """
         build = opened.build
-        parts = self._parts(build)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            uris = [file.uri for files in parts.values() for file in files]
-            looked = dict(zip(uris, pool.map(lambda uri: inspect(build.dataset, uri), uris), strict=True))
-        taken = {key: [looked[file.uri] for file in files] for key, files in parts.items()}
-        whole = {key: [file for file in files if file is not None] for key, files in taken.items()}
-        self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in taken[key]])
+        parts, unsettled = self._parts(build)
+        if build.dataset.incremental is not None:
+            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), again)
+            whole = intake.taken(parts, {file.uri for file in unsettled})
+            self._refuse_missing(build, [key for key in build.partitions if not whole[key]])
+            read = {key: _read_of(build.growth[key], files) for key, files in whole.items()}
+        else:
+            looked = _inspect_all(build.dataset, [file.uri for files in parts.values() for file in files])
+            taken = {key: [looked[file.uri] for file in files] for key, files in parts.items()}
+            whole = {key: [file for file in files if file is not None] for key, files in taken.items()}
+            self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in taken[key]])
+            read = whole
         for key, files in whole.items():
             version = self._fingerprint(build.dataset, files)
             build.reads(key, Input(landing_source(build.dataset), key.path, version))
-        opened.last_looks.append(lambda: _refuse_changed(build, [file for files in whole.values() for file in files]))
-        return self._frame(spark, build.dataset, whole)
+        opened.last_looks.append(lambda: _refuse_changed(build, [file for files in read.values() for file in files]))
+        return self._frame(spark, build.dataset, read)
 
-    def _parts(self, build: Build) -> dict[PartitionKey, list[LandingFile]]:
-        """The files of each partition, as far as they are there."""
+    def _parts(self, build: Build) -> tuple[dict[PartitionKey, list[LandingFile]], list[LandingFile]]:
+        """The files of each partition, as far as they are there; and those that are still being written."""
         dataset = build.dataset
         wanted = {dataset.partitioning.to_dagster(key): key for key in build.partitions}
         # A single file is compared with itself before the publish.
@@ -135,7 +138,7 @@ class Landing:
         found: dict[str, list[LandingFile]] = {}
         for file in sorted((each for each in files if each not in unsettled), key=lambda each: each.uri):
             found.setdefault(file.key, []).append(file)
-        return {key: found.get(text, []) for text, key in wanted.items()}
+        return {key: found.get(text, []) for text, key in wanted.items()}, unsettled
 
     def _refuse_missing(self, build: Build, missing: Sequence[PartitionKey]) -> None:
         if missing:
@@ -171,7 +174,9 @@ class Landing:
             for file in found
         ]
         if sum(piece.size for piece in pieces) <= self.bytes_for_spark:
-            return spark.createDataFrame(_table(dataset, pieces, reading, schema), spark_schema(columns))
+            rows = _table(dataset, pieces, reading, schema)
+            # Spark takes no table without any batch.
+            return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
         for module in (landed, formats, objects, records, tasks, texts):
@@ -179,6 +184,17 @@ class Landing:
         shares = _dealt(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))
         return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
+
+
+def _inspect_all(dataset: Dataset, uris: Sequence[str]) -> dict[str, Inspected | None]:
+    """What `inspect` says of each of these files."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(uris, pool.map(lambda uri: inspect(dataset, uri), uris), strict=True))
+
+
+def _read_of(growth: Growth, files: Sequence[Inspected]) -> list[Inspected]:
+    """Those of the files of a partition that a run reads: the last of them, after what it keeps."""
+    return [] if growth.fold else list(files[len(files) - len(growth.files) :])
 
 
 def source_of(dataset: Dataset, uri: str) -> Source:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipeline_defs.model.errors import VarveError
+from resources.asked import AGAIN_TAG
 from resources.explain import told
 from resources.landing import Landing
 from resources.outside import source as outside
@@ -32,7 +33,8 @@ class LandingResource(dg.ConfigurableResource[None]):
                 if opened.build.dataset.outside is not None:
                     return outside.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 landing = Landing(builds.settings.landing, builds.settings.settle_seconds)
-                return landing.read(opened, context.resources.spark.spark_session)
+                again = context.run.tags.get(AGAIN_TAG) == "yes"
+                return landing.read(opened, context.resources.spark.spark_session, again=again)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

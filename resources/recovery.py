@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from pipeline_defs.model.batch import BatchId
 from resources import recovery_statements as statements
+from resources.parts import Parts
 from resources.store import Finding, Publication
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def recover(connection: psycopg.Connection, kind: StoreKind, remains: Remains) -
         declaration = max(remains.batches, key=lambda one: one.batch_id).declaration if remains.batches else {}
         connection.execute(statements.DATASET, (remains.dataset, kind, Jsonb(declaration)))
         added = _insert(connection, remains, batches, wanted)
+        Parts(connection).restore(remains.dataset, remains.batches)
         connection.execute(statements.CURRENT, (remains.dataset, list(wanted), list(wanted.values())))
         latest = [one.batch_id.millis for one in remains.batches] + [p.build_id.millis for p in remains.publications]
         connection.execute(statements.CLOCK, (max(latest, default=0),))

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from pipeline_defs.model.batch import BatchId, Bounds, Input, StagedBatch
+    from pipeline_defs.model.batch import BatchId, Bounds, Input, Part, StagedBatch
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.model.growth import Growth
     from pipeline_defs.model.partition import PartitionKey
 
 
@@ -84,6 +85,7 @@ class Described:
     inputs: tuple[Input, ...]
     declaration: Mapping[str, Any]
     seal: str | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Build:
         code_version: a hash of the code that computes it.
         registered: the declaration with which the dataset was published last; None where it never was.
         holds: whether what it puts back in force is left alone by the planner until an input changes.
+        growth: of partitions that grow, what the build makes of their files.
     """
 
     dataset: Dataset
@@ -125,6 +128,7 @@ class Build:
     code_version: str = ""
     registered: Mapping[str, Any] | None = None
     holds: bool = True
+    growth: dict[PartitionKey, Growth] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> list[str]:

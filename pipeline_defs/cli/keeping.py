@@ -138,6 +138,26 @@ def unpin(
 
 
 @app.command()
+def reopen(
+    dataset: DatasetName,
+    words: Words = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; the catalog keeps it.")],
+    close: Annotated[bool, typer.Option("--close", help="Close again what was opened.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Open partitions that were closed when their window was over: files that came late are taken.
+
+    They stay open until --close.
+    """
+    from pipeline_defs.cli import reopen as room
+
+    found = room.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
+    _tell(found, as_json=as_json, show=lambda: room.show(console, found))
+
+
+@app.command()
 def sweep(
     dataset: AnyDataset = None,
     *,

@@ -13,6 +13,7 @@ from pipeline_defs.cli.selection import size_text
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError, counted
 from resources.catalog import Catalog
+from resources.parts import Parts
 from resources.settings import Settings
 from resources.stores import open_store
 from resources.warehouse import notes
@@ -107,6 +108,8 @@ def sweep(
                 _count(report.batches, done)
         for store in stores.values():
             sweep_leftovers(report, history, store, dataset, orphans_older_than)
+        for name in () if dry_run else kinds:
+            Parts(history.connection).forget(name)
     return report
 
 

@@ -69,6 +69,39 @@ class Bounds:
     high: str | None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TakenFile:
+    """A landing file whose rows a batch holds.
+
+    Attributes:
+        name: below the folder of its dataset.
+        token: what stood for its name and its state when it was read.
+        size: in bytes.
+    """
+
+    name: str
+    token: str
+    fingerprint: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows that one run has read into a partition that grows; a batch of it holds the rows of all its parts.
+
+    Attributes:
+        batch_id: of the run that has read them.
+        location: the table in which they lie, or the batch folder that they were first written to.
+        files: what they were read from; empty where that was not asked for.
+    """
+
+    batch_id: BatchId
+    location: str
+    rows: int
+    size: int
+    files: tuple[TakenFile, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
     """A partition's output as it lies in its store, verified and waiting to be published.
@@ -83,6 +116,7 @@ class StagedBatch:
             hold the same rows.
         bounds: of the columns that the dataset asks for.
         seal: a hash of its files' names and footers, which tell where each column lies; None for a period table.
+        parts: of a partition that grows, in order, its own last.
     """
 
     partition: PartitionKey
@@ -93,6 +127,7 @@ class StagedBatch:
     content: str | None = None
     bounds: tuple[Bounds, ...] = ()
     seal: str | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dimension import Dimension
     from pipeline_defs.model.expectation import Expectation
+    from pipeline_defs.model.growth import Incremental
     from pipeline_defs.model.outside import OutsideTable
     from pipeline_defs.model.partitioning import Partitioning
 
@@ -51,6 +52,7 @@ class Dataset:
         landing: whether its partitions come from files in the landing folder; as options where they are not CSV as
             it is read without any.
         outside: the table of others that its partitions come from.
+        incremental: whether a run of a landing partition reads only the files that are new.
         warehouse: how its period tables are made, where that is its store.
         lake: how its parquet files are made, where that is its store.
         expectations: what must hold of a batch before it is put in force, in either store.
@@ -70,6 +72,7 @@ class Dataset:
     # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
     policy: Policy = field(default=Policy(), repr=False)
     outside: OutsideTable | None = field(default=None, repr=False)
+    incremental: Incremental | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -82,6 +85,7 @@ class Dataset:
             self.policy.check(has_time=self.partitioning.time is not None)
             if isinstance(self.landing, LandingOptions):
                 FilePattern.of(self.landing, self.partitioning)
+            self._check_incremental()
         except VarveError as error:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):
@@ -97,6 +101,27 @@ class Dataset:
         names = [expectation.name for expectation in self.expectations]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
+
+    def _check_incremental(self) -> None:
+        """Raise VarveError where its partitions cannot grow."""
+        if self.incremental is None:
+            return
+        if not self.landing or not FilePattern.of(self.landing_options, self.partitioning).many:
+            raise VarveError(
+                "INCREMENTAL adds files to a partition, and it has no more than one: its partitions must be folders of "
+                "the landing folder, as files = 'day={day}/*.csv' says it."
+            )
+        self.incremental.check(self.partitioning)
+        if any(index.unique for index in self.warehouse.indexes):
+            raise VarveError(
+                "a unique index holds within a table, and INCREMENTAL has a table for each addition: what comes "
+                "twice would be found when they are put together. Leave the index or INCREMENTAL out."
+            )
+        if self.warehouse.compact is not None:
+            raise VarveError(
+                "INCREMENTAL puts each partition together when its window is over, and compact several of them: take "
+                "one of the two."
+            )
 
     @property
     def db(self) -> str:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import OutsideDimension, UnknownPartition
 from pipeline_defs.model.windows import WindowState, there_from, why_not_there, window_state
+from pipeline_defs.planning.growing import closed_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
@@ -42,6 +43,7 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     UNREADABLE = "unreadable"
     BESIDE = "beside"
+    CLOSED = "closed"
 
 
 # What was found by reading the file: it stays true until the file or the declaration changes.
@@ -141,6 +143,7 @@ class Sorter:
         members: those of dynamic sets.
         now: in epoch seconds.
         declared: what stands for the declaration of the dataset.
+        opened: the paths of closed partitions that a person has opened again.
     """
 
     dataset: Dataset
@@ -150,6 +153,7 @@ class Sorter:
     now: float
     settle_seconds: float
     declared: str = ""
+    opened: Collection[str] = ()
 
     def sort(self, files: Iterable[LandingFile]) -> Look:
         """What to do with each of the files."""
@@ -173,12 +177,20 @@ class Sorter:
         if arrived is not None and stamp and arrived.stamp == stamp:
             look.standing.add(key.path)
             return
+        taken = set(arrived.stamp.split()) if arrived is not None else set()
+        # What has never had a file was not closed, but late.
+        if arrived is not None and (since := closed_since(self.dataset, key, self.now, self.opened)) is not None:
+            late = [file for file in files if file.token not in taken and file.changed_at >= since]
+            look.rejected |= {file.uri: self._late(file, key, since) for file in late}
+            files = [file for file in files if file not in late]
+            if all(file.token in taken for file in files):
+                look.standing.add(key.path)
+                return
         bad = [file for file in files if self._is_known_bad(file)]
         if bad:
             for file in files:
                 look.rejected[file.uri] = self.before[file.uri] if file in bad else self.beside(file, bad[0], key)
             return
-        taken = set(arrived.stamp.split()) if arrived is not None else set()
         settled = []
         for file in files:
             found = None if file.token in taken else self._settled(key, file)
@@ -194,6 +206,17 @@ class Sorter:
     def beside(self, file: LandingFile, bad: LandingFile, key: PartitionKey) -> Rejected:
         """A file of a partition of which another one cannot be taken: its rows alone would not be the partition."""
         return self.rejected(file, Kind.BESIDE, f"{bad.uri} of the same partition cannot be taken", key)
+
+    def _late(self, file: LandingFile, key: PartitionKey, since: float) -> Rejected:
+        """A file of a partition that is closed, in another state than when it was taken or not taken at all."""
+        assert self.dataset.partitioning.time is not None
+        at = self.dataset.partitioning.time.shown(int(since))
+        words = key.path.replace("/", " ")
+        return self.rejected(
+            file, Kind.CLOSED,
+            f"{key} was closed at {at}, and this file came or changed since; `varve reopen {self.dataset} {words} "
+            "--reason ...` takes it", key,
+        )  # fmt: skip
 
     def _is_known_bad(self, file: LandingFile) -> bool:
         """Whether it was looked into before, as it is now, and refused for what is in it."""

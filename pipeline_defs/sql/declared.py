@@ -93,11 +93,13 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             owners=sql.owners,
             policy=_policy(sql),
             outside=outside_of(sql),
+            incremental=sql.incremental,
         )
     except VarveError as error:
         # What is wrong with the names of its files stands in that option.
         about_files = ": files: " in str(error) and sql.option("files")
-        span = sql.span_of("OPTIONS files") if about_files else sql.name_span
+        about = "OPTIONS files" if about_files else "INCREMENTAL" if "INCREMENTAL" in str(error) else ""
+        span = sql.span_of(about)
         raise SqlErrors([sql.problem(span, str(error))]) from None
 
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.growth import Incremental
 from pipeline_defs.sql.body import parse_query
 from pipeline_defs.sql.clauses import columns, generator, named, pairs
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
@@ -22,6 +23,7 @@ from pipeline_defs.sql.source import (
     TimeSeries,
     Using,
 )
+from pipeline_defs.sql.timeseries import length_of_time
 from pipeline_defs.sql.tokens import CLAUSES, Cursor, first_words
 
 if TYPE_CHECKING:
@@ -189,6 +191,11 @@ class _Header:
         count, _ = self.at.number("how many windows")
         self.found["end_offset"] = 1 + count
 
+    def _incremental(self) -> None:
+        """A run reads new files only, and adds their rows; CLOSED AFTER: none that comes so long after the window."""
+        closed = length_of_time(self.at) if self.at.takes("CLOSED", "AFTER") else None
+        self.found["incremental"] = Incremental(closed)
+
     def _allow(self) -> None:
         words = [each.value.upper() for each in Allowed]
         found, tables = set[Allowed](), dict[str, Span]()
@@ -282,6 +289,11 @@ class _Header:
         if "end_offset" in self.found and not has_time:
             word = next(each for each in ("OPEN WINDOWS", "WINDOWS AHEAD") if each in self.spans)
             self._problem(self.spans[word], f"{word} counts windows of time, and no generator is a TIMESERIES.")
+        if "incremental" in self.found and body is not Body.EXTERNAL:
+            self._problem(
+                self.spans["INCREMENTAL"],
+                "INCREMENTAL adds the rows of new landing files, and this dataset takes none: it is for EXTERNAL.",
+            )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
 

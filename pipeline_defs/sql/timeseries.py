@@ -135,9 +135,15 @@ def _check_bounds(
 
 
 def _retention(found: dict[str, Any]) -> dt.timedelta | None:
-    if "RETENTION" not in found:
-        return None
-    number, unit = found["RETENTION"]
+    return _as_time(*found["RETENTION"]) if "RETENTION" in found else None
+
+
+def length_of_time(at: Cursor) -> dt.timedelta:
+    """`2 HOURS`, as a length of time. Raises SqlError."""
+    return _as_time(*_length(at))
+
+
+def _as_time(number: int, unit: str) -> dt.timedelta:
     # Months count as 31 days and years as 366: what is kept is kept at least as long as the file says.
     days = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
     return dt.timedelta(days=number * days[unit]) if unit in days else dt.timedelta(seconds=number * _SECONDS[unit])

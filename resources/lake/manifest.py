@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipeline_defs.model.batch import BatchId, Bounds, Input
+from pipeline_defs.model.batch import BatchId, Bounds, Input, Part, TakenFile
 from pipeline_defs.model.errors import VarveError
 from resources.catalog_rows import declaration
 from resources.lake.layout import MANIFEST
@@ -39,6 +39,7 @@ def of(build: Build, batch: StagedBatch) -> Described:
         inputs=tuple(sorted(inputs)),
         declaration=declaration(build.dataset),
         seal=batch.seal,
+        parts=batch.parts,
     )
 
 
@@ -60,6 +61,7 @@ def write(files: Any, batch: Described) -> None:
             "inputs": [[found.source, found.partition, found.version] for found in batch.inputs],
             "declaration": batch.declaration,
             "seal": batch.seal,
+            **({"parts": [_part_said(part) for part in batch.parts]} if batch.parts else {}),
         },
         indent=1,
     )
@@ -91,6 +93,22 @@ def read(files: Any, folder: str) -> Described:
             inputs=tuple(Input(*entry) for entry in found["inputs"]),
             declaration=found["declaration"],
             seal=found.get("seal"),
+            parts=tuple(_part(part) for part in found.get("parts", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise VarveError(f"{place} is not a batch's description: {type(error).__name__} {error}.") from error
+
+
+def _part_said(part: Part) -> dict[str, Any]:
+    return {
+        "batch_id": part.batch_id.millis,
+        "location": part.location,
+        "rows": part.rows,
+        "bytes": part.size,
+        "files": [[file.name, file.token, file.fingerprint, file.size] for file in part.files],
+    }
+
+
+def _part(said: dict[str, Any]) -> Part:
+    files = tuple(TakenFile(*file) for file in said["files"])
+    return Part(BatchId(int(said["batch_id"])), said["location"], int(said["rows"]), int(said["bytes"]), files)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from resources.files import open_files
 from resources.frames import spark_schema
 from resources.history import History
-from resources.lake import clean, content, evolve, examine, projection, record, remains, write
+from resources.lake import clean, content, evolve, examine, grown, projection, record, remains, write
 from resources.settings import Compression, ContentHash
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ class LakeStore:
         """See `Store.stage`. Raises BadInput too where older batches would not be read as declared now."""
         evolve.refuse_breaking(build)
         how = write.How(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
+        frame = grown.with_folded(build, frame, partial(self._scan, build.dataset))
         written = write.write_batches(self.layout, build, frame, how)
         staged = write.survey(self.layout, build)
         write.verify_rows(build, staged, written)
-        staged = self._with_content(build, staged, written)
+        staged = grown.with_base(self.layout, build, self._with_content(build, staged, written))
         write.write_manifests(self.layout, build, staged)
         return staged
 
@@ -172,10 +174,16 @@ class LakeStore:
         hashes: dict[str, str | None] = {}
         if len(staged) == 1:
             hashes = {staged[0].partition.path: written.content}
-        elif self.hashing is ContentHash.ALWAYS and content.can_hash(build.dataset.schema.columns):
+        elif self._hashes_many(build):
             frame = self._scan(build.dataset, [batch.location for batch in staged])
             hashes = content.of_written(build, frame)
         return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
+
+    def _hashes_many(self, build: Build) -> bool:
+        """Whether each of several partitions is hashed; what others are added to is, or nobody could tell their sum."""
+        if not content.can_hash(build.dataset.schema.columns):
+            return False
+        return self.hashing is ContentHash.ALWAYS or (bool(build.growth) and self.hashing is not ContentHash.NEVER)
 
     def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
         wanted = dataset.read_columns(columns)

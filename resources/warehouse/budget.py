@@ -25,11 +25,18 @@ _CAPACITY = """
     select current_setting('max_locks_per_transaction')::bigint
          * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)
 """
-# Those of the partitions that the build does not publish: with a table of their own, and how many tables others share.
+# Those of the partitions that the build does not publish: tables of their own, and how many tables others share; and
+# those of the build.
 _TABLES = """
-    select count(*) filter (where s.table_name is null), count(distinct s.table_name)
+    select coalesce(sum(coalesce(cardinality(g.parts), 1)) filter (where s.table_name is null), 0),
+        count(distinct s.table_name)
     from varve.current c left join varve.compacted s using (dataset, partition, batch_id)
+    left join varve.batch_part g using (dataset, partition, batch_id)
     where c.dataset = %s and c.partition <> all(%s::text[])
+"""
+_OWN = """
+    select coalesce(sum(coalesce(cardinality(g.parts), 1)), 0) from unnest(%s::text[]) as w (partition)
+    left join varve.batch_part g on (g.dataset, g.partition, g.batch_id) = (%s, w.partition, %s)
 """
 
 
@@ -45,10 +52,12 @@ def refuse_or_warn(catalog: Catalog, build: Build) -> None:
     """Raise VarveError where after this publish not even one reader would find locks enough; warn where few would."""
     name, paths = build.dataset.name, build.paths
     row = catalog.connection.execute(_TABLES, (name, paths)).fetchone()
+    added = catalog.connection.execute(_OWN, (paths, name, build.batch_id.millis)).fetchone()
     capacity = catalog.connection.execute(_CAPACITY).fetchone()
     assert row is not None
+    assert added is not None
     assert capacity is not None
-    own, shared = int(row[0]) + len(paths), int(row[1])
+    own, shared = int(row[0]) + int(added[0]), int(row[1])
     locks = locks_of_a_reader(own, shared, len(build.dataset.warehouse.indexes))
     readers = int(capacity[0]) // locks
     if readers < 1:

@@ -41,6 +41,24 @@ _IN_USE = """
     union all
     select location from varve.living where dataset = %(dataset)s and location = any(%(tables)s)
 """
+# The tables that kept batches of partitions that grow consist of, and those of batches that a sweep has taken.
+_PARTS = """
+    select distinct p.dataset, p.location from varve.batch_part g
+    join varve.batch b using (dataset, partition, batch_id)
+    cross join lateral unnest(g.parts) as u (part_id)
+    join varve.part p on (p.dataset, p.partition, p.part_id) = (g.dataset, g.partition, u.part_id)
+    where (%(dataset)s::text is null or g.dataset = %(dataset)s) and b.state <> 'failed' and b.deleted_at is null
+      and (b.state <> 'swept' or %(swept)s)
+      and not exists (select from varve.compacted c
+        where (c.dataset, c.partition, c.batch_id) = (g.dataset, g.partition, g.batch_id))
+"""
+_PARTS_OF_SWEPT = """
+    select distinct p.location from varve.batch b
+    join varve.batch_part g using (dataset, partition, batch_id)
+    cross join lateral unnest(g.parts) as u (part_id)
+    join varve.part p on (p.dataset, p.partition, p.part_id) = (g.dataset, g.partition, u.part_id)
+    where b.dataset = %s and b.location = any(%s) and b.state = 'swept'
+"""
 _NOBODY_COMPACTS = "select pg_try_advisory_xact_lock(hashtextextended('compacting ' || %s, 0))"
 _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 
@@ -63,6 +81,8 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
         for (path, batch_id), table in notes.compacted(connection, name).items()
         if (name, path, batch_id) in kept
     }
+    # A batch that is kept needs the tables of those before it, whatever has become of these.
+    used |= set(connection.execute(_PARTS, {"dataset": None, "swept": True}).fetchall())
     left = []
     for schema, tables in found.items():
         for table, size, comment in tables:
@@ -80,12 +100,18 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
 def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
     """Drop period tables, and leaf views of former generations that still show them. What is missing is fine.
 
+    Where the batch of a table consisted of others' tables too, those go as well; what a batch that is kept consists of
+    stays, and goes with the last that does.
+
     Raises VarveError for a table that a batch of the catalog still has, and for one that others depend on.
     """
     schema = periods_schema_of(dataset)
     names = [table.removeprefix(f"{schema}.") for table in tables]
     if used := connection.execute(_IN_USE, {"dataset": dataset, "tables": names}).fetchall():
         raise VarveError(f"{dataset}: {some(table for (table,) in used)} belong to batches that are kept. Not dropped.")
+    needed = {table for _, table in connection.execute(_PARTS, {"dataset": dataset, "swept": False})}
+    parts = {table for (table,) in connection.execute(_PARTS_OF_SWEPT, (dataset, names))}
+    names = sorted({*names, *parts} - needed)
     drop_former_leaves(connection, dataset)
     for name in names:
         _drop(connection, "table", schema, name)

@@ -28,6 +28,7 @@ from pipeline_defs.model.warehouse_options import Index
 from resources.warehouse import notes, projection, publish, view
 from resources.warehouse.load import loading
 from resources.warehouse.naming import compacted_table, periods_schema
+from resources.warehouse.tables import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,11 +71,10 @@ def due(catalog: Catalog, dataset: Dataset) -> list[Together]:
         day = _day(dataset.partitioning.from_path(path))
         if day is not None:
             periods[period.of(day)].append(batch)
-    shared = notes.compacted(catalog.connection, dataset.name)
+    tables = BatchTables.of(catalog.connection, dataset.name, [one for each in periods.values() for one in each])
     found = []
     for first_day, batches in sorted(periods.items())[:-1]:
-        tables = {shared.get((batch.partition, batch.batch_id.millis), batch.location) for batch in batches}
-        if len(tables) > 1:
+        if len(tables.of_all(batches)) > 1:
             found.append(Together(first_day, tuple(batches)))
     return found
 
@@ -157,7 +157,12 @@ def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequ
     for (comment,) in connection.execute(_COMMENTS, (periods_schema(dataset), tables)):
         said = json.loads(comment)
         for one in said.get("compacted", [said]):
-            found[one["partition"], one["batch_id"]] = one
+            # From here on its rows lie in one table, however many they were in before.
+            growth = one.get("growth", {})
+            whole = {name: growth[name] for name in ("rows", "content") if name in growth}
+            found[one["partition"], one["batch_id"]] = {
+                name: value for name, value in {**one, **whole}.items() if name != "growth"
+            }
     return [found[key] for key in sorted(wanted) if key in found]
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from pipeline_defs.model.errors import some
 from resources.store import Finding
 from resources.warehouse import notes, view
 from resources.warehouse.naming import periods_schema
+from resources.warehouse.tables import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,31 +50,46 @@ def tables(
     """Every batch whose table is gone or has other rows than it should: by their number, `deep` by what they hold."""
     present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
     notes.ensure_tables(connection)
-    shared = notes.compacted(connection, dataset.name)
-    sealed = notes.seals(connection, [*(batch.location for batch in batches), *shared.values()])
+    found = BatchTables.of(connection, dataset.name, batches)
+    own = {table for batch in batches for table in found.own(batch)}
+    sealed = notes.seals(connection, [*own, *found.shared.values()])
     seen: set[str] = set()
+    # A part of several batches is counted, and read, once.
+    rows: dict[str, int] = {}
+    changed: dict[str, bool] = {}
     for batch in batches:
-        if shared.get((batch.partition, batch.batch_id.millis)) in present:
+        if (table := found.shared_by(batch)) in present:
+            assert table is not None
             # Its rows were compared when they were put together, and its own table may be gone.
-            if deep and (table := shared[batch.partition, batch.batch_id.millis]) not in seen:
+            if deep and table not in seen:
                 seen.add(table)
                 if _changed(connection, dataset, table, sealed):
                     text = f"the rows of {table}, which holds several partitions, are not those that were put into it"
                     yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
             continue
-        if batch.location not in present:
-            text = f"the table {batch.location} of batch {batch.batch_id} is gone"
+        tables = found.own(batch)
+        said = some(tables, limit=3)
+        if gone := [table for table in tables if table not in present]:
+            text = f"the table {some(gone, limit=3)} of batch {batch.batch_id} is gone"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
             continue
-        name = view.table_name(dataset, batch.location)
-        row = connection.execute(sql.SQL("select count(*) from {}").format(name)).fetchone()
-        assert row is not None
-        if row[0] != batch.rows:
-            text = f"the table {batch.location} has {row[0]} rows, and batch {batch.batch_id} had {batch.rows}"
+        for table in tables:
+            if table not in rows:
+                rows[table] = _rows(connection, dataset, table)
+                changed[table] = deep and _changed(connection, dataset, table, sealed)
+        counted = sum(rows[table] for table in tables)
+        if counted != batch.rows:
+            text = f"the table {said} has {counted} rows, and batch {batch.batch_id} had {batch.rows}"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
-        elif deep and _changed(connection, dataset, batch.location, sealed):
-            text = f"the {row[0]} rows of the table {batch.location} are not those that batch {batch.batch_id} loaded"
+        elif wrong := [table for table in tables if changed[table]]:
+            text = f"the {rows[wrong[0]]} rows of the table {wrong[0]} are not those that batch {batch.batch_id} loaded"
             yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+
+
+def _rows(connection: psycopg.Connection, dataset: Dataset, table: str) -> int:
+    row = connection.execute(sql.SQL("select count(*) from {}").format(view.table_name(dataset, table))).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _changed(connection: psycopg.Connection, dataset: Dataset, table: str, sealed: Mapping[str, Decimal]) -> bool:
@@ -93,11 +110,10 @@ def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str
     name = view.view_name(dataset).as_string(connection)
     seen = tables_under(connection, name)
     notes.ensure_tables(connection)
-    shared = notes.compacted(connection, dataset.name)
-    wanted = {path: shared.get((path, batch.batch_id.millis), batch.location) for path, batch in current.items()}
+    tables = BatchTables.of(connection, dataset.name, current.values())
     for path, batch in current.items():
-        if wanted[path] not in seen:
+        if not seen.issuperset(tables.all_of(batch)):
             text = f"the view does not show batch {batch.batch_id}"
             yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
-    for table in sorted(seen - set(wanted.values())):
+    for table in sorted(seen - tables.of_all(current.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

@@ -26,7 +26,7 @@ from resources.catalog_rows import declaration
 from resources.files import open_files
 from resources.frames import arrow_schema
 from resources.sessions import session_url
-from resources.warehouse import copying, load_errors, notes, view
+from resources.warehouse import copying, grown, load_errors, notes, view
 from resources.warehouse.naming import period_table, periods_schema
 from resources.warehouse.types import wire_dataset
 
@@ -111,6 +111,8 @@ def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequ
         if outcome.error is not None:
             raise load_errors.explained(build, pieces[outcome.place], outcome)
     with loading(connection):
+        for partition, table in tables.items():
+            grown.fill(connection, build, partition, table)
         return [_finish(connection, build, batch, tables[batch.partition]) for batch in files]
 
 
@@ -139,7 +141,12 @@ def verify_rows(
     """Compare the rows of each table, as counted there, with its files and with its notes. Raises VerifyFailed."""
     noted = notes.loaded(connection, [batch.location for batch in loaded])
     expected = {batch.partition: batch.rows for batch in files}
+    grown.refuse_other_rows(connection, build, loaded)
+    folded = {partition for partition, growth in build.growth.items() if growth.fold}
     for batch in loaded:
+        if batch.partition in folded:
+            # No file was loaded into it.
+            continue
         if not (batch.rows == expected[batch.partition] == noted.get(batch.location, 0)):
             raise VerifyFailed(
                 f"{build}: {batch.partition} has {expected[batch.partition]} rows, its table {batch.location} holds "
@@ -202,6 +209,7 @@ def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
         "bounds": [[bounds.column, bounds.low, bounds.high] for bounds in batch.bounds],
         "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
         "declaration": declaration(build.dataset),
+        **grown.description(build, batch),
     }
 
 

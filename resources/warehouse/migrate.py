@@ -18,6 +18,7 @@ from pipeline_defs.model.errors import VarveError, some
 from resources.warehouse import notes, projection, publish, shape, view
 from resources.warehouse.dependents import dependents
 from resources.warehouse.naming import periods_schema
+from resources.warehouse.tables import BatchTables
 from resources.warehouse.types import type_sql
 
 if TYPE_CHECKING:
@@ -151,8 +152,9 @@ def _refuse_loss(
     connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], wanted: shape.Shape
 ) -> None:
     """Raise VarveError for the first table with a value that the new type would change."""
-    tables = shape.columns_of(connection, periods_schema(dataset), [batch.location for batch in batches])
-    partitions = {batch.location: batch.partition for batch in batches}
+    found = BatchTables.of(connection, dataset.name, batches)
+    partitions = {table: batch.partition for batch in batches for table in found.own(batch)}
+    tables = shape.columns_of(connection, periods_schema(dataset), list(partitions))
     for table, columns in tables.items():
         types = dict(columns)
         for column in wanted.columns:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, some
 from resources.warehouse import dependents, notes, roles, shape, view
 from resources.warehouse.naming import leaf_view, periods_schema
+from resources.warehouse.tables import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -163,8 +164,8 @@ def _leaves(
 ) -> dict[int, sql.Composed]:
     keys = [dataset.partitioning.from_path(path) for paths in members.values() for path in paths]
     current = catalog.current(dataset.name, keys)
-    shared = notes.compacted(catalog.connection, dataset.name)
-    columns = _columns(catalog.connection, dataset, current, shared)
+    tables = BatchTables.of(catalog.connection, dataset.name, current.values())
+    columns = _columns(catalog.connection, dataset, tables.of_all(current.values()))
     names = {leaf: leaf_view(dataset, generation, leaf) for leaf in members}
     options = _options(catalog.connection, periods_schema(dataset), list(names.values()))
     return {
@@ -172,7 +173,7 @@ def _leaves(
             dataset,
             names[leaf],
             wanted,
-            list(_arms(dataset, wanted, {path: current[path] for path in paths if path in current}, shared, columns)),
+            list(_arms(dataset, wanted, [current[path] for path in paths if path in current], tables, columns)),
             options.get(names[leaf], ()),
         )
         for leaf, paths in members.items()
@@ -202,18 +203,14 @@ def _as_siblings(
 
 def arms_of(catalog: Catalog, dataset: Dataset, wanted: Shape, batches: Sequence[Batch]) -> list[sql.Composed]:
     """The rows of these batches as the view shows them, an arm for each table."""
-    current = {batch.partition: batch for batch in batches}
-    shared = notes.compacted(catalog.connection, dataset.name)
-    columns = _columns(catalog.connection, dataset, current, shared)
-    return list(_arms(dataset, wanted, current, shared, columns))
+    tables = BatchTables.of(catalog.connection, dataset.name, batches)
+    columns = _columns(catalog.connection, dataset, tables.of_all(batches))
+    return list(_arms(dataset, wanted, batches, tables, columns))
 
 
-def _columns(
-    connection: psycopg.Connection, dataset: Dataset, current: dict[str, Batch], shared: dict[tuple[str, int], str]
-) -> dict[str, list[str]]:
-    """The columns of every table in which one of these batches lies. Raises VarveError where one is gone."""
+def _columns(connection: psycopg.Connection, dataset: Dataset, tables: set[str]) -> dict[str, list[str]]:
+    """The columns of every one of these tables. Raises VarveError where one is gone."""
     schema = periods_schema(dataset)
-    tables = {shared.get((path, batch.batch_id.millis), batch.location) for path, batch in current.items()}
     columns = {
         table: [name for name, _ in found]
         for table, found in shape.columns_of(connection, schema, sorted(tables)).items()
@@ -229,22 +226,19 @@ def _columns(
 def _arms(
     dataset: Dataset,
     wanted: Shape,
-    current: dict[str, Batch],
-    shared: dict[tuple[str, int], str],
+    batches: Sequence[Batch],
+    tables: BatchTables,
     columns: dict[str, list[str]],
 ) -> Iterable[sql.Composed]:
-    """One arm for each table: a period's own, or one that holds several, of which some may be out of date."""
-    holds = {
-        path: shared[path, batch.batch_id.millis]
-        for path, batch in current.items()
-        if (path, batch.batch_id.millis) in shared
-    }
-    for path, batch in current.items():
-        if path not in holds:
-            yield view.table_arm(dataset, wanted, batch, columns[batch.location])
+    """One arm for each table: a period's own, a part's, or one that holds several, of which some may be out of date."""
+    holds = {batch.partition: table for batch in batches if (table := tables.shared_by(batch)) is not None}
+    for batch in batches:
+        if batch.partition not in holds:
+            for table in tables.own(batch):
+                yield view.table_arm(dataset, wanted, batch.partition, table, columns[table])
     for table in sorted(set(holds.values())):
         shown = [path for path, held in holds.items() if held == table]
-        all_of_it = len(shown) == sum(held == table for held in shared.values())
+        all_of_it = len(shown) == sum(held == table for held in tables.shared.values())
         yield view.shared_arm(dataset, wanted, table, columns[table], None if all_of_it else shown)
 
 

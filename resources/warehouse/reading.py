@@ -18,6 +18,7 @@ from pipeline_defs.model.schema import Column, ColumnType
 from resources.frames import arrow_schema, spark_schema
 from resources.warehouse import notes, shape, source, types, view
 from resources.warehouse.naming import periods_schema
+from resources.warehouse.tables import BatchTables
 from resources.warehouse.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
@@ -95,14 +96,14 @@ class Reader:
     def _groups(self, dataset: Dataset, batches: Sequence[Batch]) -> dict[str, tuple[str | None, list[str]]]:
         """By table: the partition that it is all of, or None and the partitions to be read of a shared one."""
         notes.ensure_tables(self.connection)
-        shared = notes.compacted(self.connection, dataset.name)
+        tables = BatchTables.of(self.connection, dataset.name, batches)
         groups: dict[str, tuple[str | None, list[str]]] = {}
         for batch in batches:
-            table = shared.get((batch.partition, batch.batch_id.millis))
-            if table is None:
-                groups[batch.location] = batch.partition, [batch.partition]
+            shared = tables.shared_by(batch)
+            if shared is None:
+                groups |= {table: (batch.partition, [batch.partition]) for table in tables.own(batch)}
             else:
-                groups.setdefault(table, (None, []))[1].append(batch.partition)
+                groups.setdefault(shared, (None, []))[1].append(batch.partition)
         return groups
 
 

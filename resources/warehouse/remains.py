@@ -14,7 +14,7 @@ from psycopg import sql
 from pipeline_defs.model.batch import BatchId, Bounds, Input
 from pipeline_defs.model.partition import parse_path
 from resources.store import Described, Finding, Publication, Remains
-from resources.warehouse import notes
+from resources.warehouse import grown, notes
 from resources.warehouse.examine import tables_under
 from resources.warehouse.naming import periods_schema_of
 
@@ -34,9 +34,13 @@ _LEFT_OUT = "Left out; restore it from a dump and repair again, or run the parti
 
 @dataclass
 class _Looked:
-    """What of one dataset lies in tables of its own, what in shared ones, and what is not whole."""
+    """What of one dataset lies in tables of its own, what in shared ones, and what is not whole.
+
+    `tables` are those of single batches, whole, as they describe themselves.
+    """
 
     own: list[Described] = field(default_factory=list)
+    tables: dict[tuple[str, int], tuple[dict[str, Any], str, int]] = field(default_factory=dict)
     shared: list[Described] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -56,11 +60,13 @@ def remains(connection: psycopg.Connection) -> list[Remains]:
         if members is None and rows != said["rows"]:
             looked.findings.append(_not_whole(said, table, rows))
         elif members is None:
-            looked.own.append(_described(said, table, int(size)))
+            looked.tables[said["partition"], int(said["batch_id"])] = (said, table, int(size))
         elif rows == sum(one["rows"] for one in members):
             keys = [(one["partition"], one["batch_id"]) for one in members]
             notes.set_compacted(connection, said["dataset"], table, keys)
             looked.shared += [_described(one, table, int(size) // len(members)) for one in members]
+    for looked in datasets.values():
+        _look_at_batches(looked)
     return [
         # A batch in a table of its own and in a shared one lies where the catalog had it: in its own.
         Remains(
@@ -71,6 +77,20 @@ def remains(connection: psycopg.Connection) -> list[Remains]:
         )
         for dataset, looked in sorted(datasets.items())
     ]
+
+
+def _look_at_batches(looked: _Looked) -> None:
+    """The batches of whole tables; one that grew has its rows in several."""
+    parts = grown.parts_said(looked.tables)
+    for key, (said, table, size) in looked.tables.items():
+        described = _described(said, table, size)
+        if "growth" not in said:
+            looked.own.append(described)
+        elif key in parts:
+            looked.own.append(grown.as_described(described, said, parts[key]))
+        else:
+            text = f"a table of batch {key[1]} is gone or not whole, of the {len(said['growth']['parts'])} that it had"
+            looked.findings.append(Finding(said["dataset"], key[0], BatchId(key[1]), text, _LEFT_OUT))
 
 
 def _not_whole(said: dict[str, Any], table: str, rows: int) -> Finding:
@@ -91,7 +111,11 @@ def _in_force(connection: psycopg.Connection, dataset: str, looked: _Looked) -> 
     schema, _, table = dataset.partition(".")
     view = sql.Identifier(schema, table)
     shown = tables_under(connection, view.as_string(connection))
-    in_force = {one.partition: one for one in looked.own if one.location in shown}
+    in_force: dict[str, Described] = {}
+    # Of a partition that grew, the batch that has all of what is shown; each before it has a part of that.
+    for one in sorted(looked.own, key=lambda described: len(described.parts)):
+        if shown.issuperset({one.location, *(part.location for part in one.parts)}):
+            in_force[one.partition] = one
     for one in looked.shared:
         # Of a shared table some partitions may have tables of their own again, or may have been taken back.
         is_shown = one.location in shown and one.partition not in in_force

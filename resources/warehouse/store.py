@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from pipeline_defs.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
 from resources.files import open_files
+from resources.frames import spark_schema
 from resources.history import History
 from resources.lake import clean as clean_folders
-from resources.lake.write import survey, write_batches
+from resources.lake import content as hash_of_rows
+from resources.lake.write import How, survey, write_batches
 from resources.lake.write import verify_rows as verify_files
-from resources.warehouse import clean, compact, examine, load, notes, projection, publish, remains, shape, types
+from resources.warehouse import clean, compact, examine, grown, load, notes, projection, publish, remains, shape, types
 from resources.warehouse.naming import periods_schema
 from resources.warehouse.reading import Reader
+from resources.warehouse.tables import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,20 +54,26 @@ class WarehouseStore:
         types.refuse_what_postgresql_cannot_hold(build.dataset)
         # What a publish would refuse is refused before Spark computes it.
         projection.change_of(connection, build.dataset)
+        self._refuse_missing_parts(build)
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
-            written = write_batches(self.spooling, wire, types.to_wire(build, frame))
+            # What others are added to says what it holds, or nobody could tell that parts put together are the same.
+            how = How(hashed=bool(build.growth))
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame), how)
             files = survey(self.spooling, wire)
             verify_files(wire, files, written)
+            if build.growth:
+                files = self._with_content(wire, files, written.content)
             loaded = load.load(connection, self.route, build, files)
             load.verify_rows(connection, build, files, loaded)
         finally:
             self._remove_spool(build)
-        return loaded
+        return [grown.with_base(build, batch) for batch in loaded]
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every table is there."""
-        self._refuse_missing(build.dataset, [batch.location for batch in staged], VerifyFailed)
+        tables = [part.location for batch in staged for part in batch.parts]
+        self._refuse_missing(build.dataset, [*(batch.location for batch in staged), *tables], VerifyFailed)
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`."""
@@ -88,7 +97,9 @@ class WarehouseStore:
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """See `Store.refuse_missing`."""
-        self._refuse_missing(dataset, [batch.location for batch in batches], MissingUpstream)
+        notes.ensure_tables(self.catalog.connection)
+        tables = BatchTables.of(self.catalog.connection, dataset.name, batches)
+        self._refuse_missing(dataset, [table for batch in batches for table in tables.all_of(batch)], MissingUpstream)
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""
@@ -134,6 +145,25 @@ class WarehouseStore:
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
         return Reader(self.catalog.connection, self.route.reading_url, self.spark()).read(dataset, batches, columns)
+
+    def _with_content(self, wire: Build, files: list[StagedBatch], content: str | None) -> list[StagedBatch]:
+        """The files with the hash of what each partition's hold: that of the only one was taken as it was written."""
+        if len(files) == 1:
+            return [replace(files[0], content=content)]
+        columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
+        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.spooling.table(wire.dataset))
+        hashes = hash_of_rows.of_written(wire, reader.parquet(*(batch.location for batch in files)))
+        return [replace(batch, content=hashes[batch.partition.path]) for batch in files]
+
+    def _refuse_missing_parts(self, build: Build) -> None:
+        """Raise MissingUpstream where a table is gone whose rows the build would keep."""
+        tables = [part.location for growth in build.growth.values() for part in growth.parts]
+        found = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), tables)
+        if missing := [table for table in tables if table not in found]:
+            raise MissingUpstream(
+                f"{build.dataset}: {some(missing)} is gone, to which rows were to be added: somebody dropped it. "
+                f"{NOTHING_LOST} `varve backfill {build.dataset}` reads all files of those partitions again."
+            )
 
     def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
         found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)

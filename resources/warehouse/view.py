@@ -22,7 +22,6 @@ from resources.warehouse.types import postgres_type, type_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipeline_defs.model.batch import Batch
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.schema import Column
     from pipeline_defs.model.warehouse_options import Index
@@ -127,9 +126,9 @@ def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     }
 
 
-def table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[str]) -> sql.Composed:
-    """The rows of one period table, which has these columns."""
-    keys = literals(dataset, batch.partition)
+def table_arm(dataset: Dataset, shape: Shape, partition: str, table: str, columns: Sequence[str]) -> sql.Composed:
+    """The rows of one period table, which has these columns: all of a partition, or a part of one that grows."""
+    keys = literals(dataset, partition)
     items = [
         sql.SQL("{} as {}").format(
             keys[column.name] if column.name in keys else _value(column.source_in(columns), column.type),
@@ -137,7 +136,7 @@ def table_arm(dataset: Dataset, shape: Shape, batch: Batch, columns: Sequence[st
         )
         for column in shape.columns
     ]
-    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, batch.location))
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, table))
 
 
 def shared_arm(

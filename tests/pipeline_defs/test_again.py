@@ -14,7 +14,7 @@ from pipeline_defs.cli.app import app
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.definitions import build_defs
 from pipeline_defs.model.batch import BatchId
-from pipeline_defs.reconciling import AGAIN_TAG
+from resources.asked import AGAIN_TAG
 from resources.backfills import Backfills
 from tests.pipeline_defs.test_sql_assets import materialise, project, rows
 

@@ -76,7 +76,7 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     sensors = []
     if any(dataset.arrives for dataset in graph.datasets.values()):
         sensors.append(arrival_sensor(graph))
-    if not all(dataset.arrives for dataset in graph.datasets.values()):
+    if not all(dataset.arrives or dataset.rejected_of for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))

@@ -152,7 +152,7 @@ def pin(
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
             f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
-            f"dagster asset materialize --select {upstream.name.replace('.', '/')} "
+            f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
             + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
         )
     for partition, keys in needed.items():
@@ -218,12 +218,15 @@ def _rejected(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
 def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
     """Tell Dagster of each published partition of rejected rows: no step of its own makes them."""
     dataset = opened.build.dataset
+    # Keys of two dimensions carry both; where another step publishes, its keys are others.
+    keys = {str(key): key for key in context.asset_partition_keys}
     for batch in opened.staged:
+        key = dataset.partitioning.to_dagster(batch.partition)
         context.log_event(
             dg.AssetMaterialization(
                 dg.AssetKey([dataset.db, dataset.table]),
                 description=f"rejected rows of {dataset.rejected_of}",
-                partition=dataset.partitioning.to_dagster(batch.partition),
+                partition=keys.get(key, key),
                 metadata=metadata(opened, batch),
             )
         )

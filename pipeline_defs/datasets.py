@@ -15,6 +15,7 @@ import dagster as dg
 
 from pipeline_defs.mappings import compiled
 from pipeline_defs.model.dataset import Dataset, StoreKind
+from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.reads import Reads
 from pipeline_defs.partitions import dataset_partitions_def, warn_of_size
 from pipeline_defs.planning.graph import Graph, edge
@@ -72,6 +73,46 @@ def dataset_asset(
     return decorate
 
 
+def with_rejected(assets: Iterable[DatasetAsset]) -> list[DatasetAsset]:
+    """These assets, and one for the rejected rows of each landing dataset that lets some be; nobody declares it.
+
+    Raises VarveError where another dataset has its name.
+    """
+    listed = list(assets)
+    given = {found.dataset.name: found.dataset for found in listed}
+    for found in list(listed):
+        rejected = found.dataset.rejected_dataset()
+        if rejected is None:
+            continue
+        other = given.get(rejected.name)
+        if other is None:
+            given[rejected.name] = rejected
+            listed.append(rejected_asset(found, rejected))
+        elif other.rejected_of != found.dataset.name:
+            what = f"the rejected rows of {other.rejected_of}" if other.rejected_of else "another dataset"
+            raise VarveError(
+                f"dataset {found.dataset}: its rejected rows are to go into {rejected.name}, which is {what}; take "
+                "another name for one of them."
+            )
+    return listed
+
+
+def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
+    """The dataset of the rejected rows of a landing dataset: the runs of that publish both."""
+    landing = of.dataset
+    spec = dg.AssetSpec(
+        dg.AssetKey([rejected.db, rejected.table]),
+        deps=[dg.AssetKey([landing.db, landing.table])],
+        description=f"{rejected.comment} Runs of {landing.name} write it.",
+        group_name=rejected.db,
+        kinds=_KINDS[rejected.store],
+        owners=list(rejected.owners),
+        partitions_def=dataset_partitions_def(rejected),
+        metadata=_metadata(rejected),
+    ).with_io_manager_key(IO_MANAGER)
+    return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version)
+
+
 def _asset(
     dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -110,8 +151,11 @@ def _asset(
 
 
 def graph_of(assets: Iterable[DatasetAsset]) -> Graph:
-    """The graph of these datasets. Raises VarveError for an unknown dataset or a circle."""
-    listed = list(assets)
+    """The graph of these datasets, and of their rejected rows.
+
+    Raises VarveError for an unknown dataset, a circle, and rejected rows that go into another dataset.
+    """
+    listed = with_rejected(assets)
     return Graph(
         {found.dataset.name: found.dataset for found in listed},
         {found.dataset.name: found.reads for found in listed},

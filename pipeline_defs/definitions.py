@@ -11,7 +11,7 @@ import dagster as dg
 
 from pipeline_defs.arrival_checks import arrival_check
 from pipeline_defs.captured import automation
-from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of
+from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of, with_rejected
 from pipeline_defs.declared import python_assets
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
@@ -39,7 +39,7 @@ def discover() -> list[DatasetAsset]:
     in_python, files = python_assets(), project()
     if both := sorted({found.dataset.name for found in in_python} & set(files)):
         raise VarveError(f"{both[0]} is declared in {files[both[0]].source.path} and in Python; take one of them out.")
-    return [*in_python, *sql_assets(files)]
+    return with_rejected([*in_python, *sql_assets(files)])
 
 
 def build_defs(
@@ -50,7 +50,7 @@ def build_defs(
 ) -> dg.Definitions:
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
     fork_runs()
-    listed = discover() if datasets is None else list(datasets)
+    listed = with_rejected(discover() if datasets is None else datasets)
     graph = graph_of(listed)
     checks = [arrival_check(dataset) for dataset in graph.in_order() if dataset.arrives]
     captures = [automation(found.captured) for found in listed if found.captured is not None]
@@ -76,7 +76,7 @@ def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
     sensors = []
     if any(dataset.arrives for dataset in graph.datasets.values()):
         sensors.append(arrival_sensor(graph))
-    if not all(dataset.arrives for dataset in graph.datasets.values()):
+    if not all(dataset.arrives or dataset.rejected_of for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))

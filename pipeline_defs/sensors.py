@@ -74,7 +74,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
 
 def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
     """Asks for a run of every partition that comes from no file and is due: missing, stale, dirty, to be refreshed."""
-    readers = [dataset for dataset in graph.in_order() if not dataset.arrives]
+    readers = [dataset for dataset in graph.in_order() if not (dataset.arrives or dataset.rejected_of)]
     reconciler = Reconciler(graph)
 
     @dg.sensor(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from pipeline_defs.datasets import DatasetAsset, dataset_asset
+from pipeline_defs.datasets import DatasetAsset, dataset_asset, with_rejected
 from pipeline_defs.declared import FOLDER, half_imported, python_assets
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
@@ -52,12 +52,12 @@ def loaded(folder: Path, cache: "Cache | None" = None) -> dict[str, SqlAsset]:
 
 def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
     """The datasets that the Python files of a folder declare, by name."""
-    return {found.dataset.name: found.dataset for found in python_assets(folder)}
+    return {found.dataset.name: found.dataset for found in with_rejected(python_assets(folder))}
 
 
 def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset]:
     """An asset for each file, and for each dataset that the Python files beside them declare."""
-    return [*python_assets(folder), *sql_assets(files)]
+    return with_rejected([*python_assets(folder), *sql_assets(files)])
 
 
 def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset]:

@@ -38,6 +38,7 @@ from resources.stores import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from dagster import DagsterRun
 
     from pipeline_defs.model.batch import StagedBatch
@@ -58,6 +59,8 @@ class OpenBuild:
         together: the datasets with which it is published, itself among them; none where it is published alone.
         staged: what is ready to be published; empty until then.
         tidy: called when the build ends, however it does; what one of them cannot remove is left to the sweep.
+        rejected: the build of the dataset that takes its rejected rows; it is published with this one.
+        rejected_rows: those rows, with their partition columns.
     """
 
     build: Build
@@ -66,6 +69,13 @@ class OpenBuild:
     together: Sequence[str] = ()
     staged: Sequence[StagedBatch] = ()
     tidy: list[Callable[[], None]] = field(default_factory=list)
+    rejected: OpenBuild | None = None
+    rejected_rows: pa.Table | None = None
+
+    @property
+    def with_rejected(self) -> list[OpenBuild]:
+        """The builds that only go into force together: that of the rejected rows, and then this one."""
+        return [self] if self.rejected is None else [self.rejected, self]
 
 
 class Builds:
@@ -88,28 +98,34 @@ class Builds:
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
             why_not = self._refused(step, dataset, partitions)
             together = group.members(step.dagster_run.tags, *map(self._datasets, run_assets(step)))
-            catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
-            try:
-                catalog.ensure_schema()
-                build = catalog.begin(
-                    dataset,
-                    partitions,
-                    run_id=step.run_id,
-                    code_version=self.graph.code_versions.get(dataset.name, ""),
-                )
-            except BaseException as failure:
-                catalog.connection.close()
-                if isinstance(failure, AlreadyBuilding):
-                    # It has failed nothing: the other run does what this one was to do.
-                    self._begun.add(step.step.key)
-                raise
-            self._open[identity] = OpenBuild(build, catalog, together=together)
+            opened = self._begin(step, dataset, partitions)
+            opened.together = together
+            self._open[identity] = opened
             self._begun.add(step.step.key)
+            if (rejected := dataset.rejected_dataset()) is not None:
+                try:
+                    opened.rejected = self._begin(step, rejected, partitions)
+                except BaseException as failure:
+                    self.abandon(opened, str(failure))
+                    raise
             if why_not:
                 error = UnknownPartition(f"{dataset}: {why_not} {NOTHING_LOST} Ask for the others without it.")
                 self.abandon(self._open[identity], str(error))
                 raise error
         return self._open[identity]
+
+    def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
+        catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
+        try:
+            catalog.ensure_schema()
+            version = self.graph.code_versions.get(dataset.name, "")
+            return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=version), catalog)
+        except BaseException as failure:
+            catalog.connection.close()
+            if isinstance(failure, AlreadyBuilding):
+                # It has failed nothing: the other run does what this one was to do.
+                self._begun.add(step.step.key)
+            raise
 
     def _refused(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
         return refused(
@@ -143,7 +159,7 @@ class Builds:
 
     def staged(self) -> list[OpenBuild]:
         """The builds that are kept back to be published with others."""
-        return [opened for opened in self._open.values() if opened.staged]
+        return [each for opened in self._open.values() if opened.staged for each in opened.with_rejected]
 
     def close(self, opened: OpenBuild) -> None:
         """End a build: give its locks back, and close its connection.
@@ -155,18 +171,20 @@ class Builds:
         for remove in opened.tidy:
             with contextlib.suppress(OSError):
                 remove()
-        with contextlib.suppress(psycopg.Error):
-            opened.catalog.release(opened.build)
-        opened.catalog.connection.close()
+        for each in opened.with_rejected:
+            with contextlib.suppress(psycopg.Error):
+                each.catalog.release(each.build)
+            each.catalog.connection.close()
 
     def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True) -> None:
         """End a build that will not publish, and (`discard`) remove what it has written, as far as it can be now."""
         # The failure that brought us here is the one to tell; what is left lies where no reader looks.
-        with contextlib.suppress(psycopg.Error, OSError):
-            failed = opened.catalog.fail(opened.build, reason)
-            # A run that is ended right after its publish has failed nothing, and what it wrote is in force.
-            if discard and failed:
-                self.store(opened.build.dataset, opened.catalog).discard(opened.build)
+        for each in opened.with_rejected:
+            with contextlib.suppress(psycopg.Error, OSError):
+                failed = each.catalog.fail(each.build, reason)
+                # A run that is ended right after its publish has failed nothing, and what it wrote is in force.
+                if discard and failed:
+                    self.store(each.build.dataset, each.catalog).discard(each.build)
         self.close(opened)
 
     def abandon_all(self, failures: Mapping[str, str] | None = None) -> list[str]:

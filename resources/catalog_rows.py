@@ -21,6 +21,7 @@ def declaration(dataset: Dataset) -> dict[str, Any]:
         "columns": [[column.name, column.type, column.nullable, column.comment] for column in dataset.schema.columns],
         "partition_columns": [[column.name, column.type] for column in dataset.partition_columns],
         "comment": dataset.comment,
+        **({} if (into := dataset.reject_into) is None else {"reject_into": [into.at_most, into.dataset]}),
     }
 
 

@@ -58,7 +58,7 @@ def members(tags: Mapping[str, str], datasets: set[str], here: set[str]) -> list
 def complete(builds: Builds, opened: OpenBuild) -> list[OpenBuild]:
     """What is to be published now that `opened` is staged: it alone, nothing yet, or all of the run with it last."""
     if not opened.together:
-        return [opened]
+        return opened.with_rejected
     others = [other for other in builds.staged() if other is not opened]
     there = {other.build.dataset.name for other in (*others, opened)}
     return [*others, opened] if there.issuperset(opened.together) else []

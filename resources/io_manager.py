@@ -71,6 +71,8 @@ class StoreIOManager(dg.IOManager):
             step, build, ready = step_of(context), opened.build, [opened]
             try:
                 with explained(opened):
+                    if opened.rejected is not None:
+                        opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
                     opened.staged = self._staged(opened, obj)
                     ready = group.complete(self._builds, opened)
                     if ready:
@@ -86,6 +88,9 @@ class StoreIOManager(dg.IOManager):
                 key = build.dataset.partitioning.to_dagster(batch.partition)
                 add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
             for each in ready:
+                if each.build.dataset.rejected_of:
+                    report_rejected(context, each)
+            for each in ready:
                 self._builds.close(each)
 
     def _staged(self, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
@@ -97,6 +102,18 @@ class StoreIOManager(dg.IOManager):
         for look in opened.last_looks:
             look()
         return staged
+
+    def _staged_rejected(self, rejected: OpenBuild, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
+        """The rejected rows of a landing build, staged: a batch for each of its partitions, empty where it has none."""
+        from resources.frames import arrow_schema, spark_schema
+
+        dataset = rejected.build.dataset
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        rows = opened.rejected_rows
+        table = arrow_schema(columns).empty_table() if rows is None else rows
+        for key in rejected.build.partitions:
+            rejected.build.reads(key, Input(opened.build.dataset.name, key.path, str(opened.build.batch_id)))
+        return self._staged(rejected, frame.sparkSession.createDataFrame(table, spark_schema(columns)))
 
     def _put_back(self, context: dg.OutputContext, opened: OpenBuild, again: Again) -> None:
         """Point at batches that hold what would have been computed."""
@@ -135,7 +152,7 @@ def pin(
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
             f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
-            f"dagster asset materialize --select {upstream.name.replace('.', '/')} "
+            f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
             + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
         )
     for partition, keys in needed.items():
@@ -187,7 +204,34 @@ def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
         **({"varve/parts": len(batch.parts), "varve/reason": growth.reason} if growth is not None else {}),
         **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
+        **_rejected(opened, batch),
     }
+
+
+def _rejected(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
+    """How many rows of a landing partition were rejected, where some may be."""
+    into = opened.build.dataset.reject_into
+    if into is None or opened.rejected is None:
+        return {}
+    rows = sum(each.rows for each in opened.rejected.staged if each.partition == batch.partition)
+    return {"varve/rejected_rows": rows, "varve/rejected_at_most": into.at_most, "varve/rejected_into": into.dataset}
+
+
+def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
+    """Tell Dagster of each published partition of rejected rows: no step of its own makes them."""
+    dataset = opened.build.dataset
+    # Keys of two dimensions carry both; where another step publishes, its keys are others.
+    keys = {str(key): key for key in context.asset_partition_keys}
+    for batch in opened.staged:
+        key = dataset.partitioning.to_dagster(batch.partition)
+        context.log_event(
+            dg.AssetMaterialization(
+                dg.AssetKey([dataset.db, dataset.table]),
+                description=f"rejected rows of {dataset.rejected_of}",
+                partition=keys.get(key, key),
+                metadata=metadata(opened, batch),
+            )
+        )
 
 
 def metadata_of(dataset: Dataset, batch: Batch) -> dict[str, Any]:

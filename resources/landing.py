@@ -6,6 +6,7 @@ Not here: which files to look at when (pipeline_defs/planning/arrivals.py), whic
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import itertools
 import re
@@ -13,22 +14,24 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.batch import Input
-from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, some
+from pipeline_defs.model.errors import NOTHING_LOST, BadInput, MissingUpstream, OutsideDimension, UnknownPartition, some
 from pipeline_defs.model.landing import split_compression
 from pipeline_defs.model.partition import plain
+from pipeline_defs.model.time_dimension import TimeDimension
 from pipeline_defs.planning.triggers import landing_source
 from resources import landed
 from resources.files import open_files
-from resources.frames import arrow_schema, spark_schema
-from resources.landed import formats, listing, objects, records, tasks, texts
-from resources.landed.formats import BadFile, Problem, Reading, Source, Wanted
+from resources.frames import arrow_schema, arrow_type, spark_schema
+from resources.landed import checks, formats, listing, objects, records, tasks, texts
+from resources.landed.formats import BadFile, Reading, Source, Wanted
 from resources.landed.inspected import Inspected
 from resources.landed.tasks import MARK, BadRows, Piece
 from resources.landing_growth import Intake
 from resources.landing_links import refuse_link_out
+from resources.landing_tolerance import Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.planning.arrivals import LandingFile
     from resources.builds import OpenBuild
+    from resources.landed.checks import Problem
     from resources.store import Build
 
 _THREADS = 8
@@ -117,7 +121,10 @@ class Landing:
             version = self._fingerprint(build.dataset, files)
             build.reads(key, Input(landing_source(build.dataset), key.path, version))
         opened.last_looks.append(lambda: _refuse_changed(build, [file for files in read.values() for file in files]))
-        return self._frame(spark, build.dataset, read)
+        tolerance = Tolerance.of(build.dataset)
+        frame = self._frame(spark, build.dataset, read, tolerance)
+        opened.rejected_rows = tolerance.table() if tolerance is not None else None
+        return frame
 
     def _parts(self, build: Build) -> tuple[dict[PartitionKey, list[LandingFile]], list[LandingFile]]:
         """The files of each partition, as far as they are there; and those that are still being written."""
@@ -163,9 +170,16 @@ class Landing:
         return digest.hexdigest()
 
     def _frame(
-        self, spark: SparkSession, dataset: Dataset, files: Mapping[PartitionKey, Sequence[Inspected]]
+        self,
+        spark: SparkSession,
+        dataset: Dataset,
+        files: Mapping[PartitionKey, Sequence[Inspected]],
+        tolerance: Tolerance | None,
     ) -> DataFrame:
-        """The rows of these files. Raises BadInput where this process reads them, and some are refused."""
+        """The rows of these files, and in `tolerance` those that are rejected.
+
+        Raises BadInput where this process reads them and some are refused, and where more are than is tolerated.
+        """
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         schema, reading = arrow_schema(columns), reading_of(dataset)
         pieces = [
@@ -174,16 +188,20 @@ class Landing:
             for file in found
         ]
         if sum(piece.size for piece in pieces) <= self.bytes_for_spark:
-            rows = _table(dataset, pieces, reading, schema)
+            rows = _table(dataset, pieces, reading, schema, tolerance)
             # Spark takes no table without any batch.
             return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
-        for module in (landed, formats, objects, records, tasks, texts):
+        for module in (landed, checks, formats, objects, records, tasks, texts):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         shares = _dealt(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))
-        return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
+        if tolerance is None:
+            return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
+        # The files are read twice: what a job gives out is one table, and few rows must not make many wait in memory.
+        tolerance.look(numbers, shares, reading)
+        return numbers.mapInArrow(tasks.in_task(shares, reading, schema, without_rejected=True), spark_schema(columns))
 
 
 def _inspect_all(dataset: Dataset, uris: Sequence[str]) -> dict[str, Inspected | None]:
@@ -210,7 +228,7 @@ def reading_of(dataset: Dataset) -> Reading:
     kinds = arrow_schema(dataset.schema.columns)
     return Reading(
         tuple(
-            Wanted(column.name, str(column.type), kind)
+            Wanted(column.name, str(column.type), kind, column.nullable)
             for column, kind in zip(dataset.schema.columns, kinds.types, strict=True)
         ),
         separator=options.separator,
@@ -220,6 +238,13 @@ def reading_of(dataset: Dataset) -> Reading:
         nulls=frozenset(options.null),
         ended=options.last_line == "ended",
         extra=options.extra_columns == "ignore",
+        keys=tuple(
+            Wanted(column.name, str(column.type), arrow_type(column.type), nullable=False)
+            for column, dimension in zip(dataset.partition_columns, dataset.partitioning.dimensions, strict=True)
+            # How a partner writes an hour or a week is not told.
+            if dimension.value_type in {dt.date, int}
+            or (dimension.value_type is str and not isinstance(dimension, TimeDimension))
+        ),
         spelling=texts.Spelling(
             options.decimal, options.thousands, options.date_format, options.timestamp_format, options.timezone
         ),
@@ -271,8 +296,17 @@ def problems_of(dataset: Dataset, source: Source) -> Iterator[Problem]:
     """Every value and row of a file that is refused, in order. Raises BadFile."""
     files, path = open_files(source.uri)
     with files.open(path, "rb") as file:
-        for chunk in formats.chunks(file, source, reading_of(dataset)):
+        for chunk in formats.chunks(file, source, reading_of(dataset), _key_of(dataset, source.uri)):
             yield from chunk.problems
+
+
+def _key_of(dataset: Dataset, uri: str) -> dict[str, Any]:
+    """What the name of a file says of its partition; nothing where it is none of the dataset's folder."""
+    try:
+        key = listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
+    except (UnknownPartition, OutsideDimension):
+        return {}
+    return {name: plain(value) for name, value in key.fields}
 
 
 def _explained(dataset: Dataset, source: Source) -> BadInput:
@@ -305,13 +339,18 @@ def _refused(dataset: Dataset, uri: str, problem: str) -> BadInput:
     return BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
 
 
-def _table(dataset: Dataset, pieces: Sequence[Piece], reading: Reading, schema: pa.Schema) -> pa.Table:
+def _table(
+    dataset: Dataset, pieces: Sequence[Piece], reading: Reading, schema: pa.Schema, tolerance: Tolerance | None
+) -> pa.Table:
     import pyarrow as pa
 
     batches: list[pa.RecordBatch] = []
     for piece in pieces:
+        rejected: list[Problem] | None = None if tolerance is None else []
         try:
-            batches += tasks.file_batches(piece, reading, schema)
+            batches += tasks.file_batches(piece, reading, schema, rejected)
+            if tolerance is not None and rejected:
+                tolerance.add(piece, rejected)
         except (BadRows, BadFile) as error:
             raise _explained(dataset, piece.source) from error
     return pa.Table.from_batches(batches, schema)

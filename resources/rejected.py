@@ -1,4 +1,4 @@
-"""What arrived and is not taken, and what a tick left out, in the catalog: states that people see.
+"""What arrived and is not taken, in files and in rows, and what a tick left out, in the catalog: states people see.
 
 Not here: why something is not taken (pipeline_defs/planning/arrivals.py), and who looks (pipeline_defs/sensors.py).
 """
@@ -46,6 +46,15 @@ _NO_MORE = """
         select from unnest(%s::text[], %s::text[], %s::text[]) n (dataset, kind, subject)
         where (n.dataset, n.kind, n.subject) = (o.dataset, o.kind, o.subject))
 """
+_ROWS = """
+    select d.dataset, b.partition, b.rows, (d.declaration -> 'reject_into' ->> 0)::bigint, b.dataset
+    from varve.dataset d
+    join varve.current c on c.dataset = d.declaration -> 'reject_into' ->> 1
+    join varve.batch b on (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
+    where b.rows > 0 and (%(dataset)s::text is null or d.dataset = %(dataset)s)
+        and (%(partition)s::text is null or b.partition = %(partition)s)
+    order by 1, 2
+"""
 # Years that PostgreSQL has; a file may say that it is of another.
 _LATEST = 253_402_300_799.0
 
@@ -66,6 +75,33 @@ class LeftOut:
     partitions: tuple[str, ...] = ()
     sensor: str = ""
     since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRows:
+    """How many rows of a current partition of a landing dataset were rejected, of how many at most.
+
+    Attributes:
+        into: the dataset that holds them.
+    """
+
+    dataset: str
+    partition: str
+    rows: int
+    at_most: int
+    into: str
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
+        return f"{rows} rejected, of at most {self.at_most:,}: {self.dataset} {self.partition}, see {self.into}"
+
+
+def rejected_rows(
+    connection: psycopg.Connection, dataset: str | None = None, partition: str | None = None
+) -> list[RejectedRows]:
+    """The current partitions with rejected rows: of a landing dataset (None: of all), and of a partition."""
+    parameters = {"dataset": dataset, "partition": partition}
+    return [RejectedRows(*row) for row in connection.execute(_ROWS, parameters)]
 
 
 @dataclass(frozen=True)

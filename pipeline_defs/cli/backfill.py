@@ -41,6 +41,11 @@ class Part:
 def plan(name: str, words: Sequence[str], *, first: str | None, last: str | None, downstream: str) -> list[Part]:
     """What would be marked, upstream first; marks nothing. Raises VarveError, naming what is wrong."""
     dataset = dataset_named(name, graph)
+    if dataset.rejected_of:
+        raise VarveError(
+            f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "
+            f"Run varve backfill {dataset.rejected_of}."
+        )
     given = dict(_pair(dataset.name, word) for word in words)
     with looking() as found:
         now = pendulum.now("UTC")
@@ -51,6 +56,9 @@ def plan(name: str, words: Sequence[str], *, first: str | None, last: str | None
     limit = Settings().partitions_per_run
     parts = []
     for each, listed in marked.items():
+        if graph.datasets[each].rejected_of:
+            # The runs of the landing dataset write it.
+            continue
         dues = [triggers.Due(key, frozenset(), "") for key in listed]
         policy = graph.datasets[each].policy
         count = len(triggers.runs(graph.datasets[each], dues, limit=policy.partitions_per_run or limit))

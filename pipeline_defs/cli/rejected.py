@@ -5,13 +5,14 @@ Not here: what is rejected and why (planning/arrivals.py), and the same in Dagst
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 import psycopg
 
 from pipeline_defs.planning.arrivals import Kind
-from resources.rejected import RejectedArrivals
+from resources.rejected import RejectedArrivals, rejected_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,25 @@ def rejected_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
         }
         for dataset, one in found
     ]
+
+
+def rejected_row_values(
+    connection: psycopg.Connection, dataset: str | None = None, partition: str | None = None
+) -> list[dict[str, Any]]:
+    """The current partitions with rejected rows, as plain values; nothing where there is no catalog yet."""
+    try:
+        found = rejected_rows(connection, dataset, partition)
+    except psycopg.errors.UndefinedTable:
+        return []
+    return [{**asdict(each), "told": str(each)} for each in found]
+
+
+def show_rejected_rows(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    """The same for people."""
+    for each in found[:_LISTED]:
+        console.print(each["told"], markup=False, highlight=False, soft_wrap=True)
+    if len(found) > _LISTED:
+        console.print(f"and {len(found) - _LISTED:,} more partitions with rejected rows; --json lists them all.")
 
 
 def left_out_values(connection: psycopg.Connection) -> list[dict[str, Any]]:

@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Plan:
-    """What a rollback changes in one dataset: by partition what is in force, and what is to be (None: nothing)."""
+    """What a rollback changes in one dataset: by partition what is in force, and what is to be (None: nothing).
+
+    Attributes:
+        follows: the dataset with which it goes back, as one run publishes both; "": it was asked for itself.
+    """
 
     dataset: str
     moves: dict[str, tuple[BatchId | None, Batch | None]] = field(default_factory=dict)
+    follows: str = ""
 
     @property
     def withdrawn(self) -> list[str]:
@@ -48,7 +53,7 @@ def plan_batch(dataset_name: str, words: Sequence[str], batch: int) -> list[Plan
         every = {one.partition for one in history.batches(dataset.name)}
         paths = matching(dataset, words, every) if words else None
         targets = history.batch(dataset.name, BatchId(batch), paths)
-        return [_plan(history, dataset.name, dict(targets))]
+        return _with_rejected(history, [_plan(history, dataset.name, dict(targets))])
 
 
 def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[Plan]:
@@ -65,7 +70,7 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
                 f"{dataset}: what was in force on {at:%Y-%m-%d %H:%M:%S} UTC was swept since: {some(lost)}. "
                 f"{NOTHING_CHANGED} Choose a later time, or the other partitions."
             )
-        return [_plan(history, dataset.name, {path: kept.get(path) for path in paths})]
+        return _with_rejected(history, [_plan(history, dataset.name, {path: kept.get(path) for path in paths})])
 
 
 def plan_run(run: str, dataset_name: str | None) -> list[Plan]:
@@ -93,7 +98,7 @@ def plan_run(run: str, dataset_name: str | None) -> list[Plan]:
                 paths = [one.partition for one in done if one.before == before]
                 targets |= history.batch(name, before, paths)
             plans.append(_plan(history, name, targets))
-        return plans
+        return _with_rejected(history, plans)
 
 
 def show(console: Console, plans: Sequence[Plan], *, done: bool) -> None:
@@ -129,7 +134,7 @@ def carry_out(plans: Sequence[Plan], *, reason: str, withdraw: bool) -> None:
 
     Raises VarveError where a partition would be left without a batch and `withdraw` does not say so.
     """
-    without = [f"{plan.dataset} {path}" for plan in plans for path in plan.withdrawn]
+    without = [f"{plan.dataset} {path}" for plan in plans for path in plan.withdrawn if not plan.follows]
     if without and not withdraw:
         raise VarveError(
             f"{some(without, limit=3)} had no batch then, and would have none again. {NOTHING_CHANGED} "
@@ -172,6 +177,30 @@ def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> Plan
         if now != (target.batch_id if target else None):
             plan.moves[path] = (now, target)
     return plan
+
+
+def _with_rejected(history: History, plans: Sequence[Plan]) -> list[Plan]:
+    """The plans, and for rows that were taken those that were rejected with them, and the other way round."""
+    from pipeline_defs.definitions import graph
+
+    planned = list(plans)
+    for plan in plans:
+        dataset = graph.datasets.get(plan.dataset)
+        if dataset is None:
+            continue
+        other = dataset.rejected_of or (dataset.reject_into.dataset if dataset.reject_into else "")
+        if not other or any(each.dataset == other for each in planned):
+            continue
+        targets: dict[str, Batch | None] = dict.fromkeys(plan.moves)
+        made_by = {path: batch.run_id for path, (_, batch) in plan.moves.items() if batch is not None}
+        for run_id in set(made_by.values()):
+            for done in history.of_run(run_id, other):
+                if made_by.get(done.partition) == run_id and done.published is not None:
+                    targets |= history.batch(other, done.published, [done.partition])
+        follower = _plan(history, other, targets)
+        follower.follows = plan.dataset
+        planned.append(follower)
+    return planned
 
 
 def _whole_run(history: History, run: str) -> str:

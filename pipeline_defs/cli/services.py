@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pipeline_defs.cli.printing import Table
-from pipeline_defs.cli.rejected import rejected_values, show_rejected
+from pipeline_defs.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
 from resources.catalog import Catalog
 from resources.postgres import connect, warehouse_url
@@ -104,6 +104,7 @@ def status() -> dict[str, Any]:
         },
         "datasets": _datasets(settings) if postgres_up else [],
         "rejected": _rejected(settings) if postgres_up else [],
+        "rejected_rows": _rejected_rows(settings) if postgres_up else [],
     }
 
 
@@ -126,6 +127,7 @@ def show_status(console: Console, found: dict[str, Any]) -> None:
             )
         console.print(datasets)
     show_rejected(console, found["rejected"])
+    show_rejected_rows(console, found["rejected_rows"])
     console.print(f"State lies under {found['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -222,6 +224,11 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
 def _rejected(settings: Settings) -> list[dict[str, Any]]:
     with connect(settings) as connection:
         return rejected_values(connection)
+
+
+def _rejected_rows(settings: Settings) -> list[dict[str, Any]]:
+    with connect(settings) as connection:
+        return rejected_row_values(connection)
 
 
 def _spark_hint(spark: dict[str, Any]) -> str:

@@ -8,7 +8,14 @@ import pendulum
 
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
-from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
+from pipeline_defs.cli.rejected import (
+    left_out_values,
+    rejected_row_values,
+    rejected_values,
+    show_left_out,
+    show_rejected,
+    show_rejected_rows,
+)
 from pipeline_defs.cli.show import dataset_named, parsed
 from pipeline_defs.definitions import graph
 from pipeline_defs.planning.facts import NOTHING
@@ -53,6 +60,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
         on_it = None if not fact.run else _told(Leases(found.connection).of(fact.run))
         failures = [batch for batch in History(found.connection).batches(dataset.name, [key.path]) if batch.failure]
         not_asked = [one for one in left_out_values(found.connection) if one["dataset"] == dataset.name]
+        rejected_rows = rejected_row_values(found.connection, dataset.rejected_of or dataset.name, key.path)
         rejected = [
             one for one in rejected_values(found.connection)
             if (one["dataset"], one["partition"]) == (dataset.name, key.path)
@@ -65,6 +73,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
         "reason": judged.reason if judged else not_there or "nothing that it reads is there",
         "not_there": not_there,
         "rejected": rejected,
+        "rejected_rows": rejected_rows,
         "left_out": [one for one in not_asked if key.path in one["partitions"] or one["kind"] != "request"],
         "batch": fact.batch or None,
         "in_flight": {"run": fact.run, **(on_it or {})} if fact.run else None,
@@ -110,6 +119,7 @@ def show(console: Console, found: dict[str, Any]) -> None:
     console.print(f"  batch in force: {found['batch'] or 'none'}", highlight=False)
     if found["in_flight"]:
         console.print(f"  in flight: {_in_flight(found['in_flight'])}", markup=False, highlight=False)
+    show_rejected_rows(console, found["rejected_rows"])
     show_rejected(console, found["rejected"])
     show_left_out(console, found["left_out"])
     for mark in found["marks"]:

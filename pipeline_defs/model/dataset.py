@@ -16,6 +16,7 @@ from pipeline_defs.model.lake_options import LakeOptions
 from pipeline_defs.model.landing import LandingOptions
 from pipeline_defs.model.landing_pattern import FilePattern
 from pipeline_defs.model.policy import Policy
+from pipeline_defs.model.rejecting import REJECTED_ROWS, RejectInto
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import WarehouseOptions
 
@@ -57,6 +58,8 @@ class Dataset:
         lake: how its parquet files are made, where that is its store.
         expectations: what must hold of a batch before it is put in force, in either store.
         policy: what the planner may do with it by itself.
+        reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes those.
+        rejected_of: the landing dataset whose rejected rows it holds, and whose runs write it; "": none.
     """
 
     name: str
@@ -73,6 +76,9 @@ class Dataset:
     policy: Policy = field(default=Policy(), repr=False)
     outside: OutsideTable | None = field(default=None, repr=False)
     incremental: Incremental | None = field(default=None, repr=False)
+    # As above: a batch without rejected rows is the same under any tolerance.
+    reject_into: RejectInto | None = field(default=None, repr=False)
+    rejected_of: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -98,6 +104,7 @@ class Dataset:
             raise VarveError(
                 f"dataset {self.name}: sort or bounds name {', '.join(sorted(unknown))}, no data column of it."
             )
+        self._check_reject_into()
         names = [expectation.name for expectation in self.expectations]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
@@ -117,11 +124,52 @@ class Dataset:
                 "a unique index holds within a table, and INCREMENTAL has a table for each addition: what comes "
                 "twice would be found when they are put together. Leave the index or INCREMENTAL out."
             )
+        if self.reject_into is not None:
+            raise VarveError(
+                "INCREMENTAL keeps the rows of files that are not read again, and REJECT UP TO counts the bad rows of "
+                "all files of a partition: take one of the two."
+            )
         if self.warehouse.compact is not None:
             raise VarveError(
                 "INCREMENTAL puts each partition together when its window is over, and compact several of them: take "
                 "one of the two."
             )
+
+    def _check_reject_into(self) -> None:
+        into = self.reject_into
+        if into is None:
+            return
+        if not self.landing:
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset}: only rows of landing files are rejected."
+            )
+        if not _NAME.fullmatch(into.dataset):
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset!r}: a name is `db.table` in lower-case letters, "
+                "digits and _."
+            )
+        if into.dataset == self.name:
+            raise VarveError(f"dataset {self.name}: its rejected rows cannot go into itself; name another dataset.")
+        if both := set(REJECTED_ROWS.names) & set(self.partitioning.names):
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset}: a column of rejected rows is called "
+                f"{', '.join(sorted(both))}, as a partition column is; rename that."
+            )
+
+    def rejected_dataset(self) -> Dataset | None:
+        """The dataset of its rejected rows, of the same partitions, store and retention; None where it has none."""
+        if self.reject_into is None:
+            return None
+        return Dataset(
+            name=self.reject_into.dataset,
+            partitioning=self.partitioning,
+            schema=REJECTED_ROWS,
+            store=self.store,
+            comment=f"Rows of the files of {self.name} that cannot be read as they are declared.",
+            owners=self.owners,
+            policy=Policy(retention=self.policy.retention),
+            rejected_of=self.name,
+        )
 
     @property
     def db(self) -> str:

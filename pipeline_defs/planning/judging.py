@@ -103,6 +103,8 @@ def judge(  # noqa: PLR0911 - one for each state
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     found = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
+    if dataset.rejected_of:
+        return _rejected_rows(dataset, fact, pending=bool(found.pending))
     cause = _cause(dataset, fact, found, refreshed_since)
     if cause is None:
         if fact.batch:
@@ -126,6 +128,13 @@ def judge(  # noqa: PLR0911 - one for each state
     if fact.held > since:
         return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
     return _tried(fact, cause, found, since=since, now=now, patience=patience)
+
+
+def _rejected_rows(dataset: Dataset, fact: Fact, *, pending: bool) -> Judgement:
+    """Of rejected rows: no run of their own is ever due, and they change when those that were taken do."""
+    if fact.batch:
+        return Judgement(State.CURRENT, f"written by the runs of {dataset.rejected_of}", pending=pending)
+    return Judgement(State.MISSING, f"no run of {dataset.rejected_of} has written it", pending=pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ def code_version(sql: SqlDataset) -> str:
         sql.body,
         sql.entry,
         repr(sorted(sql.options)),
+        # A batch is the same under any limit that it was made under.
+        *([] if sql.reject_into is None else [f"REJECT INTO {sql.reject_into.dataset}"]),
         *(_text(sql.source.text[span.start : span.end]) for span in sql.query_spans),
         foreign_text(sql.entry),
     ]
@@ -94,12 +96,14 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             policy=_policy(sql),
             outside=outside_of(sql),
             incremental=sql.incremental,
+            reject_into=sql.reject_into,
         )
     except VarveError as error:
         # What is wrong with the names of its files stands in that option.
         about_files = ": files: " in str(error) and sql.option("files")
-        about = "OPTIONS files" if about_files else "INCREMENTAL" if "INCREMENTAL" in str(error) else ""
-        span = sql.span_of(about)
+        about_rejected = any(text in str(error) for text in (": reject into ", ": its rejected rows "))
+        about = "OPTIONS files" if about_files else "REJECT INTO" if about_rejected else ""
+        span = sql.span_of("INCREMENTAL" if "INCREMENTAL" in str(error) else about)
         raise SqlErrors([sql.problem(span, str(error))]) from None
 
 

@@ -11,10 +11,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.dataset import StoreKind
+from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.growth import Incremental
+from pipeline_defs.model.rejecting import RejectInto
 from pipeline_defs.sql.body import parse_query
 from pipeline_defs.sql.clauses import columns, generator, named, pairs
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
+from pipeline_defs.sql.external import LANDING
 from pipeline_defs.sql.source import (
     Allowed,
     Body,
@@ -196,6 +199,23 @@ class _Header:
         closed = length_of_time(self.at) if self.at.takes("CLOSED", "AFTER") else None
         self.found["incremental"] = Incremental(closed)
 
+    def _reject(self) -> None:
+        """Of a landing dataset so many rows of a partition may be unreadable; another dataset takes them."""
+        at, example = self.at, "REJECT UP TO 10 ROWS INTO shop.orders_rejected"
+        at_most, span = at.number("how many rows")
+        if not at.takes("ROW"):
+            at.needs("ROWS", example=example)
+        at.needs("INTO", example=example)
+        begin = at.span.start
+        db, _ = at.name("a dataset", example=example)
+        at.needs(".", example=example)
+        table, _ = at.name("a dataset", example=example)
+        self.spans["REJECT INTO"] = Span(begin, at.behind)
+        try:
+            self.found["reject_into"] = RejectInto(at_most, f"{db}.{table}")
+        except VarveError as error:
+            at.fail(str(error), span)
+
     def _allow(self) -> None:
         words = [each.value.upper() for each in Allowed]
         found, tables = set[Allowed](), dict[str, Span]()
@@ -293,6 +313,13 @@ class _Header:
             self._problem(
                 self.spans["INCREMENTAL"],
                 "INCREMENTAL adds the rows of new landing files, and this dataset takes none: it is for EXTERNAL.",
+            )
+        landing = body is Body.EXTERNAL and dict(self.found.get("options", ())).get("source", LANDING) == LANDING
+        if "reject_into" in self.found and not landing:
+            self._problem(
+                self.spans["REJECT UP TO"],
+                "REJECT UP TO belongs to landing files, EXTERNAL OPTIONS (source = 'landing'): other rows are of the "
+                "declared types already.",
             )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")

@@ -82,7 +82,7 @@ def compiled(
         if found is None:
             continue
         kept.keep(draft.source, key, found)
-        known[name] = found.dataset
+        known |= _with_rejected(found.dataset)
         assets[name] = SqlAsset(draft.source, found, upstreams)
     if problems:
         raise SqlErrors(problems)
@@ -117,6 +117,12 @@ class _Draft:
         return self.kept.reads if self.kept else reads_of(self.sql)
 
     @property
+    def rejected(self) -> str:
+        """The dataset of its rejected rows; "" where it has none."""
+        into = self.kept.dataset.reject_into if self.kept else self.sql.reject_into
+        return "" if into is None else into.dataset
+
+    @property
     def entry(self) -> str:
         """The foreign function that it names."""
         return self.kept.entry if self.kept else self.sql.entry
@@ -141,13 +147,19 @@ def _understood(
         found = () if queries.findings else queries.dependencies(upstreams)
         problems += [] if against else plan_problems(sql, queries, found)
     try:
-        known[sql.name] = dataset_of(sql, scopes, queries)
+        known |= _with_rejected(dataset_of(sql, scopes, queries))
     except SqlErrors as error:
         problems += error.problems
         return None
     if queries is None or len(problems) > before:
         return None
     return kept_of(sql, scopes, known[sql.name], queries, found, upstreams)
+
+
+def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:
+    """A dataset by its name, and that of its rejected rows, where it has one."""
+    rejected = dataset.rejected_dataset()
+    return {each.name: each for each in (dataset, rejected) if each is not None}
 
 
 def _drafts(sources: Iterable[Source], cache: Cache, problems: list[Problem]) -> tuple[dict[str, _Draft], bool]:
@@ -176,17 +188,27 @@ def _others(
     """The datasets of Python, where a file reads one that no file declares: to know them, Python has to be imported."""
     if not callable(others):
         return dict(others)
-    return dict(others()) if any(name not in drafts for draft in drafts.values() for name in draft.reads) else {}
+    declared = {*drafts, *(draft.rejected for draft in drafts.values())}
+    return dict(others()) if any(name not in declared for draft in drafts.values() for name in draft.reads) else {}
 
 
 def _misnamed(drafts: Mapping[str, _Draft], others: Mapping[str, Dataset], *, whole: bool) -> Iterator[Problem]:
     """Datasets that Python declares too, and names that nobody declares."""
-    known = [*drafts, *others]
+    makers: dict[str, str] = dict.fromkeys(others, "Python") | {
+        name: draft.source.path for name, draft in drafts.items()
+    }
+    for found in drafts.values():
+        if found.rejected in makers:
+            told = f"{found.rejected} is also declared in {makers[found.rejected]}; nobody else may declare it."
+            yield found.sql.problem(found.sql.span_of("REJECT INTO"), told)
+        elif found.rejected:
+            makers[found.rejected] = found.source.path
+    known = list(makers)
     for found in drafts.values():
         if found.name in others:
             yield found.sql.problem(found.sql.name_span, f"{found.name} is also declared in Python.")
         # A file that cannot be read declares something too: what reads it is not blamed.
-        if whole and not set(found.reads) <= {*drafts, *others}:
+        if whole and not set(found.reads) <= set(known):
             yield from _unknown(found.sql, known)
 
 
@@ -210,7 +232,8 @@ def _unknown(sql: SqlDataset, known: Sequence[str]) -> Iterator[Problem]:
 
 
 def _in_order(drafts: Mapping[str, _Draft], problems: list[Problem]) -> list[str]:
-    graph = {name: [read for read in draft.reads if read in drafts] for name, draft in drafts.items()}
+    makers = {each.rejected: name for name, each in drafts.items() if each.rejected} | {name: name for name in drafts}
+    graph = {name: [makers[read] for read in draft.reads if read in makers] for name, draft in drafts.items()}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline_defs.model.calendar import Tiling
     from pipeline_defs.model.growth import Incremental
     from pipeline_defs.model.partition import Value
+    from pipeline_defs.model.rejecting import RejectInto
     from pipeline_defs.sql.errors import Problem, Source, Span
 
 
@@ -154,6 +155,7 @@ class SqlDataset:
         entry: what the body names: `module:function` or the path of a program; empty for a SELECT.
         using: the inputs of a foreign transformation.
         incremental: what INCREMENTAL says; None where the header does not have it.
+        reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: where each clause stands, by its word: for problems that concern a clause.
     """
@@ -176,6 +178,7 @@ class SqlDataset:
     refresh_last: int = 0
     end_offset: int = 0
     incremental: Incremental | None = None
+    reject_into: RejectInto | None = None
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
     options: tuple[tuple[str, str], ...] = ()

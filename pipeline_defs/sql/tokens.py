@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Words that begin a clause, longest first; an expression outside parentheses ends before them.
 CLAUSES = (
     ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
-    ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("COMMENT",), ("OWNER",),
+    ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("OPTIONS",), ("EXTERNAL",), ("PYTHON",),
     ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip

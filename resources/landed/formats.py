@@ -5,22 +5,33 @@ Not here: what a value of a type is (texts.py, objects.py), and many files (task
 
 from __future__ import annotations
 
+import bisect
 import codecs
 import contextlib
 import io
 import itertools
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from resources.landed import objects
+from resources.landed.checks import (
+    TEXT_CHARACTERS,
+    Problem,
+    absent_rows,
+    contradicting_rows,
+    row_text,
+    shown,
+    value_text,
+)
 from resources.landed.records import QUOTED_EMPTY, Records
 from resources.landed.texts import NOT_TEXT, Refused, Spelling, TextReader, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 _CHUNK_ROWS = 32_768
 _SHOWN = 80
@@ -37,11 +48,12 @@ class BadFile(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A column as it is declared: its name, its type as people write it, and Arrow's."""
+    """A column as it is declared: its name, its type as people write it, and Arrow's; whether it may be NULL."""
 
     name: str
     label: str
     kind: pa.DataType
+    nullable: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,7 @@ class Reading:
         nulls: the texts that stand for NULL.
         ended: whether the last line must have an end.
         extra: whether columns that are not declared are left out.
+        keys: partition columns that a file may have too; they must say what its name says.
     """
 
     columns: tuple[Wanted, ...]
@@ -63,6 +76,12 @@ class Reading:
     ended: bool = True
     extra: bool = False
     spelling: Spelling = field(default=Spelling())
+    keys: tuple[Wanted, ...] = ()
+
+    @property
+    def known_names(self) -> set[str]:
+        """The columns that a file may have."""
+        return {column.name for column in (*self.columns, *self.keys)}
 
     @property
     def names(self) -> list[str]:
@@ -84,27 +103,6 @@ class Source:
         return "line" if self.format in _TEXTS else "row"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A value, or with no column a row, that was refused.
-
-    Attributes:
-        place: its line in a text, else the number of its row; from 1.
-        row: which row of its chunk it is, from 0.
-        raw: the row as it stands in the file, cut where it is long.
-    """
-
-    place: int
-    row: int
-    column: str
-    words: str
-    raw: str = ""
-
-    def told(self, unit: str) -> str:
-        """The problem in words."""
-        return f"{unit} {self.place}: {f'column {self.column}: ' if self.column else ''}{self.words}"
-
-
 @dataclass
 class Chunk:
     """Some rows in a row: a column of each that is wanted, and what was refused of them (NULL there)."""
@@ -114,11 +112,11 @@ class Chunk:
     problems: list[Problem] = field(default_factory=list)
 
 
-def chunks(file: Any, source: Source, reading: Reading) -> Iterator[Chunk]:
-    """The rows of an open binary file. Raises BadFile where it is wrong as a whole."""
+def chunks(file: Any, source: Source, reading: Reading, key: Mapping[str, Any] | None = None) -> Iterator[Chunk]:
+    """The rows of an open binary file, of the partition with this key. Raises BadFile where it is wrong as a whole."""
     read = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet, "avro": _avro}[source.format]
     try:
-        yield from read(unpacked(file, source.compression), reading)
+        yield from read(unpacked(file, source.compression), reading, key or {})
     except (pa.ArrowInvalid, EOFError) as error:
         raise BadFile(f"it cannot be read as {source.format}: {_first_line(error)}.") from error
     except OSError as error:
@@ -153,7 +151,7 @@ def header_problem(found: Sequence[str], reading: Reading) -> str:
     """What the names of a file's columns say against it; "" where nothing does."""
     wanted = reading.names
     missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted]
+    extra = [name for name in found if name not in reading.known_names]
     twice = sorted({name for name in found if list(found).count(name) > 1})
     told = [f"missing {', '.join(missing)}"] if missing else []
     told += [f"not declared {', '.join(extra)}"] if extra and not reading.extra else []
@@ -209,32 +207,79 @@ def refuse_unended(last: bytes, reading: Reading) -> None:
         raise BadFile("the file ends in the middle of a line: it is truncated.")
 
 
-def _csv(file: Any, reading: Reading) -> Iterator[Chunk]:
+def _csv(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     all_records = records_of(file, reading)
     records = iter(all_records)
     names = reading.names if reading.header == "none" else header_of(records, reading)
-    places = [names.index(name) for name in reading.names]
-    readers = [TextReader(column.kind, reading.spelling) for column in reading.columns]
+    declared = [(column, names.index(column.name)) for column in reading.columns]
+    keys = [
+        (column, names.index(column.name)) for column in reading.keys if column.name in names and column.name in key
+    ]
+    readers = [TextReader(column.kind, reading.spelling) for column, _ in (*declared, *keys)]
     expected = len(names)
     while rows := list(itertools.islice(records, _CHUNK_ROWS)):
         if all_records.unended and reading.ended:
             raise BadFile("the file ends in the middle of a line: it is truncated.")
-        problems = []
+        lost: dict[int, Problem] = {}
         for row, (line, fields, problem) in enumerate(rows):
             if problem or len(fields) != expected:
-                words = problem or f"{len(fields)} fields, {expected} expected"
-                problems.append(Problem(line, row, "", words, reading.separator.join(fields)[:_SHOWN]))
+                what = problem or f"{len(fields)} fields, {expected} expected"
+                raw = row_text(fields, reading.separator, reading.quote)
+                lost[row] = Problem(line, row, "", what, raw, lines=all_records.spans.get(line, 1))
                 rows[row] = (line, [""] * expected, "")
+        all_records.spans.clear()
         texts = list(zip(*[fields for _, fields, _ in rows], strict=True))
-        columns = []
-        for column, reader, place in zip(reading.columns, readers, places, strict=True):
+        found = _Found([line for line, _, _ in rows], lost)
+        for reader, (column, place) in zip(readers, (*declared, *keys), strict=True):
             array, refused = reader.column(_without_nulls(texts[place], reading.nulls, column.kind))
-            columns.append(array)
-            for row, reason in refused.items():
-                line, fields, _ = rows[row]
-                words = _words(fields[place], column, reading, reason)
-                problems.append(Problem(line, row, column.name, words, reading.separator.join(fields)))
-        yield Chunk(columns, len(rows), sorted(problems, key=lambda problem: problem.row))
+            words = {row: _words(texts[place][row], column, reading, reason) for row, reason in refused.items()}
+            found.add(array, texts[place], words, column, key if column in reading.keys else None)
+        yield found.chunk(lambda row: row_text(rows[row][1], reading.separator, reading.quote))
+
+
+@dataclass
+class _Found:
+    """The columns of a chunk and what is refused of it, as they come.
+
+    Attributes:
+        places: the line or number of each row.
+        lost: the rows that are refused as a whole.
+    """
+
+    places: Sequence[int]
+    lost: dict[int, Problem]
+    columns: list[pa.Array] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(
+        self,
+        array: pa.Array,
+        values: Sequence[Any],
+        refused: Mapping[int, str],
+        column: Wanted,
+        key: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A column as it was read, with the words about each refused row; `key`: it is a partition column of it."""
+        words = {row: said for row, said in refused.items() if row not in self.lost}
+        passed_over = {*refused, *self.lost}
+        if key is not None:
+            for row, value in contradicting_rows(array, key[column.name], passed_over):
+                told = "nothing stands there" if value is None else f"{value_text(value)!r} contradicts the file's name"
+                words[row] = f"{told}; it is a file of {column.name} = {value_text(key[column.name])!r}"
+        elif not column.nullable:
+            words |= dict.fromkeys(absent_rows(array, passed_over), "nothing stands there, and it is NOT NULL")
+        if key is None:
+            self.columns.append(array)
+        self.problems += [
+            Problem(self.places[row], row, column.name, said, value=value_text(values[row]))
+            for row, said in words.items()
+        ]
+
+    def chunk(self, raw: Callable[[int], str], group: Callable[[int], int] | None = None) -> Chunk:
+        """All of it; `raw` and `group` say of a row its text, and its row group."""
+        problems = [replace(each, raw=raw(each.row), group=group(each.place) if group else 0) for each in self.problems]
+        found = sorted([*self.lost.values(), *problems], key=lambda problem: problem.row)
+        return Chunk(self.columns, len(self.places), found)
 
 
 def _without_nulls(texts: Sequence[str], nulls: frozenset[str], kind: pa.DataType) -> list[str | None]:
@@ -246,13 +291,14 @@ def _without_nulls(texts: Sequence[str], nulls: frozenset[str], kind: pa.DataTyp
     return [empty if text == QUOTED_EMPTY else None if text in absent else text for text in texts]
 
 
-def _json_lines(file: Any, reading: Reading) -> Iterator[Chunk]:
+def _json_lines(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     lines = enumerate(lines_of(file, reading.encoding), start=1)
     while some := list(itertools.islice(lines, _CHUNK_ROWS)):
         if reading.ended and some[-1][1][-1] not in "\r\n":
             raise BadFile("the file ends in the middle of a line: it is truncated.")
         rows: list[dict[str, Any]] = []
-        places, problems = [], []
+        places: list[int] = []
+        lost: dict[int, Problem] = {}
         for line, text in some:
             if not text.strip():
                 continue
@@ -260,11 +306,11 @@ def _json_lines(file: Any, reading: Reading) -> Iterator[Chunk]:
                 rows.append(_json_row(text, reading))
             except (ValueError, RecursionError) as error:
                 words = reason_of(error) or f"it is no JSON: {_first_line(error)}"
-                problems.append(Problem(line, len(rows), "", words, text.rstrip("\r\n")))
+                lost[len(rows)] = Problem(line, len(rows), "", words, shown(text.rstrip("\r\n"), TEXT_CHARACTERS))
                 rows.append({})
             places.append(line)
         raws = [text for _, text in some if text.strip()]
-        yield _chunk_of_objects(rows, places, reading, problems, raws)
+        yield _chunk_of_objects(rows, _Found(places, lost), reading, key, raws)
 
 
 def _json_row(text: str, reading: Reading) -> dict[str, Any]:
@@ -275,8 +321,7 @@ def _json_row(text: str, reading: Reading) -> dict[str, Any]:
     row = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_once)
     if not isinstance(row, dict):
         raise Refused(f"{text.strip()[:_SHOWN]!r} is no object")
-    wanted = set(reading.names)
-    if not reading.extra and (unknown := [name for name in row if name not in wanted]):
+    if not reading.extra and (unknown := [name for name in row if name not in reading.known_names]):
         raise Refused(f"not declared {', '.join(unknown)}")
     return row
 
@@ -288,7 +333,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _avro(file: Any, reading: Reading) -> Iterator[Chunk]:
+def _avro(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     import fastavro
 
     try:
@@ -296,7 +341,7 @@ def _avro(file: Any, reading: Reading) -> Iterator[Chunk]:
         schema, place = reader.writer_schema, 0
         _refuse_columns([each["name"] for each in schema["fields"]] if isinstance(schema, dict) else [], reading)
         while rows := cast("list[dict[str, Any]]", list(itertools.islice(reader, _CHUNK_ROWS))):
-            yield _chunk_of_objects(rows, range(place + 1, place + 1 + len(rows)), reading, [], None)
+            yield _chunk_of_objects(rows, _Found(range(place + 1, place + 1 + len(rows)), {}), reading, key)
             place += len(rows)
     except BadFile:
         raise
@@ -304,33 +349,57 @@ def _avro(file: Any, reading: Reading) -> Iterator[Chunk]:
         raise BadFile(f"it is no whole avro file: {_first_line(error)}.") from error
 
 
-def _parquet(file: Any, reading: Reading) -> Iterator[Chunk]:
+def _parquet(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     import pyarrow.parquet as pq
 
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     schema = parquet.schema_arrow
     _refuse_columns(schema.names, reading)
+    keys = [column for column in reading.keys if column.name in schema.names and column.name in key]
     if wrong := [
         f"{column.name} is {schema.field(column.name).type} in the file, declared {column.label}"
-        for column in reading.columns
+        for column in (*reading.columns, *keys)
         if not _alike(schema.field(column.name).type, column.kind)
     ]:
         raise BadFile(f"its columns are of other types: {'; '.join(wrong)}.")
+    metadata = parquet.metadata
+    ends = list(itertools.accumulate(metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)))
     place = 0
-    for batch in parquet.iter_batches(_CHUNK_ROWS, columns=reading.names):
-        columns, problems = [], []
-        for column in reading.columns:
+    for batch in parquet.iter_batches(_CHUNK_ROWS, columns=[*reading.names, *(column.name for column in keys)]):
+        found = _Found(range(place + 1, place + 1 + batch.num_rows), {})
+        for column in (*reading.columns, *keys):
             values = batch.column(batch.schema.get_field_index(column.name))
+            words: dict[int, str] = {}
             try:
-                columns.append(_cast(values, column, reading))
+                array = _cast(values, column, reading)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 array, refused = objects.column(values.to_pylist(), column.kind, reading.spelling)
-                columns.append(array)
-                for row, error in refused.items():
-                    words = _words(values[row].as_py(), column, reading, reason_of(error))
-                    problems.append(Problem(place + row + 1, row, column.name, words))
-        yield Chunk(columns, batch.num_rows, sorted(problems, key=lambda problem: problem.row))
+                words = {
+                    row: _words(values[row].as_py(), column, reading, reason_of(error))
+                    for row, error in refused.items()
+                }
+            found.add(array, _Lazily(values), words, column, key if column in keys else None)
+        yield found.chunk(_row_of(batch), None if len(ends) < 2 else lambda row: bisect.bisect_left(ends, row) + 1)
         place += batch.num_rows
+
+
+class _Lazily(Sequence[Any]):
+    """The values of an Arrow array as those of Python, each when it is asked for."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.values[row].as_py()
+
+
+def _row_of(batch: pa.RecordBatch) -> Callable[[int], str]:
+    return lambda row: shown(
+        json.dumps(batch.slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False), TEXT_CHARACTERS
+    )
 
 
 def _cast(values: pa.Array, column: Wanted, reading: Reading) -> pa.Array:
@@ -373,28 +442,35 @@ def _alike(found: pa.DataType, declared: pa.DataType) -> bool:
 
 def _chunk_of_objects(
     rows: Sequence[dict[str, Any]],
-    places: Sequence[int],
+    found: _Found,
     reading: Reading,
-    problems: list[Problem],
-    raws: Sequence[str] | None,
+    key: Mapping[str, Any],
+    raws: Sequence[str] | None = None,
 ) -> Chunk:
-    columns = []
-    for column in reading.columns:
+    keys = [column for column in reading.keys if column.name in key and any(column.name in row for row in rows)]
+    for column in (*reading.columns, *keys):
         values = [row.get(column.name) for row in rows]
+        is_key = column in keys
+        if is_key:
+            # An object that says nothing of its partition contradicts nothing.
+            values = [row.get(column.name, key[column.name]) for row in rows]
         array, refused = objects.column(values, column.kind, reading.spelling)
-        columns.append(array)
-        for row, error in refused.items():
-            words = _words(values[row], column, reading, reason_of(error))
-            raw = raws[row].rstrip("\r\n") if raws else repr(rows[row])
-            problems.append(Problem(places[row], row, column.name, words, raw))
-    return Chunk(columns, len(rows), sorted(problems, key=lambda problem: problem.row))
+        words = {row: _words(values[row], column, reading, reason_of(error)) for row, error in refused.items()}
+        found.add(array, values, words, column, key if is_key else None)
+
+    def raw(row: int) -> str:
+        if raws is not None:
+            return shown(raws[row].rstrip("\r\n"), TEXT_CHARACTERS)
+        return shown(json.dumps(rows[row], default=str, ensure_ascii=False), TEXT_CHARACTERS)
+
+    return found.chunk(raw)
 
 
 def _refuse_columns(found: Sequence[str], reading: Reading) -> None:
     """Raise BadFile where a file that names its columns has others than the declared ones; any order will do."""
     wanted = reading.names
     missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted and not reading.extra]
+    extra = [name for name in found if name not in reading.known_names and not reading.extra]
     told = [f"missing {', '.join(missing)}"] if missing else []
     told += [f"not declared {', '.join(extra)}"] if extra else []
     if told:

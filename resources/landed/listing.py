@@ -6,6 +6,7 @@ Not here: which of them to look at when (pipeline_defs/planning/arrivals.py), an
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,14 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
     A file below a folder has the name of the folder before its own, with `/` between.
     """
     files, root = open_files(folder)
-    if not files.exists(root):
+    try:
+        # Not `exists`, which says of a folder that cannot be reached that there is none: all that lies in it would be
+        # forgotten as if the partner had taken it away.
+        kind = files.info(root)["type"]
+    except FileNotFoundError:
         return
+    if kind != "directory":
+        raise NotADirectoryError(errno.ENOTDIR, "a file lies where the folder of a dataset is expected", folder)
     pattern = pattern_of(dataset)
     wanted = None if of is None else pattern.names(of)
     found = [

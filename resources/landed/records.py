@@ -26,6 +26,7 @@ class Records:
         blank_lines: whether a blank line is a record, as it is where there is one column.
         line: the line that was read last, from 1.
         unended: whether the last line had no end.
+        spans: of records of more than one line how many those are, by the line on which they begin.
     """
 
     lines: Iterator[str]
@@ -34,6 +35,7 @@ class Records:
     blank_lines: bool = False
     line: int = field(default=0, init=False)
     unended: bool = field(default=False, init=False)
+    spans: dict[int, int] = field(default_factory=dict, init=False)
 
     def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
         """The line on which each record begins, its fields, and what is wrong with it ("": nothing)."""
@@ -44,7 +46,10 @@ class Records:
             self.unended = text[-1] not in "\r\n"
             if quote and quote in text:
                 begun = self.line
-                yield begun, *self._quoted(text)
+                fields, problem = self._quoted(text)
+                if self.line > begun:
+                    self.spans[begun] = self.line - begun + 1
+                yield begun, fields, problem
                 continue
             content = text.rstrip("\r\n")
             if content or self.blank_lines:

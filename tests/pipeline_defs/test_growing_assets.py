@@ -24,6 +24,7 @@ from pipeline_defs.model.grain import Grain
 from pipeline_defs.model.growth import Incremental
 from pipeline_defs.model.landing import LandingOptions
 from pipeline_defs.model.partitioning import Partitioning
+from pipeline_defs.model.rejecting import RejectInto
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.model.warehouse_options import Index, Period, WarehouseOptions
 from pipeline_defs.planning.arrivals import Arrived, Kind, LandingFile, Sorter
@@ -218,6 +219,7 @@ def test_what_cannot_grow_is_refused_with_its_place(text: str, told: str) -> Non
         ({"partitioning": Partitioning((StaticDimension("week", ("a",)),))}, "INCREMENTAL needs a time dimension"),
         ({"warehouse": WarehouseOptions(indexes=(Index(("n",), unique=True),))}, "a table for each addition"),
         ({"warehouse": WarehouseOptions(compact=Period.MONTH)}, "take one of the two"),
+        ({"reject_into": RejectInto(3, "shop.rejected")}, "REJECT UP TO counts the bad rows of all files"),
         ({"incremental": Incremental(dt.timedelta(hours=-1))}, "before its window is over"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipeline_defs.mappings import compiled
+from pipeline_defs.model.broken import BrokenDataset
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.reads import Reads
 from pipeline_defs.partitions import dataset_partitions_def, warn_of_size
@@ -109,13 +110,15 @@ def _asset(
     return decorate
 
 
-def graph_of(assets: Iterable[DatasetAsset]) -> Graph:
+def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
     """The graph of these datasets. Raises VarveError for an unknown dataset or a circle."""
-    listed = list(assets)
+    everything = list(declared)
+    listed = [found for found in everything if isinstance(found, DatasetAsset)]
     return Graph(
         {found.dataset.name: found.dataset for found in listed},
         {found.dataset.name: found.reads for found in listed},
         {found.dataset.name: found.code_version for found in listed},
+        tuple(found for found in everything if isinstance(found, BrokenDataset)),
     )
 
 

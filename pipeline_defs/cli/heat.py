@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column
 from rich.text import Text
 
+from pipeline_defs.cli.broken import broken_values, show_broken
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
@@ -44,6 +45,7 @@ def heat() -> dict[str, Any]:
         return picture | {
             "rejected": rejected_values(found.connection),
             "left_out": left_out_values(found.connection),
+            "broken": broken_values(graph.broken),
         }
 
 
@@ -65,3 +67,4 @@ def show(console: Console, found: dict[str, Any]) -> None:
         console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
     show_rejected(console, found["rejected"])
     show_left_out(console, found["left_out"])
+    show_broken(console, found["broken"])

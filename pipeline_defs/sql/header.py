@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.sql.body import parse_query
 from pipeline_defs.sql.clauses import columns, generator, named, pairs
-from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest, undecodable
 from pipeline_defs.sql.source import (
     Allowed,
     Body,
@@ -29,11 +29,16 @@ if TYPE_CHECKING:
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CREATE = re.compile(r"\bCREATE\s+DATASET\s+`?([A-Za-z]\w*)`?\s*\.\s*`?([A-Za-z]\w*)`?", re.IGNORECASE)
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
 
 
 def parse(source: Source) -> SqlDataset:
     """What the file declares. Raises SqlErrors with everything that is wrong in it."""
+    if (found := undecodable(source.text)) is not None:
+        byte = ord(found[0]) - 0xDC00
+        message = f"the byte 0x{byte:02X} is no UTF-8; save the file as UTF-8 (in many editors: Save with Encoding)."
+        raise SqlErrors([Problem(source, Span(*found.span()), message)])
     try:
         cursor = Cursor(source, uncovered(source))
     except SqlError as error:
@@ -54,6 +59,12 @@ def uncovered(source: Source) -> str:
     # Before a SELECT, the end of the comment is the word AS, where the header does not have it.
     joint = "AS" if query and not re.search(r"\bAS\s*$", header, re.IGNORECASE) else "  "
     return source.text[:start] + "   " + header + joint + rest
+
+
+def declared_name(source: Source) -> str:
+    """The dataset that a file means to declare, though it cannot be read; empty where it does not say."""
+    found = _CREATE.search(source.text)
+    return f"{found[1]}.{found[2]}".lower() if found else ""
 
 
 class _Header:

@@ -14,9 +14,9 @@ from pipeline_defs.datasets import graph_of
 from pipeline_defs.declared import FOLDER
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.cache import Cache
-from pipeline_defs.sql.errors import Source, SqlErrors
+from pipeline_defs.sql.errors import Problem, Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
-from pipeline_defs.sql_assets import assets_of, loaded, project, usable
+from pipeline_defs.sql_assets import assets_of, project, usable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.cells import ColumnName
-    from pipeline_defs.sql.errors import Problem
+    from pipeline_defs.sql.project import SqlFiles
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 
@@ -41,7 +41,10 @@ def check(
         if against is not None:
             refuse_breaks(root, against)
         cache = Cache.beside(root)
-        found = loaded(root, cache)
+        found = usable(root, cache)
+        if spark:
+            found = ask_columns(root, found, cache)
+        found.checked()
         if spark:
             ask_spark(root, found, cache)
     except SqlErrors as error:
@@ -54,6 +57,34 @@ def check(
         console.print_json(json.dumps({"problems": [], "datasets": sorted(found)}))
     else:
         console.print(f"{len(found)} SQL datasets, no problems.", highlight=False)
+
+
+def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
+    """The files with the types that only Spark can tell; it is asked where it was not before, and its answers are kept.
+
+    What reads them is understood then, and may have questions too. Raises SqlErrors where Spark has something against
+    one, with all that is wrong in the others.
+    """
+    if files.questions:
+        from pipeline_defs.sql.analysed import columns_by_spark
+        from resources.settings import Settings
+        from resources.spark import open_session
+
+        session = open_session(Settings())
+    while files.questions:
+        said: list[Problem] = []
+        for question, _ in files.questions:
+            found = columns_by_spark(session, question)
+            if isinstance(found, Problem):
+                said.append(found)
+            else:
+                files.answers.keep(question, found)
+        files.answers.write(folder)
+        if said:
+            unasked = {problem for _, problem in files.questions}
+            raise SqlErrors([*said, *(each for each in files.problems if each not in unasked)])
+        files = usable(folder, cache)
+    return files
 
 
 def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None:

@@ -15,6 +15,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from pipeline_defs.sql.errors import Problem, Source, Span, SqlError
 from pipeline_defs.sql.lexer import Continued, lacks_comma, template_in, tokens_of
+from pipeline_defs.sql.syntax import misspelt_keyword, refused_syntax
 from pipeline_defs.sql.tokens import unclosed
 
 if TYPE_CHECKING:
@@ -124,19 +125,28 @@ def _parse(source: Source, span: Span) -> exp.Expr:
                     "dataset as db.table.",
                 )
             )
+        if (refused := refused_syntax(text, tokens)) is not None:
+            raise SqlError(Problem(source, *refused))
         found = Dialect.get_or_raise("spark").parser().parse(tokens, text)
     except Continued as error:
         raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:
         problem = _problem(source, span, error)
-        if lacks_comma(tokens, problem.span.start):
+        if (misspelt := misspelt_keyword(tokens, problem.span.start)) is not None:
+            problem = Problem(source, *misspelt)
+        elif lacks_comma(tokens, problem.span.start):
             problem = replace(problem, message=f"{problem.message} Is a comma missing before it?")
         raise SqlError(problem) from None
     except TokenError:
         raise SqlError(Problem(source, unclosed(text), "a quote or comment is not closed.")) from None
     statements = [each for each in found if each is not None]
     if len(statements) != 1:
-        raise SqlError(Problem(source, _first_word(source, span), f"expected one statement, found {len(statements)}."))
+        raise SqlError(
+            Problem(
+                source, _first_word(source, span),
+                f"expected one statement, found {len(statements)}; a file is one dataset, with one query.",
+            )
+        )  # fmt: skip
     return statements[0]
 
 
@@ -149,13 +159,25 @@ def _problem(source: Source, span: Span, error: ParseError) -> Problem:
     start = max(span.start, end - max(1, len(highlight)))
     what = str(found.get("description") or "this is no SQL").removesuffix(".")
     what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
-    what = what.replace("Invalid expression / Unexpected token", "this was not expected here")
-    near = f", near '{highlight}'" if highlight else ""
-    return Problem(source, Span(start, max(end, start + 1)), f"{what}{near}.")
+    here = f"'{highlight}'" if highlight else "this"
+    if highlight == ")" and "Unexpected" in what:
+        what = "this ) closes no parenthesis; take it out, or open one before it"
+    elif "Unexpected token" in what:
+        what = f"{here} was not expected here"
+    elif what == "Expecting )":
+        what = f"expected a ) before {here}: a parenthesis that is opened before it is not closed"
+    elif what.startswith("Expecting "):
+        what = f"expected {what.removeprefix('Expecting ')}, found {here}"
+    return Problem(source, Span(start, max(end, start + 1)), f"{what}.")
 
 
 def _missing(found: re.Match[str]) -> str:
-    return f"{found[2].upper()} misses what it is about"
+    return f"something is missing after {_spelt(found[2])}"
+
+
+def _spelt(kind: str) -> str:
+    """A construct as people write it: `OrderBy` -> `ORDER BY`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).upper()
 
 
 def _first_word(source: Source, span: Span) -> Span:

@@ -37,13 +37,13 @@ def code_version(sql: SqlDataset) -> str:
     parts = [
         repr(sql.columns and [(each.name, each.type) for each in sql.columns]),
         repr([(each.name, each.type) for each in sql.partition_columns]),
-        *(f"LET {each.name} = {_text(each.text)}" for each in sql.lets),
-        *(f"INSERT {each.name} = {_text(each.text)}" for each in sql.inserts),
+        *(f"LET {each.name} = {text_of_query(each.text)}" for each in sql.lets),
+        *(f"INSERT {each.name} = {text_of_query(each.text)}" for each in sql.inserts),
         repr([[each.variable, getattr(each, "tiling", None)] for each in sql.generators]),
         sql.body,
         sql.entry,
         repr(sorted(sql.options)),
-        *(_text(sql.source.text[span.start : span.end]) for span in sql.query_spans),
+        *(text_of_query(sql.source.text[span.start : span.end]) for span in sql.query_spans),
         foreign_text(sql.entry),
     ]
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
@@ -113,7 +113,7 @@ def _policy(sql: SqlDataset) -> Policy:
     )
 
 
-def _text(written: str) -> str:
+def text_of_query(written: str) -> str:
     """What stands in a text: its words and signs as they are written, one blank between them; keywords in capitals."""
     signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
     return " ".join(

@@ -71,7 +71,7 @@ def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> I
         except Unplaced as error:
             yield sql.problem(span, str(error))
         yield from _calls(sql, query)
-        yield from habits(sql, query)
+        yield from habits(sql, query, columns)
         yield from clashes(sql.source, query, sql.variables, columns.get)
 
 

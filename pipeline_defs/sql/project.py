@@ -7,12 +7,14 @@ Not here: what is wrong with one file (problems.py), Dagster (pipeline_defs/sql_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from pipeline_defs.model.broken import BrokenDataset, DatasetIsBroken
+from pipeline_defs.model.errors import some
+from pipeline_defs.sql.answers import FILE, Answers, Question, answered
 from pipeline_defs.sql.asset import Kept, SqlAsset, kept_of
 from pipeline_defs.sql.body import reads_of, span_of, tables_of
 from pipeline_defs.sql.cache import Cache, key_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pipeline_defs.sql.dependencies import Dependencies
     from pipeline_defs.sql.errors import Problem
     from pipeline_defs.sql.planned import Inference
+    from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
 
 
@@ -41,6 +44,8 @@ class SqlFiles(dict[str, SqlAsset]):
         problems: everything that is wrong in the files.
         broken: what is declared by a file with a problem, or reads such a dataset; none of them is in the mapping.
         undeclared: names that files read and that nobody declares.
+        questions: the files with columns whose types only Spark can tell, and of which it was not asked yet.
+        answers: what Spark was asked before.
     """
 
     def __init__(
@@ -49,11 +54,15 @@ class SqlFiles(dict[str, SqlAsset]):
         problems: Iterable[Problem] = (),
         broken: Iterable[BrokenDataset] = (),
         undeclared: Iterable[str] = (),
+        questions: Iterable[tuple[Question, Problem]] = (),
+        answers: Answers | None = None,
     ) -> None:
         super().__init__(assets)
         self.problems = tuple(problems)
         self.broken = tuple(broken)
         self.undeclared = tuple(undeclared)
+        self.questions = tuple(questions)
+        self.answers = answers or Answers()
 
     def __missing__(self, name: str) -> SqlAsset:
         """Raises DatasetIsBroken for a dataset that a file declares and that cannot be used, KeyError for others."""
@@ -87,7 +96,7 @@ def load_usable(
     """The same without an error: those datasets of the folder that can be used, and which cannot, with the reason."""
     kept = Cache.beside(folder) if cache is None else cache
     try:
-        return usable(sources_of(folder), others or dict, kept)
+        return usable(sources_of(folder), others or dict, kept, Answers.beside(folder))
     finally:
         if kept.misses:
             kept.write(folder)
@@ -112,9 +121,12 @@ def usable(
     sources: Iterable[Source],
     others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
     cache: Cache | None = None,
+    answers: Answers | None = None,
 ) -> SqlFiles:
     """Those datasets of these files that can be used, and which cannot. See `load_usable`."""
     kept = Cache() if cache is None else cache
+    asked = answers or Answers()
+    questions: list[tuple[Question, Problem]] = []
     problems: list[Problem] = []
     drafts, unread = _drafts(sources, kept, problems)
     kept.keep_only(draft.source.path for draft in drafts.values())
@@ -129,13 +141,13 @@ def usable(
     for name in order:
         draft = drafts[name]
         upstreams = {each: known[each] for each in draft.reads if each in known}
-        key = key_of(draft.source, upstreams, draft.entry)
+        key = key_of(draft.source, upstreams, draft.entry, asked.entries.get(name))
         found = draft.kept if len(upstreams) == len(draft.reads) and kept.key_of(draft.source) == key else None
         if found is not None:
             kept.hits += 1
         else:
             kept.misses += 1
-            found = _understood(draft, known, upstreams, problems)
+            found = _understood(draft, known, upstreams, problems, asked, questions)
         if found is None:
             continue
         kept.keep(draft.source, key, found)
@@ -144,8 +156,9 @@ def usable(
     broken = _broken([drafts[name] for name in order], unread, problems, known, assets)
     unusable = {each.name for each in broken}
     return SqlFiles(
-        {name: each for name, each in assets.items() if name not in unusable}, problems, broken, sorted(undeclared)
-    )
+        {name: each for name, each in assets.items() if name not in unusable},
+        problems, broken, sorted(undeclared), questions, asked,
+    )  # fmt: skip
 
 
 def _broken(
@@ -213,8 +226,13 @@ class _Draft:
         return self.kept.entry if self.kept else self.sql.entry
 
 
-def _understood(
-    draft: _Draft, known: dict[str, Dataset], upstreams: Mapping[str, Dataset], problems: list[Problem]
+def _understood(  # noqa: PLR0917
+    draft: _Draft,
+    known: dict[str, Dataset],
+    upstreams: Mapping[str, Dataset],
+    problems: list[Problem],
+    answers: Answers,
+    questions: list[tuple[Question, Problem]],
 ) -> Kept | None:
     """What a file is; None, and `problems`, where something is wrong with it. Its readers are judged all the same."""
     sql, before = draft.sql, len(problems)
@@ -229,6 +247,17 @@ def _understood(
     found: tuple[Dependencies, ...] = ()
     if len(upstreams) == len(draft.reads):
         queries = inference(sql, scopes, upstreams)
+        question = _question(sql, scopes, upstreams, queries)
+        if question is not None and (columns := answers.of(question)) is not None:
+            (inferred,) = queries.queries
+            queries = replace(queries, queries=(replace(inferred, outputs=answered(inferred.outputs, columns)),))
+        elif question is not None:
+            # What else is wrong in the file may be why: Spark is asked when that is mended.
+            if not against:
+                questions.append((question, _unanswered(question)))
+                problems.append(questions[-1][1])
+            problems += [] if against else plan_problems(sql, queries, queries.dependencies(upstreams))
+            return None
         found = () if queries.findings else queries.dependencies(upstreams)
         problems += [] if against else plan_problems(sql, queries, found)
     elif not sql.columns:
@@ -244,6 +273,28 @@ def _understood(
     if queries is None or len(problems) > before:
         return None
     return kept_of(sql, scopes, dataset, queries, found, upstreams)
+
+
+def _question(
+    sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset], queries: Inference
+) -> Question | None:
+    """What Spark is to be asked of a SELECT without declared columns; None where all types are known."""
+    if sql.query is None or sql.columns or queries.findings:
+        return None
+    open_columns = tuple(each.name for each in queries.queries[0].outputs if not each.verified)
+    return Question(sql, scopes, upstreams, open_columns) if open_columns else None
+
+
+def _unanswered(question: Question) -> Problem:
+    sql, names = question.sql, some(question.columns)
+    selects = sql.query.selects if sql.query is not None else []
+    node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
+    span = (span_of(node) if node is not None else None) or sql.name_span
+    return sql.problem(
+        span,
+        f"only Spark can tell the type of {names}, and was not asked: run `varve check`, which keeps its answer in "
+        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({question.columns[0]} TYPE, ...).",
+    )
 
 
 def _drafts(

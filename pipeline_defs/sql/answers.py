@@ -18,7 +18,7 @@ from pipeline_defs.sql.declared import text_of_query
 from pipeline_defs.sql.outputs import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.scopes import Scopes
@@ -78,14 +78,6 @@ class Answers:
     def keep(self, question: Question, columns: Mapping[str, str]) -> None:
         """Keep an answer, in the place of what was said before."""
         self.entries[question.sql.name] = (question.key, dict(columns))
-
-    def keep_only(self, names: Iterable[str]) -> bool:
-        """Forget datasets that ask nothing any more; whether there were any."""
-        wanted = set(names)
-        gone = [name for name in self.entries if name not in wanted]
-        for name in gone:
-            del self.entries[name]
-        return bool(gone)
 
 
 def answered(outputs: Sequence[Output], columns: Mapping[str, str]) -> tuple[Output, ...]:

@@ -13,10 +13,11 @@ from sqlglot import exp
 from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, TokenError
 
-from pipeline_defs.sql.errors import Problem, Source, Span, SqlError
+from pipeline_defs.model.schema import Kind
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, nearest
 from pipeline_defs.sql.lexer import Continued, lacks_comma, template_in, tokens_of
 from pipeline_defs.sql.syntax import misspelt_keyword, refused_syntax
-from pipeline_defs.sql.tokens import unclosed
+from pipeline_defs.sql.tokens import unclosed_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,8 @@ def parse_query(source: Source, span: Span) -> exp.Query:
         found = found.unnest()
     if not isinstance(found, exp.Query):
         kind = type(found).__name__.upper()
-        raise SqlError(Problem(source, _first_word(source, span), f"expected a SELECT, found {kind}."))
+        told = f"a dataset's query is a SELECT, and this is {kind}; write AS SELECT ..., which gives the rows."
+        raise SqlError(Problem(source, _first_word(source, span), told))
     return found
 
 
@@ -59,10 +61,15 @@ def parse_type(source: Source, span: Span) -> str:
     try:
         found = exp.DataType.build(text, dialect="spark")
     except (ParseError, ValueError):
-        raise SqlError(Problem(source, span, f"{text} is no type of Spark.")) from None
+        raise SqlError(Problem(source, span, _no_type(text))) from None
     if found.this is exp.DataType.Type.USERDEFINED:
-        raise SqlError(Problem(source, span, f"{text} is no type of Spark."))
+        raise SqlError(Problem(source, span, _no_type(text)))
     return found.sql("spark")
+
+
+def _no_type(text: str) -> str:
+    instead = nearest(text, [*map(str, Kind), "INTEGER", "DECIMAL", "ARRAY", "MAP", "STRUCT"])
+    return f"{text} is no type of Spark.{instead or ' Write for example STRING, BIGINT, DOUBLE, DATE or TIMESTAMP.'}"
 
 
 def span_of(node: exp.Expr) -> Span | None:
@@ -138,7 +145,7 @@ def _parse(source: Source, span: Span) -> exp.Expr:
             problem = replace(problem, message=f"{problem.message} Is a comma missing before it?")
         raise SqlError(problem) from None
     except TokenError:
-        raise SqlError(Problem(source, unclosed(text), "a quote or comment is not closed.")) from None
+        raise SqlError(unclosed_problem(source, text)) from None
     statements = [each for each in found if each is not None]
     if len(statements) != 1:
         raise SqlError(

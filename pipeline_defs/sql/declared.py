@@ -20,7 +20,7 @@ from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.external import external_problems, landing_of, outside_of
 from pipeline_defs.sql.foreign import foreign_problems, foreign_text
 from pipeline_defs.sql.lexer import tokens_of
-from pipeline_defs.sql.problems import declared_problems, type_problems
+from pipeline_defs.sql.problems import declared_problems, expectation_problems, partition_problems, type_problems
 from pipeline_defs.sql.source import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from pipeline_defs.sql.types import UNKNOWN
 
@@ -58,6 +58,9 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         ColumnDefinition(each.name, each.type.upper(), sql.name_span, nullable=each.nullable) for each in inferred
     )
     problems += type_problems(sql, inferred)
+    if not sql.columns:
+        problems += partition_problems(sql, inferred)
+    problems += [] if problems else expectation_problems(sql, [each.name for each in declared])
     for column in declared:
         try:
             kind = ColumnType(column.type)

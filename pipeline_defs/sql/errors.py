@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
+# What a terminal would not show, or choke on.
+_UNSHOWN = re.compile("[\udc80-\udcff\0-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Problem:
         length = max(1, min(self.span.end - self.span.start, len(line) - column + 1))
         # Tabs stay tabs, so that the caret stands under what it means.
         indent = "".join(char if char == "\t" else " " for char in line[: column - 1])
-        shown = _NO_UTF_8.sub("\N{REPLACEMENT CHARACTER}", line)
+        shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", line)
         return f"{self.place}: {self.message}\n    {shown}\n    {indent}{'^' * length}"
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from pipeline_defs.model.errors import some
 from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.elsewhere import FUNCTIONS
-from pipeline_defs.sql.errors import Span
+from pipeline_defs.sql.errors import Span, nearest
 from pipeline_defs.sql.lexer import tokens_of
-from pipeline_defs.sql.visible import sources_of
+from pipeline_defs.sql.visible import levels, owner_of, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -37,6 +38,7 @@ def habits(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[s
                 sql.span_at(table), f"in one pair of backticks this is one name; write {table.name} without them."
             )
     yield from _lacking_commas(sql, query, columns)
+    yield from _unknown_tables(sql, query, columns)
 
 
 def calls(sql: SqlDataset, query: exp.Query) -> Iterator[tuple[str, Span]]:
@@ -73,6 +75,22 @@ def _lacking_commas(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Col
                     f"{alias.name} is a column too, and this reads {column} under its name; write {column}, {alias.name} "
                     f"for both, or {column} AS {alias.name}.",
                 )
+
+
+def _unknown_tables(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+    """`slaes.id`, where nothing is called slaes: no table, and no struct."""
+    for column in query.find_all(exp.Column):
+        name = column.table.lower()
+        if not name or column.args.get("db") or column.find_ancestor(exp.Hint, exp.Lambda, exp.Pivot):
+            continue
+        sources = [source.alias_or_name for level in levels(column) for source in level]
+        if not sources or "" in sources or name in {each.lower() for each in sources}:
+            continue
+        if owner_of(column, name, columns.get)[0] is None:
+            yield sql.problem(
+                span_of(column.args["table"]) or sql.span_at(column),
+                f"nothing here is called {column.table}; there is {some(sources)}.{nearest(column.table, sources)}",
+            )
 
 
 def called(sql: SqlDataset, node: exp.Expr, name: str) -> Span:

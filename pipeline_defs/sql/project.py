@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.dependencies import Dependencies
-    from pipeline_defs.sql.errors import Problem
+    from pipeline_defs.sql.errors import Problem, Span
     from pipeline_defs.sql.planned import Inference
     from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
@@ -287,13 +287,14 @@ def _question(
 
 def _unanswered(question: Question) -> Problem:
     sql, names = question.sql, some(question.columns)
+    column = "column" if question.columns[0] == "*" else question.columns[0]
     selects = sql.query.selects if sql.query is not None else []
     node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
     span = (span_of(node) if node is not None else None) or sql.name_span
     return sql.problem(
         span,
         f"only Spark can tell the type of {names}, and was not asked: run `varve check`, which keeps its answer in "
-        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({question.columns[0]} TYPE, ...).",
+        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({column} TYPE, ...).",
     )
 
 
@@ -355,6 +356,9 @@ def _names(dataset: Dataset) -> tuple[str, ...]:
 def _unknown(sql: SqlDataset, known: Sequence[str]) -> Iterator[Problem]:
     for query in sql.queries:
         for table in tables_of(query):
+            if not table.db and "." in table.name:
+                # In one pair of backticks: habits.py says so.
+                continue
             name = f"{table.db}.{table.name}".lower()
             if not table.db:
                 tables = {each.partition(".")[2]: each for each in known}
@@ -377,9 +381,7 @@ def _in_order(drafts: Mapping[str, _Draft], problems: list[Problem]) -> list[str
         except CycleError as error:
             path = error.args[1]
             sql = drafts[path[0]].sql
-            problems.append(
-                sql.problem(sql.name_span, f"datasets read each other in a circle: {' <- '.join(path)}; one must not.")
-            )
+            problems.append(sql.problem(_read_at(sql, path), _circle(path)))
             # Nothing is made of them, but whatever else is wrong in them is told too.
             circular += [name for name in dict.fromkeys(path) if name in graph]
             graph = {
@@ -387,3 +389,18 @@ def _in_order(drafts: Mapping[str, _Draft], problems: list[Problem]) -> list[str
                 for name, reads in graph.items()
                 if name not in circular
             }
+
+
+def _circle(path: Sequence[str]) -> str:
+    if len(set(path)) == 1:
+        return f"in a circle: {path[0]} reads itself; name another dataset."
+    return f"datasets read each other in a circle: {' <- '.join(path)}; one must not."
+
+
+def _read_at(sql: SqlDataset, path: Sequence[str]) -> Span:
+    """Where a file names a dataset of a circle that it is in."""
+    for query in sql.queries:
+        for table in tables_of(query):
+            if f"{table.db}.{table.name}".lower() in path and (span := span_of(table)) is not None:
+                return span
+    return sql.name_span

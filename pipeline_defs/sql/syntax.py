@@ -8,6 +8,7 @@ Not here: functions and names of other dialects (habits.py), and what Spark's an
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot.tokenizer_core import TokenType
@@ -25,7 +26,7 @@ Found: TypeAlias = tuple[Span, str]
 _STRANGE = {
     "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'",
     "\N{LEFT DOUBLE QUOTATION MARK}": "'", "\N{RIGHT DOUBLE QUOTATION MARK}": "'",
-    "\N{ZERO WIDTH SPACE}": "nothing", "\N{ZERO WIDTH NO-BREAK SPACE}": "nothing",
+    "\N{ZERO WIDTH SPACE}": "", "\N{ZERO WIDTH NO-BREAK SPACE}": "",
     "\N{EN DASH}": "-", "\N{MINUS SIGN}": "-", "\N{FULLWIDTH COMMA}": ",", "\N{GREEK QUESTION MARK}": ";",
 }  # fmt: skip
 _LITERALS = {TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER}
@@ -47,7 +48,9 @@ def strange_sign(text: str, tokens: Sequence[Token]) -> Found | None:
             continue
         for at in range(token.start, token.end + 1):
             if (instead := _STRANGE.get(text[at])) is not None:
-                return Span(at, at + 1), f"this is U+{ord(text[at]):04X}, which only looks like SQL; write {instead}."
+                name = f"U+{ord(text[at]):04X} ({unicodedata.name(text[at]).lower()})"
+                remedy = f"only looks like {instead}; write {instead}" if instead else "cannot be seen; take it out"
+                return Span(at, at + 1), f"this is {name}, which {remedy}."
     return None
 
 

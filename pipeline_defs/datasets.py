@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipeline_defs.mappings import compiled
+from pipeline_defs.model.broken import BrokenDataset
 from pipeline_defs.model.dataset import Dataset, StoreKind
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.model.reads import Reads
@@ -73,28 +74,29 @@ def dataset_asset(
     return decorate
 
 
-def with_rejected(assets: Iterable[DatasetAsset]) -> list[DatasetAsset]:
-    """These assets, and one for the rejected rows of each landing dataset that lets some be; nobody declares it.
+def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[DatasetAsset | BrokenDataset]:
+    """All that is declared, and one for the rejected rows of each landing dataset that lets some be; nobody declares it.
 
     Raises VarveError where another dataset has its name.
     """
-    listed = list(assets)
+    everything = list(declared)
+    listed = [found for found in everything if isinstance(found, DatasetAsset)]
     given = {found.dataset.name: found.dataset for found in listed}
-    for found in list(listed):
+    for found in listed:
         rejected = found.dataset.rejected_dataset()
         if rejected is None:
             continue
         other = given.get(rejected.name)
         if other is None:
             given[rejected.name] = rejected
-            listed.append(rejected_asset(found, rejected))
+            everything.append(rejected_asset(found, rejected))
         elif other.rejected_of != found.dataset.name:
             what = f"the rejected rows of {other.rejected_of}" if other.rejected_of else "another dataset"
             raise VarveError(
                 f"dataset {found.dataset}: its rejected rows are to go into {rejected.name}, which is {what}; take "
                 "another name for one of them."
             )
-    return listed
+    return everything
 
 
 def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
@@ -150,16 +152,18 @@ def _asset(
     return decorate
 
 
-def graph_of(assets: Iterable[DatasetAsset]) -> Graph:
+def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
     """The graph of these datasets, and of their rejected rows.
 
     Raises VarveError for an unknown dataset, a circle, and rejected rows that go into another dataset.
     """
-    listed = with_rejected(assets)
+    everything = with_rejected(declared)
+    listed = [found for found in everything if isinstance(found, DatasetAsset)]
     return Graph(
         {found.dataset.name: found.dataset for found in listed},
         {found.dataset.name: found.reads for found in listed},
         {found.dataset.name: found.code_version for found in listed},
+        tuple(found for found in everything if isinstance(found, BrokenDataset)),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline_defs.datasets import DatasetAsset
+from pipeline_defs.model.broken import BrokenDataset, DatasetIsBroken
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,17 +24,39 @@ FOLDER = Path(__file__).parent.parent / "assets"
 def python_assets(folder: Path = FOLDER) -> list[DatasetAsset]:
     """Every dataset of the folder's modules, as far as those that are being imported right now have come.
 
-    Nothing where the folder is no package that Python finds.
+    Nothing where the folder is no package that Python finds. Modules that ask for a broken dataset of SQL are left out.
     """
-    modules = [importlib.import_module(name) for name in _modules(folder)]
+    modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
     # A module may import another's.
     return list({id(each): each for each in found}.values())
 
 
+def broken_modules(folder: Path = FOLDER) -> list[BrokenDataset]:
+    """The folder's modules that cannot be imported, as they ask for a SQL dataset that is broken.
+
+    What they declare has no name here, as nobody knows it.
+    """
+    found = []
+    for name in _modules(folder):
+        try:
+            importlib.import_module(name)
+        except DatasetIsBroken as error:
+            file = f"{folder.name}/{name.rpartition('.')[2]}.py"
+            found.append(BrokenDataset("", file, waits_for=(error.broken.title,), causes=(error.broken.headline,)))
+    return found
+
+
 def half_imported(folder: Path = FOLDER) -> list[str]:
     """The folder's modules that are being imported right now: what they declare further down is not known yet."""
     return [name for name in _modules(folder) if _is_half(sys.modules.get(name))]
+
+
+def _imported(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except DatasetIsBroken:
+        return None
 
 
 def _is_half(module: ModuleType | None) -> bool:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipeline_defs.arrival_checks import arrival_check
+from pipeline_defs.broken import broken_check, broken_spec, log_broken
 from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of, with_rejected
-from pipeline_defs.declared import python_assets
+from pipeline_defs.declared import broken_modules, python_assets
+from pipeline_defs.model.broken import BrokenDataset
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.report import report_asset, report_schedule
@@ -31,31 +33,43 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
 
 
-def discover() -> list[DatasetAsset]:
-    """Every dataset that a file of `assets/` declares: a new file there is all that a new dataset needs.
+def discover() -> list[DatasetAsset | BrokenDataset]:
+    """Everything that a file of `assets/` declares: a new file there is all that a new dataset needs.
 
-    Raises VarveError for one that is declared twice.
+    Files with errors are among it as broken datasets. Raises VarveError for a dataset that is declared twice.
     """
     in_python, files = python_assets(), project()
-    if both := sorted({found.dataset.name for found in in_python} & set(files)):
-        raise VarveError(f"{both[0]} is declared in {files[both[0]].source.path} and in Python; take one of them out.")
-    return with_rejected([*in_python, *sql_assets(files)])
+    in_sql = {each.name: each.file for each in files.broken} | {name: each.source.path for name, each in files.items()}
+    if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
+        raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
+    return with_rejected([*in_python, *sql_assets(files), *broken_modules()])
 
 
 def build_defs(
-    datasets: Iterable[DatasetAsset] | None = None,
+    datasets: Iterable[DatasetAsset | BrokenDataset] | None = None,
     *,
     schedules: Iterable[dg.ScheduleDefinition] = (),
     resource_overrides: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it."""
+    """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it.
+
+    What is broken among them is an asset that cannot be run, with a check that fails.
+    """
     fork_runs()
-    listed = with_rejected(discover() if datasets is None else datasets)
-    graph = graph_of(listed)
+    declared = with_rejected(discover() if datasets is None else datasets)
+    listed = [found for found in declared if isinstance(found, DatasetAsset)]
+    graph = graph_of(declared)
+    log_broken(graph.broken)
+    names = {*graph.datasets, *(each.name for each in graph.broken)}
     checks = [arrival_check(dataset) for dataset in graph.in_order() if dataset.arrives]
+    checks += [broken_check(each) for each in graph.broken]
     captures = [automation(found.captured) for found in listed if found.captured is not None]
     return dg.Definitions(
-        assets=[*[found.asset for found in listed], report_asset(graph)],
+        assets=[
+            *[found.asset for found in listed],
+            *[broken_spec(each, names) for each in graph.broken],
+            report_asset(graph),
+        ],
         jobs=[retirement_job(graph), *[one.job for one in captures]],
         asset_checks=[*[one.check for one in captures], *checks],
         sensors=[*_sensors(graph), retirement_sensor(graph), *[one.sensor for one in captures]],

@@ -61,11 +61,14 @@ def retire(
 
 
 def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
-    """The datasets that have partitions in the catalog and no declaration in the code any more, by name."""
+    """The datasets that have partitions in the catalog and no declaration in the code any more, by name.
+
+    One that a file with an error declares is not among them, nor any where such a file does not tell its name.
+    """
     return {
         name: _remembered(name, StoreKind(store), declared)
         for name, store, declared in catalog.declared()
-        if name not in graph.datasets
+        if name not in graph.datasets and graph.broken_dataset(name) is None
     }
 
 

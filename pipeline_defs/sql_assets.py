@@ -12,12 +12,12 @@ import dagster as dg
 
 from pipeline_defs.datasets import DatasetAsset, dataset_asset, with_rejected
 from pipeline_defs.declared import FOLDER, half_imported, python_assets
+from pipeline_defs.model.broken import BrokenDataset
 from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.sql.asset import SqlAsset
-from pipeline_defs.sql.errors import SqlErrors
-from pipeline_defs.sql.project import load
+from pipeline_defs.sql.project import SqlFiles, load_usable
 from pipeline_defs.sql_rows import rows
 from resources.asked import AGAIN_TAG
 from resources.explain import told
@@ -32,22 +32,32 @@ if TYPE_CHECKING:
 
 
 @lru_cache
-def project(folder: Path = FOLDER) -> Mapping[str, SqlAsset]:
-    """The SQL datasets of a folder, read once in a process. Raises SqlErrors with everything that is wrong."""
-    return loaded(folder)
+def project(folder: Path = FOLDER) -> SqlFiles:
+    """The SQL datasets of a folder that can be used, read once in a process; it says which cannot, and why.
+
+    To ask it for one of those by its name raises DatasetIsBroken.
+    """
+    return usable(folder)
 
 
-def loaded(folder: Path, cache: "Cache | None" = None) -> dict[str, SqlAsset]:
-    """The SQL datasets of a folder, with those that they read of the Python files beside them. See `load`."""
-    try:
-        return load(folder, lambda: python_datasets(folder), cache)
-    except SqlErrors as error:
-        if half := half_imported(folder):
-            raise VarveError(
-                f"{error}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
-                f"another module; it is {', '.join(half)}."
-            ) from None
-        raise
+def usable(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
+    """The SQL datasets of a folder, with those that they read of the Python files beside them. See `load_usable`.
+
+    Raises VarveError where it is asked while a module that declares one of those is still being imported.
+    """
+    files = load_usable(folder, lambda: python_datasets(folder), cache)
+    if files.undeclared and (half := half_imported(folder)):
+        told = "\n".join(map(str, files.problems))
+        raise VarveError(
+            f"{told}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
+            f"another module; it is {', '.join(half)}."
+        )
+    return files
+
+
+def loaded(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
+    """The same. Raises SqlErrors with everything that is wrong in any file."""
+    return usable(folder, cache).checked()
 
 
 def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
@@ -55,14 +65,15 @@ def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
     return {found.dataset.name: found.dataset for found in with_rejected(python_assets(folder))}
 
 
-def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset]:
-    """An asset for each file, and for each dataset that the Python files beside them declare."""
+def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset | BrokenDataset]:
+    """What each file declares, and each dataset of the Python files beside them."""
     return with_rejected([*python_assets(folder), *sql_assets(files)])
 
 
-def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset]:
-    """An asset for each file."""
-    return [_asset(found) for found in files.values()]
+def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDataset]:
+    """An asset for each file, and the datasets that cannot be used, where `files` knows of some."""
+    broken = files.broken if isinstance(files, SqlFiles) else ()
+    return [*(_asset(found) for found in files.values()), *broken]
 
 
 def _asset(found: SqlAsset) -> DatasetAsset:

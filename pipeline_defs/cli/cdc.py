@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipeline_defs.cdc.event import format_lsn
 from pipeline_defs.cli.printing import Table
+from pipeline_defs.datasets import DatasetAsset
 from pipeline_defs.definitions import discover
 from pipeline_defs.model.errors import VarveError, counted
 from resources.cdc.captures import opened, source_url
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from resources.cdc.captures import OpenCapture
 
 
+def _assets() -> list[DatasetAsset]:
+    return [found for found in discover() if isinstance(found, DatasetAsset)]
+
+
 def find(name: str) -> CapturedTable:
     """The captured table of a dataset. Raises VarveError, naming those that there are."""
-    found = {one.dataset.name: one.captured for one in discover() if one.captured is not None}
+    found = {each.dataset.name: each.captured for each in _assets() if each.captured is not None}
     if name not in found:
         raise VarveError(f"{name} is no captured dataset; the project has {', '.join(found) or 'none'}.")
     return found[name]
@@ -58,7 +63,7 @@ def lay(console: Console) -> None:
 
 def status(console: Console, *, as_json: bool) -> None:
     """How far each captured table is, what waits, and what keeps the source's log."""
-    found = [_status(captured) for captured in (one.captured for one in discover()) if captured is not None]
+    found = [_status(captured) for captured in (each.captured for each in _assets()) if captured is not None]
     if as_json:
         console.print_json(json.dumps(found))
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.cli.history import built, opened
 from pipeline_defs.cli.rejected import rejected_values
 from pipeline_defs.cli.selection import size_text
+from pipeline_defs.model.broken import UNTOUCHED
 from pipeline_defs.model.dataset import StoreKind
 from pipeline_defs.model.errors import counted
 from pipeline_defs.planning.arrivals import Kind
@@ -87,6 +88,12 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             found.datasets += 1
             found.batches += len(present)
             declared = graph.datasets.get(name)
+            if declared is None and (broken := graph.broken_dataset(name)) is not None:
+                # Of a dataset that cannot be used, the line below says why.
+                if not broken.name:
+                    text = f"no code declares it, unless {broken.file} does, which cannot be read"
+                    found.findings.append(Finding(name, "", None, text, f"Mend {broken.file} first."))
+                continue
             if declared is None:
                 text = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
                 found.findings.append(Finding(name, "", None, text, "Declare it again, or leave it to its readers."))
@@ -94,6 +101,13 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             found.findings += open_store(declared.store, settings, catalog, _session).examine(
                 declared, present, deep=deep
             )
+        found.findings += [
+            Finding(each.title, "", None, f"{each.state}: {each.reason.strip('.')}", f"{UNTOUCHED} Mend {each.file}.")
+            if each.errors
+            else Finding(each.title, "", None, f"{each.state}: {each.reason}", f"{UNTOUCHED} Mend what it reads.")
+            for each in graph.broken
+            if dataset in {None, each.name}
+        ]
         found.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
             for name, path, batch_id in catalog.dead()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column
 from rich.text import Text
 
+from pipeline_defs.cli.broken import broken_values, show_broken
 from pipeline_defs.cli.looking import looking
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
@@ -48,6 +49,7 @@ def heat() -> dict[str, Any]:
             "rejected": rejected_values(found.connection),
             "left_out": left_out_values(found.connection),
             "unseen": unseen_values(graph.in_order(), Catalog(found.connection), Settings(), found.members),
+            "broken": broken_values(graph.broken),
         }
 
 
@@ -70,3 +72,4 @@ def show(console: Console, found: dict[str, Any]) -> None:
     show_unseen(console, found["unseen"])
     show_rejected(console, found["rejected"])
     show_left_out(console, found["left_out"])
+    show_broken(console, found["broken"])

@@ -11,6 +11,7 @@ from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.selection import who
 from pipeline_defs.cli.show import dataset_named
 from pipeline_defs.definitions import graph
+from pipeline_defs.model.broken import DatasetIsBroken
 from pipeline_defs.retiring import removed
 from pipeline_defs.retiring import retire as leave
 from resources.catalog import Catalog
@@ -27,12 +28,15 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
     """Retire what one dataset or all have too much; each partition as plain values, with the reason.
 
     A dataset that the code does not declare any more is retired whole, where it is named. One dataset after the other,
-    each whole or not at all. Raises VarveError for an unknown dataset, AlreadyBuilding where a run is on one of them.
+    each whole or not at all. Raises VarveError for an unknown dataset, AlreadyBuilding where a run is on one of them,
+    DatasetIsBroken for a dataset that a file with an error declares, or may declare.
     """
     settings = Settings()
     with looking() as found:
         catalog = Catalog(found.connection)
         gone = removed(catalog, graph)
+        if name is not None and (broken := graph.broken_dataset(name.replace("/", "."))) is not None:
+            raise DatasetIsBroken(broken)
         if name is not None and (dataset := gone.get(name.replace("/", "."))) is not None:
             listed = {dataset.name: dict.fromkeys(sorted(catalog.current(dataset.name)), _REMOVED)}
         else:

@@ -23,9 +23,11 @@ _SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def declared(name: str) -> Dataset:
-    """The dataset of that name. Raises VarveError with the names there are."""
+    """The dataset of that name. Raises VarveError with the names there are, DatasetIsBroken for one that is broken."""
+    from pipeline_defs.cli.broken import refuse_broken
     from pipeline_defs.definitions import graph
 
+    refuse_broken(name, graph)
     if name not in graph.datasets:
         raise VarveError(f"there is no dataset {name!r}; there are {', '.join(sorted(graph.datasets)) or 'none'}.")
     return graph.datasets[name]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from pipeline_defs.cli.broken import broken_values, show_broken
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from pipeline_defs.model.errors import ServiceUnavailable, VarveError
@@ -105,6 +106,7 @@ def status() -> dict[str, Any]:
         "datasets": _datasets(settings) if postgres_up else [],
         "rejected": _rejected(settings) if postgres_up else [],
         "rejected_rows": _rejected_rows(settings) if postgres_up else [],
+        "broken": _broken(),
     }
 
 
@@ -128,6 +130,7 @@ def show_status(console: Console, found: dict[str, Any]) -> None:
         console.print(datasets)
     show_rejected(console, found["rejected"])
     show_rejected_rows(console, found["rejected_rows"])
+    show_broken(console, found["broken"])
     console.print(f"State lies under {found['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -229,6 +232,12 @@ def _rejected(settings: Settings) -> list[dict[str, Any]]:
 def _rejected_rows(settings: Settings) -> list[dict[str, Any]]:
     with connect(settings) as connection:
         return rejected_row_values(connection)
+
+
+def _broken() -> list[dict[str, Any]]:
+    from pipeline_defs.sql_assets import project
+
+    return broken_values(project().broken)
 
 
 def _spark_hint(spark: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipeline_defs.cli.broken import broken_values, refuse_broken
 from pipeline_defs.cli.drive import open_instance
 from pipeline_defs.cli.printing import Table
 from pipeline_defs.datasets import graph_of
@@ -19,7 +20,7 @@ from pipeline_defs.model.errors import ServiceUnavailable, UnknownPartition, Var
 from pipeline_defs.model.partition import plain
 from pipeline_defs.partition_sets import sets_of
 from pipeline_defs.planning.mapping import listed
-from pipeline_defs.sql_assets import assets_of, loaded, project
+from pipeline_defs.sql_assets import assets_of, project, usable
 from resources.catalog import Catalog
 from resources.postgres import connect
 from resources.services.postgres_server import PostgresServer
@@ -54,7 +55,7 @@ def show(
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
-    files = loaded(folder) if folder else project()
+    files = usable(folder) if folder else project()
     graph = graph_of(assets_of(files, folder)) if folder else _project()
     dataset = dataset_named(name, graph)
     key = parsed(dataset, pairs) if pairs else None
@@ -66,6 +67,7 @@ def show(
         "dataset": dataset.name,
         "dimensions": [_dimension(each, members) for each in dataset.partitioning.dimensions],
         "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
+        "broken_readers": broken_values(each for each in graph.broken if dataset.name in each.reads),
     }
     if key is not None:
         found["partition"] = _partition(dataset, key, members, graph)
@@ -138,7 +140,11 @@ def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
 
 
 def dataset_named(name: str, graph: Graph) -> Dataset:
-    """The dataset with this name, `db.table` or `db/table`. Raises VarveError with the ones there are."""
+    """The dataset with this name, `db.table` or `db/table`.
+
+    Raises VarveError with the ones there are, DatasetIsBroken with what is wrong for one that is broken or on hold.
+    """
+    refuse_broken(name, graph)
     found = graph.datasets.get(name.replace("/", "."))
     if found is None:
         raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.")
@@ -226,6 +232,9 @@ def _print(console: Console, found: dict[str, Any]) -> None:
             console.print(f"      {name}: {rule}", highlight=False)
         if each["why_not"]:
             console.print(f"      Dagster's mapping covers more: {each['why_not']}", highlight=False, style="dim")
+    for each in found["broken_readers"]:
+        text = f"read by {each['dataset']}, which is {each['state']}: {'; '.join(each['causes'])}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     if "partition" in found:
         _print_partition(console, found["partition"])
 

@@ -9,13 +9,14 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline_defs.cli.against import refuse_breaks
+from pipeline_defs.cli.broken import broken_values, show_broken
 from pipeline_defs.datasets import graph_of
 from pipeline_defs.declared import FOLDER
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.cache import Cache
-from pipeline_defs.sql.errors import Source, SqlErrors
+from pipeline_defs.sql.errors import Problem, Source, SqlErrors
 from pipeline_defs.sql.fmt import formatted
-from pipeline_defs.sql_assets import assets_of, loaded, project
+from pipeline_defs.sql_assets import assets_of, project, usable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.cells import ColumnName
-    from pipeline_defs.sql.errors import Problem
+    from pipeline_defs.sql.project import SqlFiles
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 
@@ -40,7 +41,10 @@ def check(
         if against is not None:
             refuse_breaks(root, against)
         cache = Cache.beside(root)
-        found = loaded(root, cache)
+        found = usable(root, cache)
+        if spark:
+            found = ask_columns(root, found, cache)
+        found.checked()
         if spark:
             ask_spark(root, found, cache)
     except SqlErrors as error:
@@ -53,6 +57,34 @@ def check(
         console.print_json(json.dumps({"problems": [], "datasets": sorted(found)}))
     else:
         console.print(f"{len(found)} SQL datasets, no problems.", highlight=False)
+
+
+def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
+    """The files with the types that only Spark can tell; it is asked where it was not before, and its answers are kept.
+
+    What reads them is understood then, and may have questions too. Raises SqlErrors where Spark has something against
+    one, with all that is wrong in the others.
+    """
+    if files.questions:
+        from pipeline_defs.sql.analysed import columns_by_spark
+        from resources.settings import Settings
+        from resources.spark import open_session
+
+        session = open_session(Settings())
+    while files.questions:
+        said: list[Problem] = []
+        for question, _ in files.questions:
+            found = columns_by_spark(session, question)
+            if isinstance(found, Problem):
+                said.append(found)
+            else:
+                files.answers.keep(question, found)
+        files.answers.write(folder)
+        if said:
+            unasked = {problem for _, problem in files.questions}
+            raise SqlErrors([*said, *(each for each in files.problems if each not in unasked)])
+        files = usable(folder, cache)
+    return files
 
 
 def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None:
@@ -101,8 +133,11 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
 
 
 def graph(console: Console, *, form: str, columns: bool = False, folder: Path | None = None) -> None:
-    """Print who reads whom, and with `columns` which column is made of which; JSON has both always."""
-    files = loaded(folder) if folder else project()
+    """Print who reads whom, and with `columns` which column is made of which; JSON has both always.
+
+    Datasets whose files cannot be used are shown as broken, with the place, and what reads them as on hold.
+    """
+    files = usable(folder) if folder else project()
     found = graph_of(assets_of(files, folder)) if folder else _project()
     made = {name: each.lineage for name, each in files.items()}
     if form == "json":
@@ -114,6 +149,8 @@ def graph(console: Console, *, form: str, columns: bool = False, folder: Path | 
         lines = _mermaid(found) if form == "mermaid" else _text(found)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if form == "text":
+        show_broken(console, broken_values(found.broken))
 
 
 def _project() -> Graph:
@@ -143,7 +180,8 @@ def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
                 ],
             }
             for dataset in graph.in_order()
-        ]
+        ],
+        "broken": broken_values(graph.broken),
     }
 
 
@@ -196,4 +234,18 @@ def _mermaid(graph: Graph) -> list[str]:
             for name in names
             for edge in graph.edges[name]
         ),
+        *_mermaid_broken(graph, names),
     ]  # fmt: skip
+
+
+def _mermaid_broken(graph: Graph, names: Mapping[str, str]) -> Iterator[str]:
+    """Dashed boxes for what is broken or on hold, and dashed edges to them."""
+    boxes = {each.title: f"broken{place}" for place, each in enumerate(graph.broken)}
+    for each in graph.broken:
+        yield f'    {boxes[each.title]}["{each.title}<br>{each.state}"]:::broken'
+    for each in graph.broken:
+        for name in each.reads:
+            if shown := names.get(name) or boxes.get(name):
+                yield f"    {shown} -.-> {boxes[each.title]}"
+    if boxes:
+        yield "    classDef broken stroke-dasharray: 5 5"

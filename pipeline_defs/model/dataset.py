@@ -95,7 +95,10 @@ class Dataset:
         except VarveError as error:
             raise VarveError(f"dataset {self.name}: {error}") from None
         if both := set(self.schema.names) & set(self.partitioning.names):
-            raise VarveError(f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column.")
+            raise VarveError(
+                f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column; "
+                "take it out of the columns."
+            )
         indexed = {column for index in self.warehouse.indexes for column in index.columns}
         if unknown := indexed - set(self.schema.names):
             raise VarveError(f"dataset {self.name}: an index names {', '.join(sorted(unknown))}, no data column of it.")

@@ -246,7 +246,7 @@ class Schema:
     def __post_init__(self) -> None:
         names = [name.lower() for column in self.columns for name in (column.name, *column.was)]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise VarveError(f"column {', '.join(doubled)} is declared more than once.")
+            raise VarveError(f"column {', '.join(doubled)} is declared more than once; give each a name of its own.")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pipeline_defs.planning.mapping import Dependency
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline_defs.model.broken import BrokenDataset
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.reads import Wait
 
@@ -41,16 +42,21 @@ class Graph:
 
     Attributes:
         code_versions: for each dataset a hash of the code that computes it.
+        broken: what the code declares too, and cannot be used as it is written: it is no part of the graph, and
+            nothing may be concluded from its absence.
     """
 
     datasets: Mapping[str, Dataset]
     reads: Mapping[str, tuple[Reads, ...]]
     code_versions: Mapping[str, str]
+    broken: tuple[BrokenDataset, ...] = ()
 
     def __post_init__(self) -> None:
         for name, reads in self.reads.items():
             if unknown := [read.dataset.name for read in reads if read.dataset.name not in self.datasets]:
-                raise VarveError(f"dataset {name} reads {', '.join(unknown)}, which nobody declares.")
+                raise VarveError(
+                    f"dataset {name} reads {', '.join(unknown)}, which nobody declares; add its asset to these."
+                )
         self.in_order()
 
     @cached_property
@@ -59,6 +65,13 @@ class Graph:
         return {
             name: tuple(edge(self.datasets[name], read) for read in self.reads.get(name, ())) for name in self.datasets
         }
+
+    def broken_dataset(self, name: str) -> BrokenDataset | None:
+        """The broken dataset of that name; for a name that nobody declares a file that may, as it does not say what."""
+        if name in self.datasets:
+            return None
+        by_name = {each.name: each for each in self.broken}
+        return by_name.get(name) or by_name.get("")
 
     def in_order(self) -> list[Dataset]:
         """All datasets, each after those it reads. Raises VarveError with the path of a cycle."""

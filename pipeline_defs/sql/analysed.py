@@ -18,7 +18,7 @@ from pipeline_defs.sql.constants import literal_text
 from pipeline_defs.sql.errors import Problem, nearest
 from pipeline_defs.sql.execute import alone
 from pipeline_defs.sql.problems import fits
-from pipeline_defs.sql.refused import functions_of, place_of, told_by
+from pipeline_defs.sql.refused import problem_of
 from pipeline_defs.sql.types import UNKNOWN
 from pipeline_defs.sql.visible import is_repeated
 from pipeline_defs.sql.written import Edit, Piece, text_of, written
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.asset import SqlAsset
-    from pipeline_defs.sql.errors import Span
+    from pipeline_defs.sql.answers import Question
+    from pipeline_defs.sql.errors import Source, Span
     from pipeline_defs.sql.written import Written
 
 
@@ -43,11 +44,33 @@ def analysed(spark: SparkSession, found: SqlAsset) -> list[Problem]:
             _empty(spark, each).createOrReplaceTempView(names[name])
         if sql.query is not None:
             return [*_query(spark, found, sql.query, sql.span_of("AS"), names), *_expectations(spark, found)]
-        inputs = (_query(spark, found, each.query, each.span, names, given=False) for each in sql.using)
+        inputs = (_query(spark, found, each.query, each.body, names, given=False) for each in sql.using)
         return [*(problem for using in inputs for problem in using), *_expectations(spark, found)]
     finally:
         for view in names.values():
             spark.catalog.dropTempView(view)
+
+
+def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] | Problem:
+    """The columns of a SELECT with their types, upper case; or what Spark has against it."""
+    sql = question.sql
+    assert sql.query is not None
+    names = {name: f"varve_check_{uuid.uuid4().hex}" for name in question.upstreams}
+    try:
+        for name, each in question.upstreams.items():
+            _empty(spark, each).createOrReplaceTempView(names[name])
+        text = written(sql, sql.query, lambda name: _names(question.upstreams[name]))
+        pieces = alone(text, question.scopes.of(question.scopes.sample))
+        kinds = _asked(spark, sql.source, sql.span_of("AS"), pieces, names)
+    finally:
+        for view in names.values():
+            spark.catalog.dropTempView(view)
+    if not isinstance(kinds, Problem) and (empty := [name for name, kind in kinds.items() if kind == "VOID"]):
+        return sql.problem(
+            sql.name_span,
+            f"{empty[0]} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS {empty[0]}.",
+        )
+    return kinds
 
 
 def _query(
@@ -57,7 +80,7 @@ def _query(
     scope = found.scopes.of(found.scopes.sample)
     text = written(found.sql, query, lambda name: _names(found.upstreams[name]) if name in found.upstreams else None)
     pieces = alone(text, scope)
-    kinds = _asked(spark, found, span, pieces, names)
+    kinds = _asked(spark, found.source, span, pieces, names)
     if isinstance(kinds, Problem):
         yield kinds
         return
@@ -138,7 +161,7 @@ def _expectations(spark: SparkSession, found: SqlAsset) -> Iterator[Problem]:
     _empty(spark, found.dataset).createOrReplaceTempView(view)
     for each in found.sql.expectations:
         pieces = [Piece("SELECT ("), Piece(each.text, each.at), Piece(f"\n) AS `{each.name}` FROM {view}")]
-        kinds = _asked(spark, found, each.span, pieces, {found.dataset.name: view})
+        kinds = _asked(spark, found.source, each.span, pieces, {found.dataset.name: view})
         if isinstance(kinds, Problem):
             yield kinds
         elif (kind := kinds[each.name]) not in {"BOOLEAN", "VOID"}:
@@ -147,7 +170,7 @@ def _expectations(spark: SparkSession, found: SqlAsset) -> Iterator[Problem]:
 
 
 def _asked(
-    spark: SparkSession, found: SqlAsset, span: Span, pieces: Sequence[Piece], names: Mapping[str, str]
+    spark: SparkSession, source: Source, span: Span, pieces: Sequence[Piece], names: Mapping[str, str]
 ) -> dict[str, str] | Problem:
     """The types of a text's columns, upper case; or what Spark has against it, at its place."""
     from pyspark.errors import AnalysisException, ParseException
@@ -155,9 +178,7 @@ def _asked(
     try:
         fields = spark.sql(text_of(pieces, names.__getitem__)).schema.fields
     except (AnalysisException, ParseException) as error:
-        place = place_of(error, pieces, names.__getitem__)
-        told = told_by(error, {view: name for name, view in names.items()}, lambda: functions_of(spark))
-        return found.sql.problem(place or span, told)
+        return problem_of(spark, error, source, span, pieces, names)
     return {field.name.lower(): _spelt(field.dataType.simpleString()) for field in fields}
 
 

@@ -7,12 +7,13 @@ Not here: their values (scopes.py).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from pipeline_defs.sql.body import span_of
-from pipeline_defs.sql.errors import Problem
+from pipeline_defs.sql.errors import Problem, nearest
 from pipeline_defs.sql.visible import owner_of
 
 if TYPE_CHECKING:
@@ -96,10 +97,22 @@ def clashes(
             )
     for placeholder in query.find_all(exp.Placeholder):
         if variable_of(placeholder, variables) is None:
+            name = str(placeholder.this)
             yield Problem(
-                source, _start(query),
-                f":{placeholder.this} is no variable of the scope; those are {', '.join(variables) or 'none'}.",
-            )  # fmt: skip
+                source,
+                _colon(source, query, name),
+                f":{name} is no variable of the scope; those are {', '.join(variables) or 'none'}."
+                f"{nearest(name, variables)}",
+            )
+
+
+def _colon(source: Source, query: exp.Query, name: str) -> Span:
+    """Where a query has `:name`, for which the parser keeps no place."""
+    from pipeline_defs.sql.errors import Span
+
+    begin = _start(query)
+    found = re.compile(rf":\s*{re.escape(name)}\b").search(source.text, begin.start)
+    return Span(*found.span()) if found else begin
 
 
 def _start(query: exp.Query) -> Span:

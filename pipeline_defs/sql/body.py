@@ -13,9 +13,11 @@ from sqlglot import exp
 from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, TokenError
 
-from pipeline_defs.sql.errors import Problem, Source, Span, SqlError
+from pipeline_defs.model.schema import Kind
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, nearest
 from pipeline_defs.sql.lexer import Continued, lacks_comma, template_in, tokens_of
-from pipeline_defs.sql.tokens import unclosed
+from pipeline_defs.sql.syntax import misspelt_keyword, refused_syntax
+from pipeline_defs.sql.tokens import unclosed_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +34,8 @@ def parse_query(source: Source, span: Span) -> exp.Query:
         found = found.unnest()
     if not isinstance(found, exp.Query):
         kind = type(found).__name__.upper()
-        raise SqlError(Problem(source, _first_word(source, span), f"expected a SELECT, found {kind}."))
+        told = f"a dataset's query is a SELECT, and this is {kind}; write AS SELECT ..., which gives the rows."
+        raise SqlError(Problem(source, _first_word(source, span), told))
     return found
 
 
@@ -58,10 +61,15 @@ def parse_type(source: Source, span: Span) -> str:
     try:
         found = exp.DataType.build(text, dialect="spark")
     except (ParseError, ValueError):
-        raise SqlError(Problem(source, span, f"{text} is no type of Spark.")) from None
+        raise SqlError(Problem(source, span, _no_type(text))) from None
     if found.this is exp.DataType.Type.USERDEFINED:
-        raise SqlError(Problem(source, span, f"{text} is no type of Spark."))
+        raise SqlError(Problem(source, span, _no_type(text)))
     return found.sql("spark")
+
+
+def _no_type(text: str) -> str:
+    instead = nearest(text, [*map(str, Kind), "INTEGER", "DECIMAL", "ARRAY", "MAP", "STRUCT"])
+    return f"{text} is no type of Spark.{instead or ' Write for example STRING, BIGINT, DOUBLE, DATE or TIMESTAMP.'}"
 
 
 def span_of(node: exp.Expr) -> Span | None:
@@ -124,19 +132,28 @@ def _parse(source: Source, span: Span) -> exp.Expr:
                     "dataset as db.table.",
                 )
             )
+        if (refused := refused_syntax(text, tokens)) is not None:
+            raise SqlError(Problem(source, *refused))
         found = Dialect.get_or_raise("spark").parser().parse(tokens, text)
     except Continued as error:
         raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:
         problem = _problem(source, span, error)
-        if lacks_comma(tokens, problem.span.start):
+        if (misspelt := misspelt_keyword(tokens, problem.span.start)) is not None:
+            problem = Problem(source, *misspelt)
+        elif lacks_comma(tokens, problem.span.start):
             problem = replace(problem, message=f"{problem.message} Is a comma missing before it?")
         raise SqlError(problem) from None
     except TokenError:
-        raise SqlError(Problem(source, unclosed(text), "a quote or comment is not closed.")) from None
+        raise SqlError(unclosed_problem(source, text)) from None
     statements = [each for each in found if each is not None]
     if len(statements) != 1:
-        raise SqlError(Problem(source, _first_word(source, span), f"expected one statement, found {len(statements)}."))
+        raise SqlError(
+            Problem(
+                source, _first_word(source, span),
+                f"expected one statement, found {len(statements)}; a file is one dataset, with one query.",
+            )
+        )  # fmt: skip
     return statements[0]
 
 
@@ -149,13 +166,25 @@ def _problem(source: Source, span: Span, error: ParseError) -> Problem:
     start = max(span.start, end - max(1, len(highlight)))
     what = str(found.get("description") or "this is no SQL").removesuffix(".")
     what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
-    what = what.replace("Invalid expression / Unexpected token", "this was not expected here")
-    near = f", near '{highlight}'" if highlight else ""
-    return Problem(source, Span(start, max(end, start + 1)), f"{what}{near}.")
+    here = f"'{highlight}'" if highlight else "this"
+    if highlight == ")" and "Unexpected" in what:
+        what = "this ) closes no parenthesis; take it out, or open one before it"
+    elif "Unexpected token" in what:
+        what = f"{here} was not expected here"
+    elif what == "Expecting )":
+        what = f"expected a ) before {here}: a parenthesis that is opened before it is not closed"
+    elif what.startswith("Expecting "):
+        what = f"expected {what.removeprefix('Expecting ')}, found {here}"
+    return Problem(source, Span(start, max(end, start + 1)), f"{what}.")
 
 
 def _missing(found: re.Match[str]) -> str:
-    return f"{found[2].upper()} misses what it is about"
+    return f"something is missing after {_spelt(found[2])}"
+
+
+def _spelt(kind: str) -> str:
+    """A construct as people write it: `OrderBy` -> `ORDER BY`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).upper()
 
 
 def _first_word(source: Source, span: Span) -> Span:

@@ -101,13 +101,17 @@ class Cache:
         self.verified = {path: found for path, found in self.verified.items() if path in wanted}
 
 
-def key_of(source: Source, upstreams: Mapping[str, Dataset], entry: str) -> str:
-    """The key of a file: its text, the columns and partitions of the datasets that it reads, its foreign module."""
+def key_of(source: Source, upstreams: Mapping[str, Dataset], entry: str, answer: object = None) -> str:
+    """The key of a file: its text, the columns and partitions of the datasets that it reads, its foreign module.
+
+    `answer` is what Spark has said of its columns, where it was asked.
+    """
     hashed = hashlib.blake2b(_versions().encode(), digest_size=16)
     for text in (
         source.path,
         source.text,
         foreign_text(entry),
+        repr(answer),
         *(_seen(upstreams[name]) for name in sorted(upstreams)),
     ):
         hashed.update(f"{len(text)}:{text}".encode())
@@ -122,9 +126,9 @@ def _seen(dataset: Dataset) -> str:
 
 @cache
 def _versions() -> str:
-    """The versions of all that decides what is understood: of sqlglot, Python, and this very code."""
+    """The versions of all that decides what is understood and said: of sqlglot, Spark, Python, and this very code."""
     rooms = [Path(__file__).parent, Path(__file__).parent.parent / "model", Path(__file__).parent.parent / "planning"]
     files = [(str(path), os.stat(path)) for room in rooms for path in sorted(room.glob("*.py"))]  # noqa: PTH116
     code = repr([(path, found.st_size, found.st_mtime_ns) for path, found in files])
     digest = hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
-    return f"{metadata.version('sqlglot')} {sys.version} {digest}"
+    return f"{metadata.version('sqlglot')} {metadata.version('pyspark')} {sys.version} {digest}"

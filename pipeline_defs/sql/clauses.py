@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sqlglot.tokenizer_core import TokenType
+
 from pipeline_defs.sql.body import parse_expression, parse_type
-from pipeline_defs.sql.errors import Source, Span
+from pipeline_defs.sql.errors import Source, Span, nearest
 from pipeline_defs.sql.source import ColumnDefinition, DynamicSet, Generator, Listed, Named
 from pipeline_defs.sql.timeseries import timeseries
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
     """Columns between parentheses, with their types. Raises SqlError."""
     found = dict[str, ColumnDefinition]()
-    example = "(product_id BIGINT COMMENT 'what was sold')"
+    example, opened = "(product_id BIGINT COMMENT 'what was sold')", at.span
     at.needs("(", example=example)
     while not at.takes(")"):
         name, span = at.name("a column", example=example)
@@ -28,11 +30,15 @@ def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
         if at.takes("COMMENT"):
             text, _ = at.string("a comment")
             column = ColumnDefinition(name, column.type, span, text, column.nullable)
+        if at.token is None or at.clause():
+            at.fail("this parenthesis is not closed; write ) behind the last column.", opened)
         if name.lower() in found:
             at.fail(f"column {name} is declared twice.", span)
         found[name.lower()] = column
-        if not at.sees(")"):
-            at.needs(",", example=example)
+        if not at.sees(")") and not at.takes(","):
+            at.fail(
+                f"expected ',' or ')' behind {name} {column.type}, found {at.found}; columns have a comma between them."
+            )
     if not found:
         at.fail("there is no column between the parentheses; write for example " + example + ".")
     return tuple(found.values())
@@ -42,7 +48,7 @@ def _type(at: Cursor, column: str) -> str:
     start, depth = at.span.start, 0
     begin = at.place
     while at.token is not None:
-        if depth == 0 and (at.sees(",") or at.sees(")") or at.sees("NOT") or at.sees("COMMENT")):
+        if depth == 0 and (at.sees(",") or at.sees(")") or (at.place > begin and not (at.sees("(") or at.sees("<")))):
             break
         depth += (at.sees("(") or at.sees("<")) - (at.sees(")") or at.sees(">")) - 2 * at.sees(">>")
         at.place += 1
@@ -62,11 +68,16 @@ def generator(at: Cursor) -> Generator:
         set_name, _ = at.string("the name of a set")
         return DynamicSet(name.lower(), set_name, Span(start, at.behind))
     if not at.sees("("):
-        at.fail(f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}.")
+        word = at.token.text if at.token else ""
+        at.fail(
+            f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}."
+            f"{nearest(word, ['TIMESERIES', 'DYNAMIC'])}"
+        )
     return Listed(name.lower(), _values(at), Span(start, at.behind))
 
 
 def _values(at: Cursor) -> tuple[Value, ...]:
+    opened = at.span
     at.needs("(")
     found: list[Value] = []
     while not at.takes(")"):
@@ -81,12 +92,12 @@ def _values(at: Cursor) -> tuple[Value, ...]:
         else:
             value, _ = at.string("a value (a text between quotes, or a whole number)")
         if value in found:
-            at.fail(f"{value!r} is given twice: two scopes would write one partition.", span)
+            at.fail(f"{value!r} is given twice: two scopes would write one partition. Take one out.", span)
         found.append(value)
         if not at.sees(")"):
             at.needs(",", example="IN ('Detroit', 'Paris')")
     if not found:
-        at.fail("the list is empty: there would be no scope at all.")
+        at.fail("the list is empty: there would be no scope at all. Write for example ('Detroit', 'Paris').", opened)
     return tuple(found)
 
 
@@ -95,11 +106,12 @@ def named(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:
     found = dict[str, Named]()
     while True:
         name, span = at.name("a name", example=example)
-        at.needs(sign, example=example)
+        if not at.takes(sign):
+            at.fail(f"expected '{sign}' behind the name {name}, found {at.found}; write {example}.")
         where = at.expression("an expression")
         expression = parse_expression(Source(at.source.path, at.text), where)
         if name.lower() in found:
-            at.fail(f"{name} is given twice.", span)
+            at.fail(f"{name} is given twice; give one of them another name.", span)
         found[name.lower()] = Named(
             name.lower(), expression, Span(span.start, where.end), at.text[where.start : where.end], where.start
         )
@@ -117,7 +129,9 @@ def pairs(at: Cursor, example: str) -> tuple[tuple[tuple[str, str], ...], dict[s
             name = f"{name}.{at.name('a name', example=example)[0]}"
         at.needs("=", example=example)
         if name in found:
-            at.fail(f"{name} is given twice.", span)
+            at.fail(f"{name} is given twice; take one out.", span)
+        if at.token is not None and at.token.token_type is not TokenType.STRING:
+            at.fail(f"the value of {name} stands between quotes; write {name} = '{at.token.text}'.")
         found[name], value = at.string("its value")
         spans[name] = Span(span.start, value.end)
         if not at.sees(")"):

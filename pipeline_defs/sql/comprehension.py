@@ -124,7 +124,11 @@ def _names(dataset: SqlDataset) -> Iterator[Problem]:
     data = {column.name.lower() for column in dataset.columns}
     for column in columns.values():
         if column.name in data:
-            yield dataset.problem(column.span, f"{column.name} is both a data and a partition column.")
+            yield dataset.problem(
+                column.span,
+                f"{column.name} is both a data and a partition column; take it out of the data columns: its "
+                "value is INSERT's.",
+            )
 
 
 def _unknown(dataset: SqlDataset, named: Named, bound: Mapping[str, object]) -> Iterator[Problem]:
@@ -198,7 +202,9 @@ def _keys(generator: Listed, column: ColumnDefinition, expression: exp.Expr, tim
 def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) -> TimeDimension:
     """The time dimension whose keys are exactly what the expression makes of the windows."""
     if column.type not in {"STRING", "DATE"}:
-        raise VarveError(f"{column.name} is {column.type}; a column of time is STRING or DATE.")
+        raise VarveError(
+            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY ({column.name} DATE)."
+        )
 
     def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
         moments = [instants(series, start, end) for start, end in windows]

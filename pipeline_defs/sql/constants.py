@@ -15,6 +15,7 @@ from sqlglot import exp
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.body import parsed, span_of
 from pipeline_defs.sql.columns import CannotEvaluate, Vector
+from pipeline_defs.sql.elsewhere import FUNCTIONS
 from pipeline_defs.sql.functions import Evaluator
 from pipeline_defs.sql.lexer import quoted
 
@@ -72,13 +73,23 @@ def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, c
         found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
     except CannotEvaluate as error:
         where = error.node if error.node is not None else expression
-        raise NotConstant(
-            span_of(where) or span_of(expression),
-            f"{error}; write it with the functions that docs/sql.md lists.",
-        ) from None
+        raise NotConstant(span_of(where) or span_of(expression), _why(error)) from None
     return Vector(
         found.type, np.broadcast_to(found.values, (count,)).copy(), np.broadcast_to(found.valid, (count,)).copy()
     )
+
+
+def _why(error: CannotEvaluate) -> str:
+    """Why an expression has no value before a run, and what to write; never as somebody else would have written it."""
+    node, said = error.node, str(error)
+    if "date pattern" in said:
+        return "this date pattern is not read before a run; write it as yyyy-MM-dd'T'HH:mm:ss, or parts of that."
+    if isinstance(node, exp.Func) and "is not evaluated before a run" in said:
+        name = node.name.upper() if isinstance(node, exp.Anonymous) else node.sql_name().upper()
+        if (instead := FUNCTIONS.get(name)) is not None:
+            return f"Spark has no function {name}; write {instead}."
+        said = f"{name} is not evaluated before a run"
+    return f"{said}; write it with the functions that docs/sql.md lists."
 
 
 def literal(typed: Typed) -> exp.Expr:

@@ -20,7 +20,7 @@ from pipeline_defs.sql.errors import SqlErrors
 from pipeline_defs.sql.external import external_problems, landing_of, outside_of
 from pipeline_defs.sql.foreign import foreign_problems, foreign_text
 from pipeline_defs.sql.lexer import tokens_of
-from pipeline_defs.sql.problems import declared_problems, type_problems
+from pipeline_defs.sql.problems import declared_problems, expectation_problems, partition_problems, type_problems
 from pipeline_defs.sql.source import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from pipeline_defs.sql.types import UNKNOWN
 
@@ -37,15 +37,15 @@ def code_version(sql: SqlDataset) -> str:
     parts = [
         repr(sql.columns and [(each.name, each.type) for each in sql.columns]),
         repr([(each.name, each.type) for each in sql.partition_columns]),
-        *(f"LET {each.name} = {_text(each.text)}" for each in sql.lets),
-        *(f"INSERT {each.name} = {_text(each.text)}" for each in sql.inserts),
+        *(f"LET {each.name} = {text_of_query(each.text)}" for each in sql.lets),
+        *(f"INSERT {each.name} = {text_of_query(each.text)}" for each in sql.inserts),
         repr([[each.variable, getattr(each, "tiling", None)] for each in sql.generators]),
         sql.body,
         sql.entry,
         repr(sorted(sql.options)),
         # A batch is the same under any limit that it was made under.
         *([] if sql.reject_into is None else [f"REJECT INTO {sql.reject_into.dataset}"]),
-        *(_text(sql.source.text[span.start : span.end]) for span in sql.query_spans),
+        *(text_of_query(sql.source.text[span.start : span.end]) for span in sql.query_spans),
         foreign_text(sql.entry),
     ]
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
@@ -60,6 +60,9 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         ColumnDefinition(each.name, each.type.upper(), sql.name_span, nullable=each.nullable) for each in inferred
     )
     problems += type_problems(sql, inferred)
+    if not sql.columns:
+        problems += partition_problems(sql, inferred)
+    problems += [] if problems else expectation_problems(sql, [each.name for each in declared])
     for column in declared:
         try:
             kind = ColumnType(column.type)
@@ -119,7 +122,7 @@ def _policy(sql: SqlDataset) -> Policy:
     )
 
 
-def _text(written: str) -> str:
+def text_of_query(written: str) -> str:
     """What stands in a text: its words and signs as they are written, one blank between them; keywords in capitals."""
     signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
     return " ".join(

@@ -6,6 +6,7 @@ All problems of all files are collected and raised as one `SqlErrors`, so that o
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +15,11 @@ from pipeline_defs.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_NO_UTF_8 = re.compile("[\udc80-\udcff]")
+# What a terminal would not show, or choke on.
+_UNSHOWN = re.compile("[\udc80-\udcff\0-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,20 @@ class Source:
         return self.text[self._starts[number - 1] : end].rstrip("\r\n")
 
 
+def source_of(content: bytes, path: str) -> Source:
+    """A file by its bytes: without the mark that Windows puts before UTF-8, lines ended by a line feed.
+
+    Bytes that are no UTF-8 stay in the text as what `undecodable` finds.
+    """
+    text = content.decode("utf-8-sig", errors="surrogateescape")
+    return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def undecodable(text: str) -> re.Match[str] | None:
+    """The first byte of a text of `source_of` that is no UTF-8."""
+    return _NO_UTF_8.search(text)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
     """The characters from `start` to before `end` of a file."""
@@ -81,7 +101,8 @@ class Problem:
         length = max(1, min(self.span.end - self.span.start, len(line) - column + 1))
         # Tabs stay tabs, so that the caret stands under what it means.
         indent = "".join(char if char == "\t" else " " for char in line[: column - 1])
-        return f"{self.place}: {self.message}\n    {line}\n    {indent}{'^' * length}"
+        shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", line)
+        return f"{self.place}: {self.message}\n    {shown}\n    {indent}{'^' * length}"
 
 
 class SqlError(VarveError):

@@ -13,11 +13,14 @@ Not here: which partitions those are, and where rows go.
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.constants import literal_text
+from pipeline_defs.sql.errors import SqlError
 from pipeline_defs.sql.joined import SCOPES, ScopeNames, joined
+from pipeline_defs.sql.refused import problem_of
 from pipeline_defs.sql.together import no_lateral
 from pipeline_defs.sql.written import Piece, text_of, written
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.partition import PartitionKey
     from pipeline_defs.sql.scopes import Scope, Scopes
+    from pipeline_defs.sql.source import SqlDataset
     from pipeline_defs.sql.visible import Columns
     from pipeline_defs.sql.written import Written
 
@@ -149,14 +153,44 @@ def per_scope_rows(
     """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    from pyspark.errors import AnalysisException, ParseException
+
     text = written(scopes.dataset, query, _columns(inputs))
     arms = []
     for scope in found:
-        rows = sql(spark, alone(text, scope), inputs)
+        pieces = alone(text, scope)
+        try:
+            rows = sql(spark, pieces, inputs)
+            names = rows.columns
+        except (AnalysisException, ParseException) as error:
+            raise _at_its_place(spark, scopes.dataset, text, pieces, inputs) or error from None
         keys = scopes.partition_values(scope.partition) if partitions else {}
         partition = [F.expr(literal_text(key)).alias(name) for name, key in keys.items()]
-        arms.append(rows.select(*partition, *[F.col(f"`{name.replace('`', '``')}`") for name in rows.columns]))
+        arms.append(rows.select(*partition, *[F.col(f"`{name.replace('`', '``')}`") for name in names]))
     return united(arms)
+
+
+def _at_its_place(
+    spark: SparkSession, dataset: SqlDataset, query: Written, pieces: Sequence[Piece], inputs: Mapping[str, DataFrame]
+) -> SqlError | None:
+    """What Spark has against a text, at its place in the file; None where it has nothing against it now.
+
+    It is asked again over views whose names are known: those that it gives to frames are its own, and of other lengths.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    names = {each.dataset: f"varve_run_{uuid.uuid4().hex}" for each in pieces if each.dataset}
+    try:
+        for name, view in names.items():
+            inputs[name].createOrReplaceTempView(view)
+        try:
+            assert spark.sql(text_of(pieces, names.__getitem__)).schema is not None
+        except (AnalysisException, ParseException) as error:
+            return SqlError(problem_of(spark, error, dataset.source, query.span, pieces, names))
+    finally:
+        for view in names.values():
+            spark.catalog.dropTempView(view)
+    return None
 
 
 def united(arms: Sequence[DataFrame]) -> DataFrame:

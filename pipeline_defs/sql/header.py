@@ -16,7 +16,7 @@ from pipeline_defs.model.growth import Incremental
 from pipeline_defs.model.rejecting import RejectInto
 from pipeline_defs.sql.body import parse_query
 from pipeline_defs.sql.clauses import columns, generator, named, pairs
-from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest, undecodable
 from pipeline_defs.sql.external import LANDING
 from pipeline_defs.sql.source import (
     Allowed,
@@ -34,11 +34,19 @@ if TYPE_CHECKING:
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CREATE = re.compile(r"\bCREATE\s+DATASET\s+`?([A-Za-z]\w*)`?\s*\.\s*`?([A-Za-z]\w*)`?", re.IGNORECASE)
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
 
 
 def parse(source: Source) -> SqlDataset:
     """What the file declares. Raises SqlErrors with everything that is wrong in it."""
+    if "\0" in source.text:
+        message = "this file is no plain text: it is UTF-16, or a format of its own; save it as UTF-8."
+        raise SqlErrors([Problem(source, Span(0, 1), message)])
+    if (found := undecodable(source.text)) is not None:
+        byte = ord(found[0]) - 0xDC00
+        message = f"the byte 0x{byte:02X} is no UTF-8; save the file as UTF-8 (in many editors: Save with Encoding)."
+        raise SqlErrors([Problem(source, Span(*found.span()), message)])
     try:
         cursor = Cursor(source, uncovered(source))
     except SqlError as error:
@@ -59,6 +67,12 @@ def uncovered(source: Source) -> str:
     # Before a SELECT, the end of the comment is the word AS, where the header does not have it.
     joint = "AS" if query and not re.search(r"\bAS\s*$", header, re.IGNORECASE) else "  "
     return source.text[:start] + "   " + header + joint + rest
+
+
+def declared_name(source: Source) -> str:
+    """The dataset that a file means to declare, though it cannot be read; empty where it does not say."""
+    found = _CREATE.search(source.text)
+    return f"{found[1]}.{found[2]}".lower() if found else ""
 
 
 class _Header:
@@ -107,12 +121,30 @@ class _Header:
 
     def _create(self) -> None:
         at = self.at
+        if at.token is None:
+            at.fail("the file is empty; write CREATE DATASET db.table, its clauses, and AS SELECT ....", Span(0, 1))
+        if at.sees("SELECT") or at.sees("WITH"):
+            at.fail(
+                "a file begins with its header, and this is only a query; write CREATE DATASET db.table ... AS before it."
+            )
         at.needs("CREATE", "DATASET", example="CREATE DATASET db.table")
         start = at.span.start
         db, _ = at.name("a name", example="CREATE DATASET db.table")
         if not at.takes("."):
-            at.fail(f"a dataset is named db.table, found only {db}.", Span(start, at.behind))
+            at.fail(
+                f"a dataset is named db.table, found only {db}; write for example shop.{db.lower()}.",
+                Span(start, at.behind),
+            )
         table, _ = at.name("the table's name", example=f"{db}.sales")
+        if at.sees(".") or at.sees("-"):
+            sign = at.found
+            while at.takes(".") or at.takes("-"):
+                at.place += at.token is not None and not at.clause() and not at.sees("(")
+            at.fail(
+                f"a name is db.table, of letters, digits and _; found {sign} behind {db}.{table}. Write "
+                f"for example {db}.{table}_daily.",
+                Span(start, at.behind),
+            )
         self.found["name"], self.found["name_span"] = f"{db}.{table}", Span(start, at.behind)
         if not (_NAME.fullmatch(db) and _NAME.fullmatch(table)):
             at.fail(
@@ -127,22 +159,28 @@ class _Header:
         words = at.clause()
         if words is None:
             word = at.token.text if at.token else ""
-            at.fail(f"unexpected {at.found} in the header.{nearest(word, _known_words())}")
+            unexpected = at.found
+            if at.takes("STORED", "AS"):
+                # The AS of this is no body.
+                at.fail(f"unexpected {unexpected} in the header.{_instead(at, word)}", span)
+            at.fail(f"unexpected {unexpected} in the header.{_instead(at, word)}")
         word = " ".join(words)
+        if at.sees("INSERT", "INTO"):
+            at.fail("rows are what the query gives; write AS SELECT ... without INSERT INTO.")
         at.takes(*words)
         if word in self.spans:
             line, _ = self.source.position(self.spans[word].start)
-            at.fail(f"{word} is given twice; the first stands in line {line}.", span)
+            at.fail(f"{word} is given twice; the first stands in line {line}. Take one of them out.", span)
         self.spans[word] = Span(span.start, self.at.behind)
         if word in _BODIES:
             self.found["body"] = Body.SELECT if word == "AS" else Body(word.lower())
         getattr(self, "_" + words[0].lower().replace(" ", "_"))()
 
     def _comment(self) -> None:
-        self.found["comment"], _ = self.at.string("a comment")
+        self.found["comment"], _ = self.at.string("a comment", example="COMMENT 'one row per product'")
 
     def _owner(self) -> None:
-        owners = [self.at.string("an owner (an e-mail address, or team:name)")[0]]
+        owners = [self.at.string("an owner (an e-mail address, or team:name)", example="OWNER 'team:shops'")[0]]
         while self.at.takes(","):
             owners.append(self.at.string("an owner")[0])
         self.found["owners"] = tuple(owners)
@@ -263,7 +301,7 @@ class _Header:
             at.needs("AS", example=f"USING {name} AS (SELECT ...)")
             inside = at.parenthesised(f"{name} AS (SELECT ...)")
             if name.lower() in found:
-                at.fail(f"{name} is given twice.", span)
+                at.fail(f"{name} is given twice; give one of them another name.", span)
             query = parse_query(Source(self.source.path, at.text), inside)
             found[name.lower()] = Using(name.lower(), query, span, inside)
             if not at.takes(","):
@@ -286,7 +324,11 @@ class _Header:
         self.found["query"] = parse_query(Source(self.source.path, at.text), where)
 
     def _refuse_more(self) -> None:
-        self.at.fail(f"the dataset is complete, but {self.at.found} follows; one file declares one dataset.")
+        at = self.at
+        ended = at.place and at.tokens[at.place - 1].text == ";"
+        line, _ = self.source.position(at.tokens[at.place - 1].start) if at.place else (1, 1)
+        why = f"the dataset ends with the ; in line {line}" if ended else "the dataset is complete"
+        at.fail(f"{why}, but {at.found} follows; take one of them out: a file declares one dataset.")
 
     def _whole(self) -> None:
         """What must be there, seen over all clauses."""
@@ -323,6 +365,30 @@ class _Header:
             )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
+
+
+def _instead(at: Cursor, word: str) -> str:
+    """What to write for a word that begins no clause."""
+    if word.upper() in _OF_TIMESERIES:
+        return f" {word.upper()} belongs into FOR t IN TIMESERIES(...)."
+    if word.upper() in {"SELECT", "WITH"}:
+        return " The query begins with AS; write AS SELECT ...."
+    if word.upper() in _OF_TABLES:
+        return f" {_OF_TABLES[word.upper()]}"
+    return nearest(word, _known_words()) or f" Clauses are {', '.join(first_words(CLAUSES))}."
+
+
+_OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
+# Clauses of CREATE TABLE.
+_OF_TABLES = {
+    "STORED": "Write STORED IN LAKE or STORED IN WAREHOUSE.",
+    "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
+    "TBLPROPERTIES": "Write TAGS (name = 'value').",
+    "CLUSTERED": "Leave it out.",
+    "PARTITION": "Write PARTITIONED BY (day STRING).",
+    "PARTITIONED": "Write PARTITIONED BY (day STRING).",
+    "WHERE": "A condition stands in the query, behind AS SELECT ....",
+}
 
 
 def _known_words() -> list[str]:

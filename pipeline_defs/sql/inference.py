@@ -16,6 +16,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
+from pipeline_defs.model.errors import some
 from pipeline_defs.sql.binding import bound
 from pipeline_defs.sql.errors import nearest
 from pipeline_defs.sql.outputs import Finding, Inferred, Output
@@ -63,7 +64,10 @@ def qualified(
         if unknown is None:
             return Inferred(tree, (), (), (*findings, finding))
         # sqlglot stops at the first: what it did not know gives way, to find the next one.
-        findings.append(Finding(f"{finding.message}{nearest(unknown.name, known)}", unknown))
+        near = nearest(unknown.name, [*known, *types])
+        names = some(dict.fromkeys(known), limit=8)
+        listed = near or (f" What is read here has {names}." if names else "")
+        findings.append(Finding(f"{finding.message}{listed}", unknown))
         same = [each for each in tree.find_all(exp.Column) if each == unknown]
         for each in same:
             each.replace(exp.alias_(exp.null(), each.name) if isinstance(each.parent, exp.Select) else exp.null())
@@ -118,4 +122,4 @@ def _unaliased(query: exp.Expr) -> Iterator[Finding]:
         column = isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
         named = projection.alias_or_name not in {"", "*"} or isinstance(projection, exp.Aliases)
         if not column and not named:
-            yield Finding(f"{projection.sql('spark')[:40]} has no name; add AS and one.", projection)
+            yield Finding("this column has no name; write AS and one behind it.", projection)

@@ -64,7 +64,7 @@ def template_in(text: str, tokens: Sequence[Token]) -> tuple[int, int] | None:
 def lacks_comma(tokens: Sequence[Token], start: int) -> bool:
     """Whether what stands at a place is a name right behind a name."""
     place = next((at for at, each in enumerate(tokens) if each.start == start), 0)
-    if place == 0 or tokens[place].text.upper() in {"GROUP", "ORDER", "PARTITION"}:
+    if place == 0 or tokens[place].token_type is TokenType.R_PAREN:
         return False
     return tokens[place].token_type in _WORDS and tokens[place - 1].token_type in _WORDS
 

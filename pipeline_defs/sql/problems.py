@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from pipeline_defs.model.errors import some
 from pipeline_defs.sql.binding import clashes, variable_of
+from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.errors import Problem, nearest
 from pipeline_defs.sql.habits import called, habits
 from pipeline_defs.sql.source import Allowed, SqlDataset
@@ -71,7 +73,7 @@ def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> I
         except Unplaced as error:
             yield sql.problem(span, str(error))
         yield from _calls(sql, query)
-        yield from habits(sql, query)
+        yield from habits(sql, query, columns)
         yield from clashes(sql.source, query, sql.variables, columns.get)
 
 
@@ -138,8 +140,41 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
             )
         elif name not in declared:
             yield sql.problem(
-                sql.span_at(projection), f"{name} is not among the declared columns.{nearest(name, declared)}"
+                sql.span_at(projection),
+                f"{name} is not among the declared columns.{nearest(name, declared) or ' Declare it, or leave it out.'}",
             )
+
+
+def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
+    """Columns of a query that are the dataset's partition columns, where none are declared."""
+    partitions = {column.name.lower() for column in sql.partition_columns}
+    first = next(_outermost(sql.query), None) if sql.query is not None else None
+    for output in inferred:
+        if first is None or output.name.lower() not in partitions:
+            continue
+        named = [each for each in first.expressions if each.output_name.lower() == output.name.lower()]
+        star = next((each for each in first.expressions if _is_star(each)), None)
+        node = named[0] if named else star
+        remedy = "leave it out of the query" if named else f"write * EXCEPT ({output.name})"
+        yield sql.problem(
+            sql.span_at(node) if node is not None and span_of(node) else sql.span_of("AS"),
+            f"{output.name} is a partition column: its value is INSERT's, so {remedy}.",
+        )
+
+
+def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
+    """Names in EXPECT that are no column of the dataset, as far as the text tells."""
+    known = [*columns, *(column.name for column in sql.partition_columns)]
+    lowered = {name.lower() for name in known}
+    for each in sql.expectations:
+        if each.expression.find(exp.Lambda, exp.Query):
+            continue
+        for column in each.expression.find_all(exp.Column):
+            if not column.table and isinstance(column.this, exp.Identifier) and column.name.lower() not in lowered:
+                yield sql.problem(
+                    span_of(column) or each.span,
+                    f"{sql.name} has no column {column.name}.{nearest(column.name, known) or f' It has {some(known)}.'}",
+                )
 
 
 def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:

@@ -7,44 +7,96 @@ Not here: what is wrong with one file (problems.py), Dagster (pipeline_defs/sql_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from pipeline_defs.model.broken import BrokenDataset, DatasetIsBroken
+from pipeline_defs.model.errors import some
+from pipeline_defs.sql.answers import FILE, Answers, Question, answered
 from pipeline_defs.sql.asset import Kept, SqlAsset, kept_of
 from pipeline_defs.sql.body import reads_of, span_of, tables_of
 from pipeline_defs.sql.cache import Cache, key_of
 from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import dataset_of
-from pipeline_defs.sql.errors import Source, SqlErrors, nearest
-from pipeline_defs.sql.header import parse
+from pipeline_defs.sql.errors import Source, SqlErrors, nearest, source_of
+from pipeline_defs.sql.header import declared_name, parse
 from pipeline_defs.sql.planned import inference
 from pipeline_defs.sql.problems import plan_problems, query_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.dependencies import Dependencies
-    from pipeline_defs.sql.errors import Problem
+    from pipeline_defs.sql.errors import Problem, Span
     from pipeline_defs.sql.planned import Inference
+    from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
+
+
+class SqlFiles(dict[str, SqlAsset]):
+    """The datasets of a folder's files, by name, each after those it reads; and those that cannot be used.
+
+    Attributes:
+        problems: everything that is wrong in the files.
+        broken: what is declared by a file with a problem, or reads such a dataset; none of them is in the mapping.
+        undeclared: names that files read and that nobody declares.
+        questions: the files with columns whose types only Spark can tell, and of which it was not asked yet.
+        answers: what Spark was asked before.
+    """
+
+    def __init__(
+        self,
+        assets: Mapping[str, SqlAsset],
+        problems: Iterable[Problem] = (),
+        broken: Iterable[BrokenDataset] = (),
+        undeclared: Iterable[str] = (),
+        questions: Iterable[tuple[Question, Problem]] = (),
+        answers: Answers | None = None,
+    ) -> None:
+        super().__init__(assets)
+        self.problems = tuple(problems)
+        self.broken = tuple(broken)
+        self.undeclared = tuple(undeclared)
+        self.questions = tuple(questions)
+        self.answers = answers or Answers()
+
+    def __missing__(self, name: str) -> SqlAsset:
+        """Raises DatasetIsBroken for a dataset that a file declares and that cannot be used, KeyError for others."""
+        for each in self.broken:
+            if each.name == name:
+                raise DatasetIsBroken(each)
+        raise KeyError(name)
+
+    def checked(self) -> SqlFiles:
+        """Itself. Raises SqlErrors with everything that is wrong."""
+        if self.problems:
+            raise SqlErrors(self.problems)
+        return self
 
 
 def load(
     folder: Path, others: Callable[[], Mapping[str, Dataset]] | None = None, cache: Cache | None = None
-) -> dict[str, SqlAsset]:
+) -> SqlFiles:
     """The datasets of all `.sql` files in a folder, each after those it reads.
 
     `others` gives the datasets that are declared in Python; it is asked only where a file reads one. What was
     understood before of files that have not changed is taken from the folder's cache, or `cache`. Raises SqlErrors with
     everything that is wrong.
     """
+    return load_usable(folder, others, cache).checked()
+
+
+def load_usable(
+    folder: Path, others: Callable[[], Mapping[str, Dataset]] | None = None, cache: Cache | None = None
+) -> SqlFiles:
+    """The same without an error: those datasets of the folder that can be used, and which cannot, with the reason."""
     kept = Cache.beside(folder) if cache is None else cache
     try:
-        return compiled(sources_of(folder), others or dict, kept)
+        return usable(sources_of(folder), others or dict, kept, Answers.beside(folder))
     finally:
         if kept.misses:
             kept.write(folder)
@@ -53,40 +105,92 @@ def load(
 def sources_of(folder: Path) -> list[Source]:
     """The SQL files of a folder."""
     found = sorted(folder.rglob("*.sql"))
-    return [Source(str(path.relative_to(folder.parent)), path.read_text(encoding="utf-8")) for path in found]
+    return [source_of(path.read_bytes(), str(path.relative_to(folder.parent))) for path in found]
 
 
 def compiled(
     sources: Iterable[Source],
     others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
     cache: Cache | None = None,
-) -> dict[str, SqlAsset]:
-    """The datasets of these files. See `load`."""
+) -> SqlFiles:
+    """The datasets of these files. Raises SqlErrors with everything that is wrong. See `load`."""
+    return usable(sources, others, cache).checked()
+
+
+def usable(
+    sources: Iterable[Source],
+    others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
+    cache: Cache | None = None,
+    answers: Answers | None = None,
+) -> SqlFiles:
+    """Those datasets of these files that can be used, and which cannot. See `load_usable`."""
     kept = Cache() if cache is None else cache
+    asked = answers or Answers()
+    questions: list[tuple[Question, Problem]] = []
     problems: list[Problem] = []
-    drafts, whole = _drafts(sources, kept, problems)
+    drafts, unread = _drafts(sources, kept, problems)
     kept.keep_only(draft.source.path for draft in drafts.values())
-    known = _others(drafts, others)
-    problems += _misnamed(drafts, known, whole=whole)
+    declared_names = {*drafts, *unread.values(), *(draft.rejected for draft in drafts.values() if draft.rejected)}
+    known = _others(drafts, others, declared_names)
+    undeclared = {
+        name for draft in drafts.values() for name in draft.reads if name not in declared_names and name not in known
+    }
+    problems += _misnamed(drafts, known, unread)
     assets: dict[str, SqlAsset] = {}
-    for name in _in_order(drafts, problems):
+    order = _in_order(drafts, problems)
+    for name in order:
         draft = drafts[name]
         upstreams = {each: known[each] for each in draft.reads if each in known}
-        key = key_of(draft.source, upstreams, draft.entry)
+        key = key_of(draft.source, upstreams, draft.entry, asked.entries.get(name))
         found = draft.kept if len(upstreams) == len(draft.reads) and kept.key_of(draft.source) == key else None
         if found is not None:
             kept.hits += 1
         else:
             kept.misses += 1
-            found = _understood(draft, known, upstreams, problems)
+            found = _understood(draft, known, upstreams, problems, asked, questions)
         if found is None:
             continue
         kept.keep(draft.source, key, found)
         known |= _with_rejected(found.dataset)
         assets[name] = SqlAsset(draft.source, found, upstreams)
-    if problems:
-        raise SqlErrors(problems)
-    return assets
+    broken = _broken([drafts[name] for name in order], unread, problems, known, assets)
+    unusable = {each.name for each in broken}
+    return SqlFiles(
+        {name: each for name, each in assets.items() if name not in unusable},
+        problems, broken, sorted(undeclared), questions, asked,
+    )  # fmt: skip
+
+
+def _broken(
+    drafts: Sequence[_Draft],
+    unread: Mapping[Source, str],
+    problems: Sequence[Problem],
+    known: Mapping[str, Dataset],
+    assets: Mapping[str, SqlAsset],
+) -> list[BrokenDataset]:
+    """What cannot be used: whose file has a problem, and what reads such a dataset, however far downstream."""
+    errors: dict[str, list[str]] = {}
+    for problem in sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message)):
+        errors.setdefault(problem.source.path, []).append(str(problem))
+    broken = [BrokenDataset(name, source.path, tuple(errors.get(source.path, ()))) for source, name in unread.items()]
+    # A name that two files declare is nobody's; the problem stands in one of them.
+    twice = {each.name: each.errors for each in broken if each.name}
+    unusable = {each.name: each.errors[:1] for each in broken if each.name}
+    for draft in drafts:
+        own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
+        waits_for = tuple(name for name in draft.reads if name in unusable or name not in known)
+        if own or waits_for or draft.name not in assets:
+            dataset = known.get(draft.name)
+            partitioning = dataset.partitioning if dataset is not None else None
+            causes = own[:1] or tuple(dict.fromkeys(each for name in waits_for for each in unusable.get(name, ())))
+            unusable[draft.name] = causes
+            broken.append(
+                BrokenDataset(
+                    draft.name, draft.source.path, own, waits_for,
+                    tuple(each.splitlines()[0] for each in causes), draft.reads, partitioning,
+                )
+            )  # fmt: skip
+    return broken
 
 
 @dataclass(frozen=True)
@@ -128,8 +232,13 @@ class _Draft:
         return self.kept.entry if self.kept else self.sql.entry
 
 
-def _understood(
-    draft: _Draft, known: dict[str, Dataset], upstreams: Mapping[str, Dataset], problems: list[Problem]
+def _understood(  # noqa: PLR0917
+    draft: _Draft,
+    known: dict[str, Dataset],
+    upstreams: Mapping[str, Dataset],
+    problems: list[Problem],
+    answers: Answers,
+    questions: list[tuple[Question, Problem]],
 ) -> Kept | None:
     """What a file is; None, and `problems`, where something is wrong with it. Its readers are judged all the same."""
     sql, before = draft.sql, len(problems)
@@ -144,16 +253,32 @@ def _understood(
     found: tuple[Dependencies, ...] = ()
     if len(upstreams) == len(draft.reads):
         queries = inference(sql, scopes, upstreams)
+        question = _question(sql, scopes, upstreams, queries)
+        if question is not None and (columns := answers.of(question)) is not None:
+            (inferred,) = queries.queries
+            queries = replace(queries, queries=(replace(inferred, outputs=answered(inferred.outputs, columns)),))
+        elif question is not None:
+            # What else is wrong in the file may be why: Spark is asked when that is mended.
+            if not against:
+                questions.append((question, _unanswered(question)))
+                problems.append(questions[-1][1])
+            problems += [] if against else plan_problems(sql, queries, queries.dependencies(upstreams))
+            return None
         found = () if queries.findings else queries.dependencies(upstreams)
         problems += [] if against else plan_problems(sql, queries, found)
+    elif not sql.columns:
+        # Its columns follow from those of a dataset that cannot be used: nobody can tell them, and it is not to blame.
+        return None
     try:
-        known |= _with_rejected(dataset_of(sql, scopes, queries))
+        dataset = dataset_of(sql, scopes, queries)
     except SqlErrors as error:
         problems += error.problems
         return None
+    if sql.columns or len(problems) == before:
+        known |= _with_rejected(dataset)
     if queries is None or len(problems) > before:
         return None
-    return kept_of(sql, scopes, known[sql.name], queries, found, upstreams)
+    return kept_of(sql, scopes, dataset, queries, found, upstreams)
 
 
 def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:
@@ -162,54 +287,86 @@ def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:
     return {each.name: each for each in (dataset, rejected) if each is not None}
 
 
-def _drafts(sources: Iterable[Source], cache: Cache, problems: list[Problem]) -> tuple[dict[str, _Draft], bool]:
-    """The files by the name of their dataset, and whether all can be read; what is wrong is added to `problems`."""
+def _question(
+    sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset], queries: Inference
+) -> Question | None:
+    """What Spark is to be asked of a SELECT without declared columns; None where all types are known."""
+    if sql.query is None or sql.columns or queries.findings:
+        return None
+    open_columns = tuple(each.name for each in queries.queries[0].outputs if not each.verified)
+    return Question(sql, scopes, upstreams, open_columns) if open_columns else None
+
+
+def _unanswered(question: Question) -> Problem:
+    sql, names = question.sql, some(question.columns)
+    column = "column" if question.columns[0] == "*" else question.columns[0]
+    selects = sql.query.selects if sql.query is not None else []
+    node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
+    span = (span_of(node) if node is not None else None) or sql.name_span
+    return sql.problem(
+        span,
+        f"only Spark can tell the type of {names}, and was not asked: run `varve check`, which keeps its answer in "
+        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({column} TYPE, ...).",
+    )
+
+
+def _drafts(
+    sources: Iterable[Source], cache: Cache, problems: list[Problem]
+) -> tuple[dict[str, _Draft], dict[Source, str]]:
+    """The files by the name of their dataset; and those that cannot be used at all, with the name that they declare.
+
+    That name is empty where the file does not tell it. What is wrong is added to `problems`.
+    """
     drafts: dict[str, _Draft] = {}
-    whole = True
+    unread: dict[Source, str] = {}
     for source in sources:
         kept = cache.of(source)
         try:
             found = _Draft(source, kept, None if kept else parse(source))
         except SqlErrors as error:
             problems += error.problems
-            whole = False
+            unread[source] = declared_name(source)
             continue
         if other := drafts.get(found.name):
             at = found.sql
             problems.append(at.problem(at.name_span, f"{at.name} is also declared in {other.source.path}."))
+            unread[source] = found.name
         else:
             drafts[found.name] = found
-    return drafts, whole
+    return drafts, unread
 
 
 def _others(
-    drafts: Mapping[str, _Draft], others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]]
+    drafts: Mapping[str, _Draft],
+    others: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
+    declared_names: Collection[str],
 ) -> dict[str, Dataset]:
     """The datasets of Python, where a file reads one that no file declares: to know them, Python has to be imported."""
     if not callable(others):
         return dict(others)
-    declared = {*drafts, *(draft.rejected for draft in drafts.values())}
-    return dict(others()) if any(name not in declared for draft in drafts.values() for name in draft.reads) else {}
+    wanted = any(name not in declared_names for draft in drafts.values() for name in draft.reads)
+    return dict(others()) if wanted else {}
 
 
-def _misnamed(drafts: Mapping[str, _Draft], others: Mapping[str, Dataset], *, whole: bool) -> Iterator[Problem]:
+def _misnamed(
+    drafts: Mapping[str, _Draft], others: Mapping[str, Dataset], unread: Mapping[Source, str]
+) -> Iterator[Problem]:
     """Datasets that Python declares too, and names that nobody declares."""
-    makers: dict[str, str] = dict.fromkeys(others, "Python") | {
-        name: draft.source.path for name, draft in drafts.items()
-    }
+    makers: dict[str, str] = dict.fromkeys(others, "Python")
+    makers |= {name: source.path for source, name in unread.items()}
+    makers |= {name: draft.source.path for name, draft in drafts.items()}
     for found in drafts.values():
         if found.rejected in makers:
             told = f"{found.rejected} is also declared in {makers[found.rejected]}; nobody else may declare it."
             yield found.sql.problem(found.sql.span_of("REJECT INTO"), told)
         elif found.rejected:
             makers[found.rejected] = found.source.path
-    known = list(makers)
     for found in drafts.values():
         if found.name in others:
             yield found.sql.problem(found.sql.name_span, f"{found.name} is also declared in Python.")
-        # A file that cannot be read declares something too: what reads it is not blamed.
-        if whole and not set(found.reads) <= set(known):
-            yield from _unknown(found.sql, known)
+        # A file that does not tell its name declares something too: what reads it is not blamed.
+        if "" not in makers and not set(found.reads) <= set(makers):
+            yield from _unknown(found.sql, sorted(makers))
 
 
 def _names(dataset: Dataset) -> tuple[str, ...]:
@@ -219,6 +376,9 @@ def _names(dataset: Dataset) -> tuple[str, ...]:
 def _unknown(sql: SqlDataset, known: Sequence[str]) -> Iterator[Problem]:
     for query in sql.queries:
         for table in tables_of(query):
+            if not table.db and "." in table.name:
+                # In one pair of backticks: habits.py says so.
+                continue
             name = f"{table.db}.{table.name}".lower()
             if not table.db:
                 tables = {each.partition(".")[2]: each for each in known}
@@ -232,15 +392,36 @@ def _unknown(sql: SqlDataset, known: Sequence[str]) -> Iterator[Problem]:
 
 
 def _in_order(drafts: Mapping[str, _Draft], problems: list[Problem]) -> list[str]:
+    """The names, each after those it reads; what reads itself in a circle comes first, and is a problem."""
     makers = {each.rejected: name for name, each in drafts.items() if each.rejected} | {name: name for name in drafts}
     graph = {name: [makers[read] for read in draft.reads if read in makers] for name, draft in drafts.items()}
-    try:
-        return list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        path = error.args[1]
-        sql = drafts[path[0]].sql
-        problems.append(
-            sql.problem(sql.name_span, f"datasets read each other in a circle: {' <- '.join(path)}; one must not.")
-        )
-        # Nothing is made of them, but whatever else is wrong in them is told too.
-        return list(drafts)
+    circular: list[str] = []
+    while True:
+        try:
+            return [*circular, *TopologicalSorter(graph).static_order()]
+        except CycleError as error:
+            path = error.args[1]
+            sql = drafts[path[0]].sql
+            problems.append(sql.problem(_read_at(sql, path), _circle(path)))
+            # Nothing is made of them, but whatever else is wrong in them is told too.
+            circular += [name for name in dict.fromkeys(path) if name in graph]
+            graph = {
+                name: [read for read in reads if read not in circular]
+                for name, reads in graph.items()
+                if name not in circular
+            }
+
+
+def _circle(path: Sequence[str]) -> str:
+    if len(set(path)) == 1:
+        return f"in a circle: {path[0]} reads itself; name another dataset."
+    return f"datasets read each other in a circle: {' <- '.join(path)}; one must not."
+
+
+def _read_at(sql: SqlDataset, path: Sequence[str]) -> Span:
+    """Where a file names a dataset of a circle that it is in."""
+    for query in sql.queries:
+        for table in tables_of(query):
+            if f"{table.db}.{table.name}".lower() in path and (span := span_of(table)) is not None:
+                return span
+    return sql.name_span

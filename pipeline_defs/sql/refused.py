@@ -1,6 +1,6 @@
-"""What Spark has against a text that runs, at the place in the file that it is about.
+"""What Spark has against a text that runs, at the place in the file that it is about, and never more than a few words.
 
-Not here: which texts Spark is asked about (analysed.py).
+Not here: the words for it (spark_says.py), and which texts Spark is asked about (analysed.py, execute.py).
 """
 
 from __future__ import annotations
@@ -8,18 +8,46 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pipeline_defs.sql.errors import Span, nearest
+from pipeline_defs.sql.errors import Problem, Span
+from pipeline_defs.sql.spark_says import functions_of, told_by
 from pipeline_defs.sql.written import author_place, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from pipeline_defs.sql.errors import Source
     from pipeline_defs.sql.written import Piece
 
 _LINE = re.compile(r"line (\d+),? pos (\d+)")
+_QUERY = re.compile(r"\s*(?:\(\s*)*(?:SELECT|WITH|FROM|VALUES)\b", re.IGNORECASE)
+# What Spark is silent about the place of, or tells as that of the whole query, by the word to look for.
+_WORDS = {
+    "INVALID_WHERE_CONDITION": r"\bWHERE\b",
+    "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN": r"\bWHERE\b",
+    "NUM_COLUMNS_MISMATCH": r"\b(?:UNION|EXCEPT|INTERSECT|MINUS)\b",
+    "INCOMPATIBLE_COLUMN_TYPE": r"\b(?:UNION|EXCEPT|INTERSECT|MINUS)\b",
+}
+_COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*(?!\+).*?\*/|'(?:[^'\\]|\\.)*'", re.DOTALL)
+
+
+def problem_of(
+    spark: SparkSession,
+    error: PySparkException,
+    source: Source,
+    whole: Span,
+    pieces: Sequence[Piece],
+    names: Mapping[str, str],
+) -> Problem:
+    """What Spark has against a text, as a problem of the file; `names` are those that datasets have in the text.
+
+    Where Spark does not say where, it is told at the first word of `whole`.
+    """
+    span = place_of(error, pieces, names.__getitem__) or _first_word(source.text, whole)
+    said = told_by(error, {view: name for name, view in names.items()}, lambda: functions_of(spark))
+    return Problem(source, span, said)
 
 
 def place_of(error: PySparkException, pieces: Sequence[Piece], name_of: Callable[[str], str]) -> Span | None:
@@ -28,29 +56,31 @@ def place_of(error: PySparkException, pieces: Sequence[Piece], name_of: Callable
     where = _in_text(error, text)
     if where is None:
         return None
+    where = _narrowed(error, text, where)
     start, end = (author_place(pieces, name_of, each) for each in (where.start, max(where.start, where.end - 1)))
     if start is None:
         return None
     return Span(start, max(start, end if end is not None else start) + 1)
 
 
-def told_by(error: PySparkException, names: dict[str, str], functions: Callable[[], Iterable[str]]) -> str:
-    """What Spark says, in one line, with the names that the file has; `names` are those of inputs."""
-    condition = str(error.getCondition() or "")
+def _narrowed(error: PySparkException, text: str, where: Span) -> Span:
+    """The word that a whole query is refused for; its first one where none is known."""
+    fragment = text[where.start : where.end]
+    if not _QUERY.match(fragment):
+        return where
+    condition = str(error.getCondition() or "").partition(".")[0]
     parameters = dict(error.getMessageParameters() or {})
-    if condition.startswith("UNRESOLVED_ROUTINE"):
-        name = parameters.get("routineName", "").replace("`", "")
-        return f"Spark refuses it: it has no function {name}.{nearest(name, functions())}"
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    said = lines[0].split("] ", 1)[-1].split(" SQLSTATE")[0] if lines else condition
-    for ours, theirs in names.items():
-        said = said.replace(f"`{ours}`", f"`{theirs}`").replace(ours, theirs)
-    return f"Spark refuses it: {said}"
-
-
-def functions_of(spark: SparkSession) -> list[str]:
-    """The names of Spark's functions."""
-    return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
+    searched = _COMMENT_OR_TEXT.sub(lambda found: " " * len(found[0]), fragment)
+    pattern = _WORDS.get(condition) or _WORDS.get(str(error.getCondition() or ""))
+    if condition == "MISSING_AGGREGATION":
+        name = re.split(r"[.`\"]+", parameters.get("expression", "").strip('"`'))[-1]
+        pattern = rf"\b{re.escape(name)}\b" if name else None
+    if condition == "UNRESOLVED_USING_COLUMN_FOR_JOIN":
+        pattern = rf"\b{re.escape(parameters.get('colName', '').strip('`'))}\b"
+    found = re.search(pattern, searched, re.IGNORECASE) if pattern else None
+    if found is None:
+        found = re.search(r"\w+", fragment)
+    return Span(where.start + found.start(), where.start + found.end()) if found else where
 
 
 def _in_text(error: PySparkException, text: str) -> Span | None:
@@ -65,12 +95,20 @@ def _in_text(error: PySparkException, text: str) -> Span | None:
             continue
         if 0 <= start <= stop < len(text):
             return Span(start, stop + 1)
-    if (found := _LINE.search(str(error))) is None:
-        return None
-    lines = text.splitlines(keepends=True)
-    line, column = int(found[1]), int(found[2])
-    if line > len(lines):
-        return None
-    start = sum(map(len, lines[: line - 1])) + column
-    word = re.match(r"\w+|.", text[start:])
-    return Span(start, start + (len(word[0]) if word else 1)) if start < len(text) else None
+    if (found := _LINE.search(str(error))) is not None:
+        lines = text.splitlines(keepends=True)
+        line, column = int(found[1]), int(found[2])
+        start = sum(map(len, lines[: line - 1])) + column
+        if line <= len(lines) and start < len(text):
+            word = re.match(r"\w+|.", text[start:])
+            return Span(start, start + (len(word[0]) if word else 1))
+    condition = str(error.getCondition() or "").partition(".")[0]
+    if condition in {"MISSING_AGGREGATION", "UNRESOLVED_USING_COLUMN_FOR_JOIN"}:
+        start = len(text) - len(text.lstrip())
+        return Span(start, len(text))
+    return None
+
+
+def _first_word(text: str, span: Span) -> Span:
+    found = re.search(r"\w+", text[span.start : span.end])
+    return Span(span.start + found.start(), span.start + found.end()) if found else span

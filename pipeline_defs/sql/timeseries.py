@@ -66,7 +66,7 @@ def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:
             text = at.token.text if at.token else ""
             at.fail(f"unexpected {at.found} in TIMESERIES; it has {', '.join(_WORDS)}.{nearest(text, _WORDS)}")
         if word in found:
-            at.fail(f"{word} is given twice.", begin)
+            at.fail(f"{word} is given twice; take one out.", begin)
         value_at = at.span
         found[word] = _length(at) if word in {"INTERVAL", "RETENTION"} else at.string(f"the value of {word}")[0]
         spans[word] = Span(value_at.start, at.behind)
@@ -131,7 +131,11 @@ def _check_bounds(
                 spans[word],
             )
     if end is not None and end <= first:
-        at.fail(f"END is not after START ({first.to_date_string()}).", spans["END"])
+        at.fail(
+            f"END is not after START ({first.to_date_string()}); write a later one, or leave it out: the series then goes "
+            "on without end.",
+            spans["END"],
+        )
 
 
 def _retention(found: dict[str, Any]) -> dt.timedelta | None:

@@ -29,6 +29,10 @@ CLAUSES = (
 )  # fmt: skip
 
 
+# Words of expressions that the tokenizer has no kind of its own for.
+_BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
+
+
 class Cursor:
     """A place between the tokens of a file. `at` errors are raised as SqlError, with the place."""
 
@@ -41,7 +45,7 @@ class Cursor:
         except Continued as error:
             raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
         except TokenError as error:
-            raise SqlError(Problem(source, unclosed(text), _tokenizing(error))) from None
+            raise SqlError(unclosed_problem(source, text)) from None
 
     @property
     def token(self) -> Token | None:
@@ -89,7 +93,8 @@ class Cursor:
         for word in words:
             if not self.takes(word):
                 shown = f"; write {example}" if example else ""
-                self.fail(f"expected {' '.join(words)}, found {self.found}{shown}.")
+                expected = " ".join(words) if word.isalpha() else f"'{word}'"
+                self.fail(f"expected {expected}, found {self.found}{shown}.")
 
     def choice(self, what: str, *options: str) -> str:  # noqa: RET503 - fail() never returns
         """Read one of several words. Raises SqlError with all of them."""
@@ -109,14 +114,15 @@ class Cursor:
         self.place += 1
         return token.text, span
 
-    def string(self, what: str) -> tuple[str, Span]:
+    def string(self, what: str, *, example: str = "") -> tuple[str, Span]:
         """Read a text between quotes, neighbours joined as in SQL."""
         start, texts = self.span.start, []
         while self.token is not None and self.token.token_type is TokenType.STRING:
             texts.append(self.token.text)
             self.place += 1
         if not texts:
-            self.fail(f"expected {what} between quotes, found {self.found}.")
+            shown = f"; write {example}" if example else ""
+            self.fail(f"expected {what} between quotes, found {self.found}{shown}.")
         return "".join(texts), Span(start, self.behind)
 
     def number(self, what: str) -> tuple[int, Span]:
@@ -138,6 +144,7 @@ class Cursor:
             if depth == 0 and (
                 token.token_type in {TokenType.COMMA, TokenType.R_PAREN, TokenType.SEMICOLON}
                 or (self.clause() and self.place > begin)
+                or (self.place > begin and self._begins_something_else())
             ):
                 break
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -145,6 +152,12 @@ class Cursor:
         if self.place == begin:
             self.fail(f"expected {what}, found {self.found}.")
         return Span(self.tokens[begin].start, self.behind)
+
+    def _begins_something_else(self) -> bool:
+        """Whether a plain word stands right behind a value: no expression goes on with one."""
+        token, before = self.tokens[self.place], self.tokens[self.place - 1]
+        is_word = token.token_type is TokenType.VAR and token.text.upper() not in _BEHIND_VALUES
+        return is_word and before.token_type in {TokenType.R_PAREN, TokenType.VAR, TokenType.R_BRACKET}
 
     def parenthesised(self, what: str) -> Span:
         """Read over `(...)`; what stands between. Raises SqlError where the parenthesis is not closed."""
@@ -208,8 +221,12 @@ def _is(token: Token, word: str) -> bool:
     return not quoted and token.text.upper() == word
 
 
-def _tokenizing(error: TokenError) -> str:
-    return f"a quote or comment is not closed ({str(error).split(':', maxsplit=1)[0].lower()})."
+def unclosed_problem(source: Source, text: str) -> Problem:
+    """What is to be said of a text that ends within a quote or a comment."""
+    span = unclosed(text)
+    sign = text[span.start : span.end]
+    what, closing = ("comment", "*/") if sign == "/*" else ("quote", sign or "'")
+    return Problem(source, span, f"this {what} is not closed; write {closing} where it ends.")
 
 
 def first_words(clauses: Iterable[tuple[str, ...]]) -> list[str]:

@@ -181,7 +181,10 @@ class _Lookup:
                 every = [each.name for columns in self.sources.values() for each in columns or ()]
                 owners = [alias for alias, columns in self.sources.items() if _named(columns, node.name)]
                 if len(owners) > 1:
-                    self._found(f"column {node.name} is one of {' and '.join(owners)}; write which.", node)
+                    self._found(
+                        f"{node.name} is a column of {' and of '.join(owners)}; write {' or '.join(f'{each}.{node.name}' for each in owners)}.",
+                        node,
+                    )
                 elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
             cell = Cell(UNKNOWN, nullable=True)

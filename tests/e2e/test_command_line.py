@@ -226,5 +226,5 @@ def test_check_asks_spark_about_a_file_once(week: Project, tmp_path: Path) -> No
     assert without.varve("check", str(folder), "--no-spark").code == 0
     refused = week.varve("check", str(folder))
     assert refused.code == 1
-    assert "bigdataflow/products_sales.sql:15:47: Spark refuses it: it has no function WEIGHED" in refused.told
+    assert "bigdataflow/products_sales.sql:15:47: Spark has no function WEIGHED" in refused.told
     assert "WEIGHED" in refused.told.upper()

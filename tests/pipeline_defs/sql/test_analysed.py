@@ -49,7 +49,7 @@ def test_a_type_that_only_spark_can_tell_is_compared_with_the_declared_one(spark
 def test_what_spark_refuses_is_told_in_its_words_at_the_query(spark: SparkSession) -> None:
     ((place, message),) = said(spark, "n INT", "AS SELECT NO_SUCH_FUNCTION(nb) AS n FROM b.root WHERE root.day = today")
     assert place == "one.sql:6:11"
-    assert "Spark refuses it: it has no function NO_SUCH_FUNCTION" in message
+    assert "Spark has no function NO_SUCH_FUNCTION" in message
     body = "AS SELECT nb AS n, 'O''Brien' AS o\n  , UPPR(today)\n AS u FROM b.root WHERE root.day = :today"
     ((place, message),) = said(spark, "n INT, o STRING, u STRING", body)
     assert place == "one.sql:7:5"
@@ -74,4 +74,4 @@ def test_the_inputs_of_a_foreign_function_are_looked_at_too(spark: SparkSession)
         spark, "nb INT",
         "PYTHON 'assets.carrier_model:fit' USING x AS (SELECT NO_SUCH(nb) AS n FROM b.root WHERE root.day = today)",
     )  # fmt: skip
-    assert "Spark refuses it" in message
+    assert "Spark has no function NO_SUCH." in message

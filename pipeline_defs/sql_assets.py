@@ -62,7 +62,8 @@ def loaded(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
 
 def python_datasets(folder: Path = FOLDER) -> dict[str, Dataset]:
     """The datasets that the Python files of a folder declare, by name."""
-    return {found.dataset.name: found.dataset for found in with_rejected(python_assets(folder))}
+    assets = [found for found in with_rejected(python_assets(folder)) if isinstance(found, DatasetAsset)]
+    return {found.dataset.name: found.dataset for found in assets}
 
 
 def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset | BrokenDataset]:

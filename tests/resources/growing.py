@@ -10,7 +10,7 @@ import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pendulum
 from psycopg import sql
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from resources.store import Store
     from tests.conftest import Workbench
 
+T = TypeVar("T")
 WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2026, 9, 7))
 SCHEMA = Schema((Column("product", ColumnType.STRING), Column("sold", ColumnType.BIGINT)))
 # A week that is over: it may be put together, and takes files as long as it is not closed.
@@ -121,7 +122,7 @@ class Growing:
         """What a pinned read of the current batch finds."""
         return sorted((row[1], row[2]) for row in self.workbench.read(self.dataset))  # type: ignore[misc]
 
-    def with_catalog(self, what: Callable[[Catalog, Store], object]) -> object:
+    def with_catalog(self, what: Callable[[Catalog, Store], T]) -> T:
         """Something over a connection of its own."""
         catalog = self.workbench.catalog()
         try:
@@ -137,7 +138,7 @@ class Growing:
             present = History(catalog.connection).present(self.dataset.name)
             return [finding.found for finding in store.examine(self.dataset, present, deep=True)]
 
-        return self.with_catalog(look)  # type: ignore[return-value]
+        return self.with_catalog(look)
 
     def go_back(self, to: Batch) -> None:
         """A rollback to an earlier batch."""
@@ -158,7 +159,7 @@ class Growing:
             query = sql.SQL("select product, sold from {} order by 1, 2").format(name)
             return catalog.connection.execute(query).fetchall()
 
-        return self.with_catalog(rows)  # type: ignore[return-value]
+        return self.with_catalog(rows)
 
     def parts(self, batch: Batch) -> int:
         """Of how many parts a batch consists."""
@@ -169,4 +170,4 @@ class Growing:
             found = Parts(catalog.connection).of(self.dataset.name, [(batch.partition, batch.batch_id)])
             return len(found[batch.partition, batch.batch_id.millis])
 
-        return self.with_catalog(count)  # type: ignore[return-value]
+        return self.with_catalog(count)

@@ -1,6 +1,7 @@
 """Everything wired together: `build_defs()`, and the `defs` that workspace.yaml and `dagster -m` load.
 
-Nothing here reads the environment or touches a server; both happen when a run, a sensor or a command needs them.
+Of the environment only what Dagster must know of the definitions is read here, the interval of the sensors; no server
+is touched. All else happens when a run, a sensor or a command needs it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from resources.builds import builds_resource
 from resources.io_manager import store_io_manager
 from resources.landing_resource import LandingResource
 from resources.run_processes import fork_runs
+from resources.settings import SensorSettings
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
@@ -50,10 +52,14 @@ def build_defs(
     *,
     schedules: Iterable[dg.ScheduleDefinition] = (),
     resource_overrides: Mapping[str, Any] | None = None,
+    sensors_on: bool = False,
 ) -> dg.Definitions:
     """The definitions of these datasets (default: all of `assets/`); tests and commands build variants through it.
 
-    What is broken among them is an asset that cannot be run, with a check that fails.
+    What is broken among them is an asset that cannot be run, with a check that fails. `sensors_on`: `arrivals` and
+    `downstream` look from the start, not only when a person has switched them on.
+
+    Raises VarveError where the setting of the sensors' interval is wrong.
     """
     fork_runs()
     declared = with_rejected(discover() if datasets is None else datasets)
@@ -72,7 +78,7 @@ def build_defs(
         ],
         jobs=[retirement_job(graph), *[one.job for one in captures]],
         asset_checks=[*[one.check for one in captures], *checks],
-        sensors=[*_sensors(graph), retirement_sensor(graph), *[one.sensor for one in captures]],
+        sensors=[*_sensors(graph, on=sensors_on), retirement_sensor(graph), *[one.sensor for one in captures]],
         schedules=[report_schedule(checks), *schedules],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
@@ -86,12 +92,12 @@ def build_defs(
     )
 
 
-def _sensors(graph: Graph) -> list[dg.SensorDefinition]:
-    sensors = []
+def _sensors(graph: Graph, *, on: bool) -> list[dg.SensorDefinition]:
+    sensors, interval = [], SensorSettings().sensor_interval_seconds
     if any(dataset.arrives for dataset in graph.datasets.values()):
-        sensors.append(arrival_sensor(graph))
+        sensors.append(arrival_sensor(graph, interval, on=on))
     if not all(dataset.arrives or dataset.rejected_of for dataset in graph.datasets.values()):
-        sensors.append(downstream_sensor(graph))
+        sensors.append(downstream_sensor(graph, interval, on=on))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))
     return sensors

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 # One place to import what runs are asked for by.
 __all__ = ["DATASET_TAG", "REASON_TAG", "STORE_TAG", "arrival_sensor", "asset_key", "downstream_sensor", "run_request"]
 
+# Sensors are off until a person switches them on, but where the definitions are there for nothing else.
+_STATUS = {False: dg.DefaultSensorStatus.STOPPED, True: dg.DefaultSensorStatus.RUNNING}
 
-def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
+
+def arrival_sensor(graph: Graph, interval_seconds: int = 5, *, on: bool = False) -> dg.SensorDefinition:
     """Asks for a run of every partition whose landing file is new or has other content than its batch was made from."""
     sources = [dataset for dataset in graph.in_order() if dataset.arrives]
     reconciler = Reconciler(graph)
@@ -44,7 +47,8 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
     @dg.sensor(
         name="arrivals",
         asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in sources]),
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=interval_seconds,
+        default_status=_STATUS[on],
         description="Files that arrived, or arrived again with other content, run their partitions.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -72,7 +76,7 @@ def arrival_sensor(graph: Graph) -> dg.SensorDefinition:
     return evaluate
 
 
-def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
+def downstream_sensor(graph: Graph, interval_seconds: int = 5, *, on: bool = False) -> dg.SensorDefinition:
     """Asks for a run of every partition that comes from no file and is due: missing, stale, dirty, to be refreshed."""
     readers = [dataset for dataset in graph.in_order() if not (dataset.arrives or dataset.rejected_of)]
     reconciler = Reconciler(graph)
@@ -80,7 +84,8 @@ def downstream_sensor(graph: Graph) -> dg.SensorDefinition:
     @dg.sensor(
         name="downstream",
         asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in readers]),
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=interval_seconds,
+        default_status=_STATUS[on],
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+from multiprocessing import forkserver
 
 # What nearly every run imports, and nothing that opens a connection or starts a thread that forks would miss.
 PRELOADED = (
@@ -47,3 +48,5 @@ def fork_runs() -> None:
     # differs between the two.
     spawned = multiprocessing.get_context("spawn")
     spawned.Process = multiprocessing.get_context("forkserver").Process  # type: ignore[misc, assignment]
+    # It imports while nobody waits: otherwise the first run would wait for three seconds of work.
+    forkserver.ensure_running()

@@ -47,12 +47,39 @@ class ContentHash(StrEnum):
     NEVER = "never"
 
 
-class Settings(BaseSettings):
-    """Where state lives and which servers are used. Empty settings mean the embedded services of this machine."""
+class _FromEnvironment(BaseSettings):
+    """Fields that are read from `VARVE_...`, each with one line of what is wrong with it."""
 
     model_config = SettingsConfigDict(
         env_prefix="VARVE_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
+
+    def __init__(self, **given: Any) -> None:
+        """From the environment, but for what is given. Raises VarveError that names the variable and what it has."""
+        try:
+            super().__init__(**given)
+        except SettingsError as error:
+            # What has parts is JSON; pydantic names the field in its message alone.
+            field = re.search(r'field "(\w+)"', str(error))
+            name = _variable(field[1]) if field else "a setting"
+            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from None
+        except ValidationError as error:
+            told = [f"{_told(*one['loc'], found=one['input'])}: {one['msg']}" for one in error.errors()]
+            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from None
+        for name, problem_of in _CHECKS.items():
+            value = getattr(self, name, None)
+            if value is not None and (problem := problem_of(value)):
+                raise VarveError(f"{_variable(name)} {problem} {_LISTED}")
+
+
+class SensorSettings(_FromEnvironment):
+    """What the definitions themselves depend on. They load though another setting is wrong; runs and ticks say that."""
+
+    sensor_interval_seconds: int = Field(5, ge=1, description="the sensors look again after so many seconds")
+
+
+class Settings(SensorSettings):
+    """Where state lives and which servers are used. Empty settings mean the embedded services of this machine."""
 
     home: Path = Field(default_factory=lambda: project_root() / ".varve", description="all state of the default set-up")
     postgres_url: str | None = Field(None, repr=False, description="a deployed PostgreSQL for catalog and warehouse")
@@ -90,23 +117,6 @@ class Settings(BaseSettings):
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
     lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
-
-    def __init__(self, **given: Any) -> None:
-        """From the environment, but for what is given. Raises VarveError that names the variable and what it has."""
-        try:
-            super().__init__(**given)
-        except SettingsError as error:
-            # What has parts is JSON; pydantic names the field in its message alone.
-            field = re.search(r'field "(\w+)"', str(error))
-            name = _variable(field[1]) if field else "a setting"
-            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from None
-        except ValidationError as error:
-            told = [f"{_told(*one['loc'], found=one['input'])}: {one['msg']}" for one in error.errors()]
-            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from None
-        for name, problem_of in _CHECKS.items():
-            value = getattr(self, name)
-            if value is not None and (problem := problem_of(value)):
-                raise VarveError(f"{_variable(name)} {problem} {_LISTED}")
 
     @property
     def home_dir(self) -> Path:

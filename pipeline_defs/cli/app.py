@@ -297,8 +297,18 @@ def run_demo(
         int, typer.Option(min=6, max=365, help="How many days of 2013; 6 are the first (short) week, 28 a month.")
     ] = 28,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget all data of the default home folder first.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Instead: files of now, taken by the real daemon while a reader is checked.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="With --live: how long the partner sends files.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="With --live: print the summary as one JSON object.")] = False,
 ) -> None:
     """Run the flights pipeline on real data, then correct one day while a reader keeps querying the result."""
+    if live:
+        from pipeline_defs.cli.live import demo as live_demo
+
+        live_demo.run(console, minutes=minutes, as_json=as_json)
+        return
     from pipeline_defs.cli import demo
 
     demo.run(console, days=days, fresh=fresh)

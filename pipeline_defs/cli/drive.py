@@ -21,10 +21,13 @@ from resources.asked import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked
 from resources.dagster_internal import keys_in_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from pipeline_defs.planning.graph import Graph
     from resources.settings import Settings
 
+# Tags by which Dagster's daemon knows what a sensor has asked for before.
+RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
 # Errors only: the progress bars say the rest.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -39,16 +42,25 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
 
 @dataclass
 class Driver:
-    """Ticks the sensors of the project until none asks for a run.
+    """Ticks the sensors of the project until none asks for a run, and executes what they ask for.
+
+    Each sensor is evaluated by the function with which the daemon's code server evaluates it, which resolves and checks
+    its requests; a key that Dagster does not have fails the tick here as there. As the daemon does, it starts no run
+    for a run key that the sensor has had. What still differs: the runs are executed in this process, one after the
+    other and upstream first, where the daemon puts them into its queue, with pools and priorities, and launches a
+    process for each; and the first failure ends the drive, where the daemon would have the sensors back off.
 
     Attributes:
         before: called with each run request before it is executed.
         after: called with each run request and its run id after it has succeeded.
+        definitions: those whose sensors are ticked; their datasets are in `datasets`.
     """
 
     instance: dg.DagsterInstance
     before: Callable[[dg.RunRequest], None] = lambda request: None  # noqa: ARG005
     after: Callable[[dg.RunRequest, str], None] = lambda request, run_id: None  # noqa: ARG005
+    definitions: dg.Definitions = defs
+    datasets: Graph = graph
     _cursors: dict[str, str | None] = field(default_factory=dict)
 
     def until_quiet(self) -> int:
@@ -62,26 +74,35 @@ class Driver:
         return executed
 
     def _tick(self, name: str) -> Iterator[dg.RunRequest]:
-        sensor = defs.get_repository_def().get_sensor_def(name)
+        sensor = self.definitions.get_repository_def().get_sensor_def(name)
         context = dg.build_sensor_context(
             instance=self.instance,
             # Requests for keys of dynamic sets are checked against an instance that is opened by reference.
             instance_ref=self.instance.get_ref(),
             cursor=self._cursors.get(name),
-            definitions=defs,
+            definitions=self.definitions,
             sensor_name=name,
         )
         result = sensor.evaluate_tick(context)
         self._cursors[name] = result.cursor
         if result.skip_message and result.skip_message.startswith(NOT_LOOKED):
             raise VarveError(f"the sensor {name} could not look: {result.skip_message}")
-        yield from result.run_requests or ()
+        for request in result.run_requests or ():
+            about = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: name}
+            if self._had(name, about):
+                continue
+            yield request.with_replaced_attrs(tags=about)
+
+    def _had(self, sensor: str, about: Mapping[str, str]) -> bool:
+        """Whether the sensor has had a run of the key: it would be left out, and what is due would stay undone."""
+        tags = {RUN_KEY_TAG: about[RUN_KEY_TAG], SENSOR_NAME_TAG: sensor}
+        return self.instance.get_runs_count(dg.RunsFilter(tags=tags)) > 0
 
     def _execute(self, request: dg.RunRequest) -> None:
         assert request.asset_selection is not None
         self._refuse_partial(request)
         self.before(request)
-        job = defs.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
+        job = self.definitions.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
         assert job is not None
         result = job.execute_in_process(
             run_config=_QUIET,
@@ -97,7 +118,7 @@ class Driver:
 
     def _refuse_partial(self, request: dg.RunRequest) -> None:
         """Raise VarveError where the run would be given less than it is asked for."""
-        dataset = graph.datasets[request.tags[DATASET_TAG]]
+        dataset = self.datasets.datasets[request.tags[DATASET_TAG]]
         tags = {**request.tags, **({PARTITION_TAG: request.partition_key} if request.partition_key else {})}
         texts = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
         given = keys_in_range(dataset_partitions_def(dataset), self.instance, texts[0], texts[-1])

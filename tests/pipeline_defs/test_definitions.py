@@ -1,9 +1,12 @@
-"""The code location loads, with nothing started and nothing read from the environment, and says what it should."""
+"""The code location loads, with nothing started and no more read from the environment than it needs, and says what it
+should.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -43,6 +46,27 @@ def test_loading_starts_no_service_and_no_spark(tmp_path: object) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def intervals() -> dict[str, int | None]:
+        sensors = build_defs().get_repository_def().sensor_defs
+        return {sensor.name: sensor.minimum_interval_seconds for sensor in sensors}
+
+    monkeypatch.delenv("VARVE_SENSOR_INTERVAL_SECONDS", raising=False)
+    assert (intervals()["arrivals"], intervals()["downstream"]) == (5, 5)
+    monkeypatch.setenv("VARVE_SENSOR_INTERVAL_SECONDS", "2")
+    assert (intervals()["arrivals"], intervals()["downstream"]) == (2, 2)
+
+
+def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "varve", "graph"], env={"VARVE_SENSOR_INTERVAL_SECONDS": "never"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("VarveError: VARVE_SENSOR_INTERVAL_SECONDS='never'")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_dagster_maps_by_the_tightest_built_in_and_covers_what_it_cannot_say() -> None:

@@ -1,13 +1,16 @@
 """Random arrivals under a clock that moves both ways: no tick raises, Dagster accepts every request, nothing is lost.
 
 Real PostgreSQL, real Dagster and the real sensors; only the Spark job of a run is left out: what it would publish goes
-into the catalog as the run would have it. What must come out is told by the files alone.
+into the catalog as the run would have it. What must come out is told by the files alone, and once more by a clean
+rebuild: an empty catalog that looks at the same files at the same moment.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import time
@@ -20,6 +23,8 @@ from unittest import mock
 import dagster as dg
 import pendulum
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
@@ -30,7 +35,7 @@ from pipeline_defs.datasets import dataset_asset, graph_of
 from pipeline_defs.definitions import build_defs
 from pipeline_defs.model.batch import Input, StagedBatch
 from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import TimeDimension
+from pipeline_defs.model.dimension import StaticDimension, TimeDimension
 from pipeline_defs.model.partitioning import Partitioning
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.planning.triggers import landing_source
@@ -58,8 +63,8 @@ ENDING = TimeDimension.of("day", "@daily", "2026-10-28", "2026-11-02", timezone=
 START = pendulum.datetime(2026, 11, 1, 0, 30, tz=ZONE)
 
 
-def arriving(table: str, dimension: TimeDimension) -> Dataset:
-    return Dataset(f"ticks.{table}", Partitioning((dimension,)), N, StoreKind.LAKE, "", landing=True)
+def arriving(table: str, *dimensions: TimeDimension | StaticDimension) -> Dataset:
+    return Dataset(f"ticks.{table}", Partitioning(dimensions), N, StoreKind.LAKE, "", landing=True)
 
 
 def derived(table: str, dimension: TimeDimension) -> Dataset:
@@ -67,6 +72,8 @@ def derived(table: str, dimension: TimeDimension) -> Dataset:
 
 
 HOURS, DAYS, ENDS = arriving("hours", HOUR), arriving("days", DAY), arriving("ends", ENDING)
+REGIONS = arriving("regions", DAY, StaticDimension("region", ("EU", "US")))
+ARRIVING = (HOURS, DAYS, ENDS, REGIONS)
 TOTALS, SO_FAR = derived("totals", DAY), derived("so_far", DAY.reaching(1))
 
 
@@ -82,6 +89,10 @@ def days(context) -> None: ...  # type: ignore[no-untyped-def]
 def ends(context) -> None: ...  # type: ignore[no-untyped-def]
 
 
+@dataset_asset(REGIONS)
+def regions(context) -> None: ...  # type: ignore[no-untyped-def]
+
+
 @dataset_asset(TOTALS, reads={"days": DAYS})
 def totals(context, days) -> None: ...  # type: ignore[no-untyped-def]
 
@@ -90,7 +101,7 @@ def totals(context, days) -> None: ...  # type: ignore[no-untyped-def]
 def so_far(context, hours) -> None: ...  # type: ignore[no-untyped-def]
 
 
-ASSETS = [hours, days, ends, totals, so_far]
+ASSETS = [hours, days, ends, regions, totals, so_far]
 GRAPH = graph_of(ASSETS)
 DEFS = build_defs(ASSETS)
 
@@ -104,6 +115,17 @@ NAMES = {
         "2020-01-01",
         "notes",
         "2026-10%2D31",
+        "2026-10-29.csv.gz",
+        "2026-10-28.parquet",
+        "2026-10-30.xlsx",
+    ],
+    "regions": [
+        "2026-10-31|EU",
+        "2026-11-01|US",
+        "2026-11-02|EU",
+        "2026-10-31|Atlantis",
+        "2026-10-31",
+        "2013-01-05|EU",
     ],
     "ends": ["2026-10-30", "2026-11-01", "2026-11-02", "2013-01-05"],
     "hours": ["2026-11-01T00", "2026-11-01T01", "2026-11-01T01-0500", "2026-11-01T02", "2026-11-02T00", "2026-11-01"],
@@ -182,7 +204,7 @@ class World:
             return
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f".{uuid.uuid4().hex}")
-        beside.write_text(what.content)
+        beside.write_bytes(in_format(file.name, what.content))
         at = self.now.timestamp() + what.age
         os.utime(beside, (at, at))
         beside.replace(file)
@@ -190,7 +212,8 @@ class World:
     def file(self, table: str, name: str) -> Path:
         from pathlib import Path
 
-        return Path(Landing(self.settings.landing).folder(GRAPH.datasets[f"ticks.{table}"])) / f"{name}.csv"
+        folder = Path(Landing(self.settings.landing).folder(GRAPH.datasets[f"ticks.{table}"]))
+        return folder / (name if "." in name else f"{name}.csv")
 
     def tick(self) -> int:
         """Both sensors as the daemon evaluates them; how many runs they asked for."""
@@ -240,7 +263,7 @@ class World:
 
     def _made_from(self, catalog: Catalog, dataset: Dataset, key: Any) -> set[Input]:
         if dataset.landing:
-            found = inspect(dataset, Landing(self.settings.landing).uri(dataset, dataset.partitioning.to_dagster(key)))
+            found = inspect(dataset, catalog.arrived_files(dataset.name)[key.path].uri)
             assert found is not None, f"{dataset} {key}: asked for without a file"
             return {Input(landing_source(dataset), key.path, found.fingerprint)}
         (edge,) = GRAPH.edges[dataset.name]
@@ -273,7 +296,10 @@ HOURS_OF = {
     "2026-11-01T00": "2026-11-01T04", "2026-11-01T01": "2026-11-01T05", "2026-11-01T01-0500": "2026-11-01T06",
     "2026-11-01T02": "2026-11-01T07", "2026-11-02T00": "2026-11-02T05",
 }  # fmt: skip
-DAYS_OF = {"2026-10-30": "04", "2026-10-31": "04", "2026-11-01": "04", "2026-11-02": "05"}
+DAYS_OF = {
+    "2026-10-28": "04", "2026-10-29": "04", "2026-10-30": "04", "2026-10-31": "04", "2026-11-01": "04",
+    "2026-11-02": "05",
+}  # fmt: skip
 
 
 def begins(table: str, name: str) -> dt.datetime | None:
@@ -281,6 +307,9 @@ def begins(table: str, name: str) -> dt.datetime | None:
     if table == "hours":
         found = HOURS_OF.get(name)
         return dt.datetime.fromisoformat(f"{found}:00+00:00") if found else None
+    if table == "regions":
+        day, _, region = name.partition("|")
+        return begins("days", day) if region in {"EU", "US"} else None
     if name == "2099-01-01" and table == "days":
         return dt.datetime(2099, 1, 1, 5, tzinfo=dt.UTC)
     if name not in DAYS_OF or (table == "ends" and name == "2026-11-02"):
@@ -288,23 +317,33 @@ def begins(table: str, name: str) -> dt.datetime | None:
     return dt.datetime.fromisoformat(f"{name}T{DAYS_OF[name]}:00:00+00:00")
 
 
-def good(content: bytes) -> bool:
-    return content.startswith(b"n\n") and content.endswith(b"\n")
+def good(name: str, content: bytes) -> bool:
+    """Whether a file is what its name says, and whole."""
+    if name.endswith(".parquet"):
+        return content.startswith(b"PAR1")
+    if name.endswith(".gz"):
+        return content.startswith(b"\x1f\x8b")
+    return name.endswith(".csv") and content.startswith(b"n\n") and content.endswith(b"\n")
+
+
+def in_format(name: str, content: str) -> bytes:
+    """A file of the ending's format; where its content is bad, something that is not of that format."""
+    text = content.encode()
+    if good("x.csv", text) and name.endswith(".gz"):
+        return gzip.compress(text, mtime=0)
+    if good("x.csv", text) and name.endswith(".parquet"):
+        numbers = pa.array([int(line) for line in content.split()[1:]], pa.int64())
+        pq.write_table(pa.table({"n": numbers}), file := io.BytesIO())
+        return file.getvalue()
+    return text
 
 
 @pytest.fixture
 def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    server, name = PostgresServer(settings.home_dir), f"ticks_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        monkeypatch.setenv("VARVE_POSTGRES_URL", server.url(name))
-        monkeypatch.setenv("VARVE_LANDING_ROOT", str(tmp_path / "landing"))
-        monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
-        found = type(settings)()
-        with connect(found, application="varve test") as connection:
-            Catalog(connection).ensure_schema()
+    monkeypatch.setenv("VARVE_LANDING_ROOT", str(tmp_path / "landing"))
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
+    with clean_database(settings) as found:
         yield found
-        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 @hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -314,6 +353,9 @@ def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.Monke
         Send("days", "2099-01-01", "n\n1\n", 1e7), Send("days", "notes", "n\n1\n", 0.0),
         Send("hours", "2026-11-01T00", "n\n1\n", -1e7), Send("hours", "2026-11-01T00", "n\n1\n2\n", 1e7),
         Jump(-26.0), Send("ends", "2026-10-30", "n\n1", 0.0), Jump(24.0), Send("ends", "2026-10-30", "n\n1\n", -1e7),
+        Send("days", "2026-10-29.csv.gz", "n\n1\n2\n", 0.0), Send("days", "2026-10-28.parquet", "n\n1\n", 0.0),
+        Send("days", "2026-10-30.xlsx", "n\n1\n", 0.0), Send("regions", "2026-10-31|EU", "n\n1\n", 0.0),
+        Send("regions", "2026-11-02|EU", "n\n1\n", 0.0), Send("regions", "2026-10-31|Atlantis", "n\n1\n", 0.0),
         Remove("days", "2026-11-02"), Jump(5.0),
     ]
 )  # fmt: skip
@@ -339,17 +381,18 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         world.now = max(world.now, START).add(hours=30)
         world.until_quiet()
         now = dt.datetime.fromtimestamp(world.now.timestamp(), tz=dt.UTC)
-        rejected = set()
-        for dataset in (HOURS, DAYS, ENDS):
-            expected = {}
-            for file in sorted(world.file(dataset.table, "x").parent.glob("*.csv")):
-                content, begun = file.read_bytes(), begins(dataset.table, file.stem)
-                if begun is None or begun > now or not good(content):
-                    rejected.add((dataset.table, file.stem))
+        rejected, arrived = set(), dict[str, dict[str, str]]()
+        for dataset in ARRIVING:
+            expected = arrived[dataset.name] = {}
+            for file in sorted(world.file(dataset.table, "x").parent.glob("[!.]*")):
+                content, key = file.read_bytes(), file.name.split(".")[0]
+                begun = begins(dataset.table, key)
+                if begun is None or begun > now or not good(file.name, content):
+                    rejected.add((dataset.table, file.name.removesuffix(".csv")))
                 else:
-                    expected[f"{dataset.partitioning.names[0]}={file.stem}"] = hashlib.blake2b(
-                        content, digest_size=16
-                    ).hexdigest()
+                    parts = zip(dataset.partitioning.names, key.split("|"), strict=True)
+                    path = "/".join(f"{name}={part}" for name, part in parts)
+                    expected[path] = hashlib.blake2b(content, digest_size=16).hexdigest()
             made = {path: {each.version for each in inputs} for path, inputs in world.current(dataset).items()}
             # What was made of a file that went, or was replaced by a bad one, stays.
             assert {path: made.get(path) for path in expected} == {path: {digest} for path, digest in expected.items()}
@@ -362,6 +405,52 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         assert {path: {each.version for each in inputs} for path, inputs in world.current(TOTALS).items()} == {
             path: {version} for path, version in complete.items()
         }
+        lived = {dataset.name: made_of(world, dataset) for dataset in GRAPH.in_order()}
+        with clean_database(world_settings) as clean, dg.DagsterInstance.ephemeral() as other:
+            DEFS = build_defs(ASSETS)
+            rebuild = World(clean, other, world.now)
+            rebuild.until_quiet()
+            rebuilt = {dataset.name: made_of(rebuild, dataset) for dataset in GRAPH.in_order()}
+        for dataset in ARRIVING:
+            assert set(rebuilt[dataset.name]) == set(arrived[dataset.name])
+        files = {(name, path) for name, paths in arrived.items() for path in paths}
+        for name, partitions in rebuilt.items():
+            for path, made_from in partitions.items():
+                # A rebuild cannot have what was made of a file that has gone, or was replaced by a bad one.
+                assert {each for each in lived[name][path] if each[:2] in files} == made_from, f"{name} {path}"
+
+
+def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str]]]:
+    """The files that each current partition was made of, through all batches: dataset, partition, fingerprint."""
+    if dataset.landing:
+        return {
+            path: {(dataset.name, path, each.version) for each in inputs}
+            for path, inputs in world.current(dataset).items()
+        }
+    (edge,) = GRAPH.edges[dataset.name]
+    above = made_of(world, edge.upstream)
+    with connect(world.settings, application="varve test") as connection:
+        current = {path: str(batch.batch_id) for path, batch in Catalog(connection).current(edge.upstream.name).items()}
+    found = world.current(dataset)
+    # Nothing is stale: what was read is what is current.
+    assert all(each.version == current[each.partition] for inputs in found.values() for each in inputs)
+    return {path: {one for each in inputs for one in above[each.partition]} for path, inputs in found.items()}
+
+
+@contextmanager
+def clean_database(settings: Settings) -> Iterator[Settings]:
+    """The same settings with an empty catalog."""
+    server, name = PostgresServer(settings.home_dir), f"ticks_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        try:
+            with mock.patch.dict(os.environ, VARVE_POSTGRES_URL=server.url(name)):
+                found = type(settings)()
+                with connect(found, application="varve test") as connection:
+                    Catalog(connection).ensure_schema()
+                yield found
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 def _over(path: str, now: dt.datetime) -> bool:

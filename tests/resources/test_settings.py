@@ -15,6 +15,10 @@ from resources.settings import Settings
 WRONG = {
     "VARVE_UI_PORT": ("x", "VARVE_UI_PORT='x': Input should be a valid integer"),
     "VARVE_ATTEMPTS": ("0", "VARVE_ATTEMPTS='0': Input should be greater than or equal to 1"),
+    "VARVE_SENSOR_INTERVAL_SECONDS": (
+        "0",
+        "VARVE_SENSOR_INTERVAL_SECONDS='0': Input should be greater than or equal to 1",
+    ),
     "VARVE_COMPRESSION": ("lzma", "VARVE_COMPRESSION='lzma': Input should be 'zstd', 'snappy', 'gzip' or 'none'"),
     "VARVE_SPARK_CONF": ("{", "VARVE_SPARK_CONF is not JSON: Expecting property name"),
 }

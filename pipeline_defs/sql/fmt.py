@@ -30,7 +30,7 @@ _WIDTH = 110
 _GRAMMAR = """
 CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERIES DYNAMIC INTERVAL CRON START END
 RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CHANGE REBUILD IGNORE EXPECT REFRESH LAST ALLOW FULL SCAN OF CLOCK
-RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER
+RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
 # Clauses of which only the first words belong to the grammar: what follows are a person's expressions.
@@ -212,7 +212,8 @@ def _meaning(dataset: SqlDataset) -> object:
             [(each.name, each.expression.sql("spark")) for each in some]
             for some in (dataset.lets, dataset.inserts, dataset.expectations)
         ],
-        dataset.on_upstream_change, dataset.refresh_last, dataset.end_offset, dataset.incremental, dataset.allows,
+        dataset.on_upstream_change, dataset.refresh_last, dataset.end_offset, dataset.incremental,
+        dataset.reject_into, dataset.allows,
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
         [query.sql("spark") for query in dataset.queries], dataset.in_comment,
     )  # fmt: skip

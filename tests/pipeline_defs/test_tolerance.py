@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from dataclasses import replace
 from io import StringIO
@@ -29,6 +30,7 @@ from pipeline_defs.model.rejecting import RejectInto
 from pipeline_defs.model.schema import Column, ColumnType, Schema
 from pipeline_defs.sensors import downstream_sensor
 from pipeline_defs.sql.errors import Source, SqlErrors
+from pipeline_defs.sql.fmt import formatted
 from pipeline_defs.sql.project import compiled
 from pipeline_defs.sql_assets import sql_assets
 from resources import group
@@ -288,4 +290,8 @@ def test_the_example_of_the_reference_is_a_dataset_and_its_rejected_rows() -> No
     graph = graph_of(sql_assets(compiled([Source("orders.sql", example)], {})))
     assert set(graph.datasets) == {"shop.orders", "shop.orders_rejected"}
     documented = [line.split("`")[1] for line in text.partition("| column | holds |")[2].splitlines() if "`" in line]
+    kept = sql_assets(compiled([Source("orders.sql", example.replace("-01')", "-01', RETENTION 30 DAYS)"))], {}))
+    assert {each.dataset.policy.retention for each in with_rejected(kept)} == {dt.timedelta(days=30)}
+    written = example.replace("REJECT UP TO 10 ROWS INTO", "reject up to 10 rows into")
+    assert "\n  REJECT UP TO 10 ROWS INTO shop.orders_rejected\n" in formatted(Source("orders.sql", written))
     assert documented[:7] == list(graph.datasets["shop.orders_rejected"].schema.names)

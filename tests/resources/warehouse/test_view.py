@@ -47,7 +47,7 @@ def test_a_leaf_has_one_arm_per_period_with_its_partition_as_typed_literals(conn
     batches = [batch(SALES, 5, "Paris", "one"), batch(SALES, 6, "it's", "two")]
     columns = {"one": ["product", "sold"], "two": ["pieces"]}
     shape = declared_shape(SALES)
-    arms = [view.table_arm(SALES, shape, one, columns[one.location]) for one in batches]
+    arms = [view.table_arm(SALES, shape, one.partition, one.location, columns[one.location]) for one in batches]
     assert view.create_leaf(SALES, "leaf_1", shape, arms).as_string(connection) == (
         'create or replace view "shop_periods"."leaf_1" as '
         "select '2013-01-05'::date as \"day\", 'Paris'::text as \"store\", "
@@ -134,7 +134,7 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
     columns = {found.location: dataset.schema.names for found in batches}
     leaves = [leaf_view(dataset, 1, number) for number in (1, 2)]
     for leaf, shown in zip(leaves, (batches[:25], batches[25:]), strict=True):
-        arms = [view.table_arm(dataset, shape, one, columns[one.location]) for one in shown]
+        arms = [view.table_arm(dataset, shape, one.partition, one.location, columns[one.location]) for one in shown]
         connection.execute(view.create_leaf(dataset, leaf, shape, arms))
     connection.execute(view.create_view(dataset, shape, leaves))
     name = view.view_name(dataset).as_string(connection)

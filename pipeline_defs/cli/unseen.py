@@ -16,6 +16,7 @@ from pipeline_defs.arriving import declaration_of
 from pipeline_defs.model.errors import counted
 from pipeline_defs.planning.arrivals import Sorter
 from resources.landing import Landing
+from resources.parts import Parts
 from resources.rejected import RejectedArrivals
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def unseen_values(
         try:
             before = RejectedArrivals(catalog.connection).of(dataset.name)
             arrived = catalog.arrived_files(dataset.name)
+            opened = Parts(catalog.connection).open_again(dataset.name) if dataset.incremental is not None else ()
             sorter = Sorter(
-                dataset, arrived, before, members, time.time(), settings.settle_seconds, declaration_of(dataset)
+                dataset, arrived, before, members, time.time(), settings.settle_seconds, declaration_of(dataset), opened
             )
             take = sorter.sort(Landing(settings.landing).files(dataset)).take
         except (OSError, psycopg.errors.UndefinedTable):

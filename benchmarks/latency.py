@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 GOAL_SECONDS = 15
 MODULE = "benchmarks.latency_project.definitions"
 ORDERS, REVENUE = "shop.orders", "shop.revenue"
-_DEADLINE = 180
+# The first file meets cold servers; on a machine that others use it has waited for five minutes.
+_DEADLINE = 900
 _STEPS = ("tick", "queue", "process", "step", "publish")
 _ASKED = "select coalesce(sum(orders), 0)::bigint from shop.revenue where hour = %s"
 

@@ -31,7 +31,7 @@ from resources.services.ports import free_port, refuse_taken_port
 if TYPE_CHECKING:
     from resources.settings import Settings
 
-START_SECONDS = 180
+START_SECONDS = 300
 
 
 def static_conf(settings: Settings) -> dict[str, str]:
@@ -249,6 +249,8 @@ def _last_line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
+    from pyspark.sql.connect.local_server import ServerLauncher, reuse_or_start_local_connect_server
 
+    # PySpark gives up after 120 s, within which a JVM has not come up on a machine that others kept busy.
+    ServerLauncher._READY_TIMEOUT = START_SECONDS - 20
     reuse_or_start_local_connect_server("local[*]", json.load(sys.stdin))

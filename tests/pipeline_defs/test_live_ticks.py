@@ -346,6 +346,8 @@ def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.Monke
         yield found
 
 
+# The tags that Dagster itself gives a run of two dimensions are not what it wants of others.
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
 @hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(
     steps=[

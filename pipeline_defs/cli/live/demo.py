@@ -80,7 +80,7 @@ def run(console: Console, *, minutes: float, as_json: bool) -> None:
 
 def _lived(console: Console | None, settings: Settings, folder: Path, minutes: float) -> dict[str, Any]:
     log = folder / "demo.log"
-    log.unlink(missing_ok=True)
+    log.write_text("", encoding="utf-8")
     quiet = console or Console(quiet=True)
     services.up(quiet)
     live, clean = LivePlace(folder, "varve_live"), LivePlace(folder, "varve_live_rebuild")

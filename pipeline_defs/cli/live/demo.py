@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 4.0
 # What was sent last is seen by then, also on a machine that others use.
-_LAST_SECONDS = 420.0
+_LAST_SECONDS = 1_200.0
 _LOOK_SECONDS = 0.5
 _MISDATED_NAME = f"{MISDATED}|{SHOPS[0]}.csv"
 

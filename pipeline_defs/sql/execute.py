@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.constants import literal_text
 from pipeline_defs.sql.joined import SCOPES, ScopeNames, joined
+from pipeline_defs.sql.plans import is_left_correlated, not_shared
 from pipeline_defs.sql.together import no_lateral
 from pipeline_defs.sql.written import Piece, text_of, written
 
@@ -69,20 +70,33 @@ def together_rows(
     frames: dict[str, DataFrame] | None = None
     for pieces in forms(text, names):
         if expected is None or frames is None:
+            one = alone(text, found[0])
             try:
-                expected = sql(spark, alone(text, found[0]), inputs).dtypes
+                expected = sql(spark, one, inputs).dtypes
+                if not_shared(explained(spark, one, inputs)):
+                    return None
             except AnalysisException:
                 return None
             frames = {**inputs, SCOPES: scope_table(spark, scopes, found, names)}
         try:
             rows = sql(spark, pieces, frames)
-            # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
-            rows.inputFiles()
+            if rows.dtypes[len(names.keys) :] != expected or is_left_correlated(explained(spark, pieces, frames)):
+                continue
         except AnalysisException:
             continue
-        if rows.dtypes[len(names.keys) :] == expected:
-            return rows.toDF(*scopes.partitioning.names, *rows.columns[len(names.keys) :])
+        return rows.toDF(*scopes.partitioning.names, *rows.columns[len(names.keys) :])
     return None
+
+
+def explained(spark: SparkSession, pieces: Sequence[Piece], inputs: Mapping[str, DataFrame]) -> str:
+    """What EXPLAIN EXTENDED says of a text; Spark optimises it for that. Raises AnalysisException where it cannot."""
+    from pyspark.errors import AnalysisException
+
+    said = str(sql(spark, [Piece("EXPLAIN EXTENDED "), *pieces], inputs).collect()[0][0])
+    # EXPLAIN tells of its own failures as if they were plans.
+    if "AnalysisException" in said or "== Optimized Logical Plan ==" not in said:
+        raise AnalysisException(said)
+    return said
 
 
 def forms(query: Written, names: ScopeNames) -> Iterator[list[Piece]]:

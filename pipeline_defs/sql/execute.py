@@ -71,9 +71,11 @@ def together_rows(
     for pieces in forms(text, names):
         if expected is None or frames is None:
             one = alone(text, found[0])
+            # How an input is read (in Python, by a join) is no part of the query: columns are enough here.
+            empty = {name: spark.createDataFrame([], frame.schema) for name, frame in inputs.items()}
             try:
-                expected = sql(spark, one, inputs).dtypes
-                if not_shared(explained(spark, one, inputs)):
+                expected = sql(spark, one, empty).dtypes
+                if not_shared(explained(spark, one, empty)):
                     return None
             except AnalysisException:
                 return None

@@ -42,6 +42,8 @@ SESSION_CONF = {
     # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Plans are looked at before queries of many partitions run (sql/plans.py); of 25 columns on, Spark cuts them short.
+    "spark.sql.debug.maxToStringFields": "2000",
     # More than 32 folders are listed by a Spark job, with a task for each of them unless told otherwise: 2,880 batches
     # took 8 s each time that a frame over them was looked at, and take 0.5 s so.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",

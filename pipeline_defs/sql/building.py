@@ -16,6 +16,7 @@ from pipeline_defs.sql.relations import (
     Branches,
     Cte,
     Outer,
+    Pivoted,
     Relation,
     Scan,
     Selection,
@@ -97,11 +98,19 @@ class Builder:
         lost = _nullable(list(to.sources.values()))
         certain = {each.alias: each.relation for each in to.sources.values() if each.alias not in lost}
         sees = {**{name: each for name, each in to.outer.items() if name not in to.sources}, **certain}
-        relation = self._source(node, ctes, sees if isinstance(node, exp.Lateral) else to.outer)
+        pivot = _pivot_of(node)
+        if pivot is not None:
+            relation = self._pivoted(node, pivot, ctes, to.outer)
+            # Columns of what is pivoted are named by the alias behind it.
+            alias = pivot.alias or alias
+        else:
+            relation = self._source(node, ctes, sees if isinstance(node, exp.Lateral) else to.outer)
         # A sample is of what lies there, whatever WHERE says; renamed columns are others than they seem.
         sampled = node.args.get("sample") or to.node.args.get("sample")
         is_renamed = isinstance(node, exp.Table) and _alias_columns(node)
-        is_sealed = bool(node.args.get("pivots") or sampled or is_renamed or isinstance(node, exp.Lateral))
+        is_sealed = bool(
+            (node.args.get("pivots") and pivot is None) or sampled or is_renamed or isinstance(node, exp.Lateral)
+        )
         known = {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
         on = tuple(conjuncts(join.args.get("on")))
         if (
@@ -115,6 +124,13 @@ class Builder:
         to.sources[alias if alias not in to.sources else f"{alias}@{len(to.sources)}"] = Source(
             alias, sealed(relation) if is_sealed else relation, side, kind, on, is_sealed
         )
+
+    def _pivoted(self, node: exp.Expr, pivot: exp.Pivot, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
+        """What PIVOT or UNPIVOT is of, and the columns that it leaves as they are: those that it does not name."""
+        relation = self._source(node, ctes, outer)
+        named = {each.name for each in pivot.find_all(exp.Identifier)}
+        names = relation.scan.columns if isinstance(relation, Base) else relation.names
+        return Pivoted((), (), inner=relation, kept=frozenset(names) - named)
 
     def _source(self, node: exp.Expr, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
         if isinstance(node, exp.Table) and not node.args.get("joins"):
@@ -165,6 +181,16 @@ def nested_queries(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Query):
         return [node]
     return [found for child in node.iter_expressions() for found in nested_queries(child)]
+
+
+def _pivot_of(node: exp.Expr) -> exp.Pivot | None:
+    """The one PIVOT or UNPIVOT of a source on which nothing else hangs."""
+    pivots: list[exp.Pivot] = node.args.get("pivots") or []
+    if len(pivots) != 1 or any(node.args.get(each) for each in ("joins", "sample", "laterals")):
+        return None
+    alias = pivots[0].args.get("alias")
+    renamed_columns = isinstance(alias, exp.TableAlias) and alias.args.get("columns")
+    return pivots[0] if isinstance(node, exp.Table | exp.Subquery) and not renamed_columns else None
 
 
 def _unwrapped(node: exp.Expr) -> tuple[exp.Expr, bool]:

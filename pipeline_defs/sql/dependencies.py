@@ -24,6 +24,7 @@ from pipeline_defs.sql.predicates import OUT, SCOPE, columns_of, conjuncts, repl
 from pipeline_defs.sql.relations import (
     Base,
     Branches,
+    Pivoted,
     Relation,
     Renamed,
     Scan,
@@ -46,7 +47,12 @@ class Dependencies:
     @cached_property
     def unrestricted(self) -> tuple[Scan, ...]:
         """The scans that no condition on partition columns restricts."""
-        return tuple(scan for scan in self.scans if scan.columns and not scan.conditions)
+        return tuple(
+            scan
+            for scan in self.scans
+            if scan.columns
+            and not any(column.table == scan.alias for each in scan.conditions for column in columns_of(each))
+        )
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -72,8 +78,9 @@ def dependencies(query: exp.Expr, partitions: Mapping[str, Mapping[str, str]]) -
         ]
         texts: dict[str, exp.Expr] = {}
         for condition in found:
-            # A condition without a column of the scan says the same of all partitions.
-            if condition is not None and any(column.table == scan.alias for column in columns_of(condition)):
+            # One without a column of the scan says the same of all partitions: that of a scope may be FALSE.
+            tables = {column.table for column in columns_of(condition)} if condition is not None else set()
+            if condition is not None and (scan.alias in tables or tables <= {SCOPE}):
                 texts.setdefault(condition.sql("spark"), condition)
         scan.conditions[:] = texts.values()
     return Dependencies(tuple(builder.scans))
@@ -97,6 +104,8 @@ class _Push:
                 self._branches(relation, conditions)
             case Sealed():
                 self.into(relation.inner, [])
+            case Pivoted():
+                self.into(relation.inner, [each for each in conditions if _outs(each) <= relation.kept])
             case Renamed():
                 names = dict(zip(relation.names, relation.inner.names, strict=True))
                 self.into(relation.inner, [_moved(each, names, OUT) for each in conditions])

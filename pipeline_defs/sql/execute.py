@@ -20,6 +20,7 @@ from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.constants import literal_text
 from pipeline_defs.sql.errors import SqlError
 from pipeline_defs.sql.joined import SCOPES, ScopeNames, joined
+from pipeline_defs.sql.plans import is_left_correlated, not_shared
 from pipeline_defs.sql.refused import problem_of
 from pipeline_defs.sql.together import no_lateral
 from pipeline_defs.sql.written import Piece, text_of, written
@@ -73,20 +74,35 @@ def together_rows(
     frames: dict[str, DataFrame] | None = None
     for pieces in forms(text, names):
         if expected is None or frames is None:
+            one = alone(text, found[0])
+            # How an input is read (in Python, by a join) is no part of the query: columns are enough here.
+            empty = {name: spark.createDataFrame([], frame.schema) for name, frame in inputs.items()}
             try:
-                expected = sql(spark, alone(text, found[0]), inputs).dtypes
+                expected = sql(spark, one, empty).dtypes
+                if not_shared(explained(spark, one, empty)):
+                    return None
             except AnalysisException:
                 return None
             frames = {**inputs, SCOPES: scope_table(spark, scopes, found, names)}
         try:
             rows = sql(spark, pieces, frames)
-            # Asks Spark to optimise it: a query may pass the analyzer and not be decorrelated after all.
-            rows.inputFiles()
+            if rows.dtypes[len(names.keys) :] != expected or is_left_correlated(explained(spark, pieces, frames)):
+                continue
         except AnalysisException:
             continue
-        if rows.dtypes[len(names.keys) :] == expected:
-            return rows.toDF(*scopes.partitioning.names, *rows.columns[len(names.keys) :])
+        return rows.toDF(*scopes.partitioning.names, *rows.columns[len(names.keys) :])
     return None
+
+
+def explained(spark: SparkSession, pieces: Sequence[Piece], inputs: Mapping[str, DataFrame]) -> str:
+    """What EXPLAIN EXTENDED says of a text; Spark optimises it for that. Raises AnalysisException where it cannot."""
+    from pyspark.errors import AnalysisException
+
+    said = str(sql(spark, [Piece("EXPLAIN EXTENDED "), *pieces], inputs).collect()[0][0])
+    # EXPLAIN tells of its own failures as if they were plans.
+    if "AnalysisException" in said or "== Optimized Logical Plan ==" not in said:
+        raise AnalysisException(said)
+    return said
 
 
 def forms(query: Written, names: ScopeNames) -> Iterator[list[Piece]]:
@@ -151,9 +167,8 @@ def per_scope_rows(
     partitions: bool = True,
 ) -> DataFrame:
     """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F  # noqa: N812
 
     text = written(scopes.dataset, query, _columns(inputs))
     arms = []

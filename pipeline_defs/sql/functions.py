@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from pipeline_defs.sql import scalars
+from pipeline_defs.sql import lists, scalars, texts
 from pipeline_defs.sql.casts import cast, common, compared
-from pipeline_defs.sql.columns import BOOLEAN, DATE, NULL, STRING, TIMESTAMP, Array, CannotEvaluate, Vector, ranked
-from pipeline_defs.sql.patterns import parsed
+from pipeline_defs.sql.columns import BOOLEAN, NULL, STRING, Array, CannotEvaluate, Vector, ranked
 from pipeline_defs.sql.types import simple_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _COMPARISONS: dict[type[exp.Expr], Callable[..., Array]] = {
     exp.EQ: np.equal,
@@ -37,7 +36,8 @@ _COMPARISONS: dict[type[exp.Expr], Callable[..., Array]] = {
 _ARGUMENTS = frozenset({
     "this", "expression", "expressions", "start", "length", "replacement", "fill_pattern", "is_left", "format", "unit",
     "low", "high", "true", "false", "ifs", "default", "to", "times", "position", "zone", "query", "unnest", "negate",
-    "safe", "ignore_nulls", "is_string", "quoted", "table", "db", "is_nvl", "coalesce",
+    "safe", "ignore_nulls", "is_string", "quoted", "table", "db", "is_nvl", "coalesce", "limit", "offset", "substr",
+    "delimiter", "part_index", "count",
 })  # fmt: skip
 
 
@@ -150,15 +150,33 @@ def _between(evaluator: Evaluator, node: exp.Expr) -> Vector:
 
 
 def _in(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    if node.args.get("query") or node.args.get("unnest") or not node.expressions or isinstance(node.this, exp.Tuple):
-        raise CannotEvaluate(node, "a list of rows or a query")
-    value, items = evaluator.of(node.this), [evaluator.of(each) for each in node.expressions]
+    if node.args.get("query") or node.args.get("unnest") or not node.expressions:
+        raise CannotEvaluate(node, "IN of a query")
+    if isinstance(node.this, exp.Tuple):
+        return lists.rows_in(evaluator, node, lambda *each: _comparison(evaluator, exp.EQ, *each), _and, _or)
+    return _among(evaluator, evaluator.of(node.this), [evaluator.of(each) for each in node.expressions])
+
+
+def _among(evaluator: Evaluator, value: Vector, items: Sequence[Vector]) -> Vector:
     to = common([value.type, *(item.type for item in items)])
     value = evaluator.cast(value, to)
     found = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
     for item in items:
         found = _or(found, _comparison(evaluator, exp.EQ, value, evaluator.cast(item, to)))
     return found
+
+
+def _array_contains(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    return lists.array_contains(evaluator, node, lambda value, items: _among(evaluator, value, items))
+
+
+def _escaped_like(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    """LIKE ... ESCAPE '/'."""
+    like, escape = node.this, node.expression
+    if type(like) is not exp.Like or not escape.is_string or len(escape.name) != 1:
+        raise CannotEvaluate(node, "an ESCAPE of another kind")
+    found = texts.like(evaluator, like, evaluator.of(like.this), evaluator.of(like.expression), escape.name)
+    return _not(found) if like.args.get("negate") else found
 
 
 def _and(left: Vector, right: Vector) -> Vector:
@@ -224,6 +242,16 @@ def _coalesce(evaluator: Evaluator, node: exp.Expr) -> Vector:
     return found
 
 
+def _nvl2(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    asked, one, other = (evaluator.of(each) for each in (node.this, node.args["true"], node.args["false"]))
+    to = common([one.type, other.type])
+    return chosen(asked.valid, evaluator.cast(one, to), evaluator.cast(other, to))
+
+
+def _refuse(node: exp.Expr, what: str) -> Vector:
+    raise CannotEvaluate(node, f"{what} is not evaluated before a run")
+
+
 def _nullif(evaluator: Evaluator, node: exp.Expr) -> Vector:
     value = evaluator.of(node.this)
     equal = truth(_comparison(evaluator, exp.EQ, value, evaluator.of(node.expression)))[0]
@@ -244,20 +272,6 @@ def _extreme(evaluator: Evaluator, node: exp.Expr) -> Vector:
     return found
 
 
-def _to_date(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    value, pattern = evaluator.of(node.this), node.args.get("format")
-    if pattern is not None and value.type == STRING:
-        return parsed(value, pattern, DATE, evaluator.timezone)
-    return evaluator.cast(value, DATE)
-
-
-def _to_timestamp(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    value, pattern = evaluator.of(node.this), node.args.get("format")
-    if pattern is not None and value.type == STRING:
-        return parsed(value, pattern, TIMESTAMP, evaluator.timezone)
-    return evaluator.cast(value, TIMESTAMP)
-
-
 _NODES: dict[type[exp.Expr], Callable[[Evaluator, exp.Expr], Vector]] = {
     exp.Column: _column,
     exp.Literal: _literal,
@@ -271,6 +285,16 @@ _NODES: dict[type[exp.Expr], Callable[[Evaluator, exp.Expr], Vector]] = {
     exp.NullSafeNEQ: _null_safe,
     exp.Between: _between,
     exp.In: _in,
+    # Only within IN, ARRAY_CONTAINS and the like; by themselves they have no value here.
+    exp.Tuple: lambda _, node: _refuse(node, "a row of values"),
+    exp.Array: lambda _, node: _refuse(node, "a list"),
+    exp.RegexpSplit: lambda _, node: _refuse(node, "a list"),
+    exp.ArrayContains: _array_contains,
+    exp.ArraySize: lists.size,
+    exp.Bracket: lists.element,
+    exp.Escape: _escaped_like,
+    exp.Nvl2: _nvl2,
+    exp.EqualNull: _null_safe,
     exp.And: lambda evaluator, node: _and(evaluator.of(node.this), evaluator.of(node.expression)),
     exp.Or: lambda evaluator, node: _or(evaluator.of(node.this), evaluator.of(node.expression)),
     exp.Not: lambda evaluator, node: _not(evaluator.of(node.this)),
@@ -283,7 +307,4 @@ _NODES: dict[type[exp.Expr], Callable[[Evaluator, exp.Expr], Vector]] = {
     exp.Nullif: _nullif,
     exp.Greatest: _extreme,
     exp.Least: _extreme,
-    exp.TsOrDsToDate: _to_date,
-    exp.StrToTime: _to_timestamp,
-    exp.TimeStrToTime: _to_timestamp,
 }

@@ -22,6 +22,7 @@ from pipeline_defs.sql.errors import nearest
 from pipeline_defs.sql.outputs import Finding, Inferred, Output
 from pipeline_defs.sql.paths import resolved
 from pipeline_defs.sql.predicates import SCOPE
+from pipeline_defs.sql.using import as_spark_gives, mark_authors
 from pipeline_defs.sql.walk import Walk
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def qualified(
     lowered = {name.lower(): {column.lower(): kind for column, kind in each.items()} for name, each in schemas.items()}
     tree = bound(query, set(types), lambda name: exp.column(name, SCOPE))
     tree = resolved(tree, lowered.get)
+    has_using = mark_authors(tree)
     findings = list(_before(tree, lowered))
     if findings:
         return Inferred(tree, (), (), tuple(findings))
@@ -71,7 +73,7 @@ def qualified(
         same = [each for each in tree.find_all(exp.Column) if each == unknown]
         for each in same:
             each.replace(exp.alias_(exp.null(), each.name) if isinstance(each.parent, exp.Select) else exp.null())
-    tree = found
+    tree = as_spark_gives(found) if has_using else found
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     walk = Walk(lowered, types, frozenset(not_null))

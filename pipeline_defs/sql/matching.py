@@ -177,8 +177,8 @@ class Plan:
             return meet(self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right))
         if isinstance(condition, exp.Or):
             return join(self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right))
-        if isinstance(condition, exp.In) and is_column(condition.this, scan, dimension) and condition.expressions:
-            found = [self._values(scan, each, separator_of(dimension)) for each in condition.expressions]
+        if isinstance(condition, exp.In) and (items := _items(condition, scan, dimension)):
+            found = [self._values(scan, each, separator_of(dimension)) for each in items]
             bounds = found[0]
             for each in found[1:]:
                 bounds = join(bounds, each)
@@ -253,6 +253,17 @@ class Plan:
             if names <= {axis.dimension.name for axis in group.axes}:
                 return group
         return None
+
+
+def _items(condition: exp.In, scan: Scan, dimension: TimeDimension) -> list[exp.Expr]:
+    """What the dimension's column is one of, alone or in a row of columns; nothing where it is neither."""
+    if isinstance(condition.this, exp.Tuple):
+        for place, column in enumerate(condition.this.expressions):
+            if is_column(column, scan, dimension):
+                rows = condition.expressions
+                return [each.expressions[place] for each in rows] if all(isinstance(e, exp.Tuple) for e in rows) else []
+        return []
+    return condition.expressions if is_column(condition.this, scan, dimension) else []
 
 
 def _own_names(condition: exp.Expr, scan: Scan) -> set[str]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 # NULL in, NULL out: with one of these on top, a condition on a row that an outer join made up is never TRUE.
-_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like)
+_STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like,
+           exp.RegexpLike)  # fmt: skip
 
 _STRICT_WITHIN = (
     exp.Column, exp.Literal, exp.Paren, exp.Cast, exp.TryCast, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.Add, exp.Sub,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from pipeline_defs.sql.visible import columns_of, levels
+from pipeline_defs.sql.visible import aliases_of, columns_of, levels
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -36,9 +36,7 @@ def is_by_database(column: exp.Column, columns: Columns) -> bool:
     for sources in levels(column):
         if any(_is_dataset(source, names[0], names[1]) for source in sources):
             return True
-        if any(
-            source.alias_or_name.lower() == names[0] or names[0] in columns_of(source, columns) for source in sources
-        ):
+        if any(names[0] in aliases_of(source) or names[0] in columns_of(source, columns) for source in sources):
             return False
     return False
 
@@ -70,7 +68,7 @@ def _field(column: exp.Column, parts: list[exp.Expr], columns: Columns) -> _Take
     """Table, column and fields; None where it is a column of a table, or nobody can tell."""
     first = parts[0].name.lower()
     for sources in levels(column):
-        if any(source.alias_or_name.lower() == first for source in sources):
+        if any(first in aliases_of(source) for source in sources):
             return (parts[0], parts[1], parts[2:]) if len(parts) > 2 else None
         if any(first in columns_of(source, columns) for source in sources):
             return None, parts[0], parts[1:]

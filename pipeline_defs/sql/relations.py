@@ -230,6 +230,14 @@ def sealed(relation: Relation) -> Relation:
 
 
 @dataclass
+class Pivoted(Relation):
+    """A relation whose rows PIVOT or UNPIVOT makes others of, each of rows that are alike in the columns `kept`."""
+
+    inner: Relation = field(kw_only=True)
+    kept: frozenset[str] = frozenset()
+
+
+@dataclass
 class Renamed(Relation):
     """A relation under other names of its columns: `AS t(a, b)`."""
 

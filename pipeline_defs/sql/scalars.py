@@ -26,6 +26,7 @@ from pipeline_defs.sql.columns import (
     both,
     integer,
 )
+from pipeline_defs.sql.date_arithmetic import DATE_ARITHMETIC
 from pipeline_defs.sql.dates import DATES, DATES_BY_NAME, UNITS, add_months, date_add, unit_of
 from pipeline_defs.sql.texts import TEXTS
 
@@ -147,6 +148,7 @@ def _days_later(micros: Array, days: int, timezone: str) -> Array:
 BY_NAME: dict[str, Scalar] = {**DATES_BY_NAME, "PMOD": _pmod}
 BY_CLASS: dict[type[exp.Expr], Scalar] = {
     **DATES,
+    **DATE_ARITHMETIC,
     **TEXTS,
     exp.Mul: _arithmetic,
     exp.IntDiv: _arithmetic,

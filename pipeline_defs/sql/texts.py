@@ -5,12 +5,12 @@ Not here: every other function (scalars.py).
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from pipeline_defs.sql.columns import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Scalar, Vector, mapped_texts
+from pipeline_defs.sql.regexes import java_regex, like_pattern, one_line, searched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,15 +76,53 @@ def _trim(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
     return _text("TRIM", lambda value: strip(value, " "))(ev, node, text)
 
 
-def _like(text: str, pattern: str) -> bool:
-    return _like_pattern(pattern).fullmatch(text) is not None
+def like(_: Evaluator, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
+    """LIKE, whose patterns may have escapes."""
+    if {text.type, pattern.type} - {STRING, NULL}:
+        raise CannotEvaluate(node, "LIKE of something else than texts")
+    return mapped_texts(
+        lambda value, of: like_pattern(of, escape).fullmatch(value) is not None, BOOLEAN, [text, pattern]
+    )
 
 
-def _like_pattern(pattern: str) -> re.Pattern[str]:
-    if "\\" in pattern:
-        raise CannotEvaluate(None, "an escape in LIKE")
-    parts = [{"%": ".*", "_": "."}.get(char) or re.escape(char) for char in pattern]
-    return re.compile("".join(parts), re.DOTALL)
+def _replaced(text: str, pattern: str, new: str = "") -> str:
+    if "$" in new or "\\" in new:
+        raise CannotEvaluate(None, "a replacement with groups")
+    return java_regex(pattern).sub(new, one_line(text))
+
+
+def _regexp_replace(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+    if any(node.args.get(name) for name in ("position", "occurrence", "modifiers")) or len(arguments) != 3:
+        raise CannotEvaluate(node, "REGEXP_REPLACE from a place on")
+    return _text("REGEXP_REPLACE", _replaced)(ev, node, *arguments)
+
+
+def _position(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+    """INSTR, LOCATE and POSITION: from 1, and 0 where it is not there."""
+    if node.args.get("position") is not None or node.args.get("occurrence") is not None:
+        raise CannotEvaluate(node, "LOCATE from a place on")
+    return _text("INSTR", lambda value, part: value.find(part) + 1, "int")(ev, node, text, ev.of(node.args["substr"]))
+
+
+def _split_part(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+    def part(value: str, delimiter: str, place: int) -> str:
+        if not delimiter or place == 0:
+            raise CannotEvaluate(node, "SPLIT_PART of nothing")
+        parts = value.split(delimiter)
+        start = place - 1 if place > 0 else len(parts) + place
+        return parts[start] if 0 <= start < len(parts) else ""
+
+    return _text("SPLIT_PART", part)(ev, node, text, ev.of(node.args["delimiter"]), ev.of(node.args["part_index"]))
+
+
+def _substring_index(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+    def part(value: str, delimiter: str, count: int) -> str:
+        if not delimiter or not count:
+            return ""
+        parts = value.split(delimiter)
+        return delimiter.join(parts[:count] if count > 0 else parts[count:])
+
+    return _text("SUBSTRING_INDEX", part)(ev, node, text, ev.of(node.args["delimiter"]), ev.of(node.args["count"]))
 
 
 TEXTS: dict[type[exp.Expr], Scalar] = {
@@ -100,7 +138,12 @@ TEXTS: dict[type[exp.Expr], Scalar] = {
     exp.StartsWith: _text("STARTSWITH", str.startswith, BOOLEAN),
     exp.EndsWith: _text("ENDSWITH", str.endswith, BOOLEAN),
     exp.Contains: _text("CONTAINS", lambda text, part: part in text, BOOLEAN),
-    exp.Like: _text("LIKE", _like, BOOLEAN),
+    exp.Like: like,
+    exp.RegexpLike: _text("RLIKE", lambda text, pattern: searched(text, pattern) is not None, BOOLEAN),
+    exp.RegexpReplace: _regexp_replace,
+    exp.StrPosition: _position,
+    exp.SplitPart: _split_part,
+    exp.SubstringIndex: _substring_index,
     exp.Trim: _trim,
     exp.Pad: _pad,
     exp.Concat: _concat,

@@ -62,6 +62,12 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
     return [*found, *(select.args.get("laterals") or ())]
 
 
+def aliases_of(source: exp.Expr) -> set[str]:
+    """What a source may be called before a dot, lower case: what is pivoted is called by what stands behind PIVOT."""
+    pivots = source.args.get("pivots") or ()
+    return {each.lower() for each in (source.alias_or_name, *(pivot.alias for pivot in pivots)) if each}
+
+
 def columns_of(source: exp.Expr, columns: Columns) -> set[str]:
     """The names that a source may give, lower case."""
     found = _aliased(source) or _plain(source, columns)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -21,11 +21,12 @@ CONF = {
 
 
 @contextmanager
-def one_short_task_each(spark: SparkSession) -> Iterator[None]:
+def one_short_task_each(spark: SparkSession, more: Mapping[str, str] | None = None) -> Iterator[None]:
     """One partition in, one partition through: no shuffle, no broadcast, one short task for each query."""
-    before = {name: spark.conf.get(name, None) for name in CONF}
+    conf = {**CONF, **(more or {})}
+    before = {name: spark.conf.get(name, None) for name in conf}
     try:
-        for name, value in CONF.items():
+        for name, value in conf.items():
             spark.conf.set(name, value)
         yield
     finally:

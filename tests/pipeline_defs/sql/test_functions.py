@@ -50,6 +50,13 @@ SUBSTR(s, 2, 3) | SUBSTRING(ds, 1, 7) | SUBSTR(s, -2) | SUBSTR(s, 0, 2) | SUBSTR
 UPPER(k) | LOWER(k) | LENGTH(s) | CHAR_LENGTH(w) | REVERSE(s) | REPEAT(s, 2) | REPLACE(s, 'a', 'xy') | REPLACE(s, 'é') | TRIM(s) | LTRIM(s) | RTRIM(s)
 CONCAT(s, '-', w) | s || w | CONCAT(d, '|', i) | CONCAT('y=', YEAR(d)) | LPAD(k, 3, '0') | RPAD(s, 4, 'xy') | LPAD(s, 2) | LPAD(HOUR(t), 2, '0') | t || 'z'
 s LIKE 'a%' | s LIKE '_b%' | s NOT LIKE '%é' | s LIKE w | ds LIKE '2024-%' | STARTSWITH(s, 'a') | ENDSWITH(s, 'é') | CONTAINS(s, 'b') | s LIKE 'a.c'
+s RLIKE '^a' | ds RLIKE '2024-0[1-3]' | ds RLIKE '^[0-9]{4}-(01|02)-' | s NOT RLIKE 'b' | REGEXP_LIKE(s, 'a.c') | ds RLIKE '-29$' | s REGEXP 'a\\\\.c'
+s LIKE 'a/%c' ESCAPE '/' | s NOT LIKE 'b^_' ESCAPE '^' | s LIKE '_|_' ESCAPE '|' | s LIKE 'b\\\\_' | s LIKE 'a\\\\%c'
+(COALESCE(k, 'n'), COALESCE(s, 'n')) IN (('1', 'a'), ('2', 'abc')) | (COALESCE(i, 0), COALESCE(k, '')) NOT IN ((3, '3'), (COALESCE(j, 1), '4')) | (COALESCE(ds, ''), 1) IN (('2024-02-29', 1))
+ARRAY_CONTAINS(ARRAY('a', w), s) | ARRAY_CONTAINS(ARRAY(1, j, 3), i) | NOT ARRAY_CONTAINS(ARRAY(d, e), d) | ARRAY_CONTAINS(SPLIT(ds, '-'), '2024') | ARRAY_CONTAINS(SPLIT(s, 'b'), w)
+SPLIT(ds, '-')[0] | SPLIT(ds, '-', 2)[1] | ELEMENT_AT(SPLIT(ds, '-'), -1) | ELEMENT_AT(SPLIT(ds, '-'), 2) | SIZE(SPLIT(COALESCE(ds, ''), '-')) | SPLIT_PART(ds, '-', 2) | SPLIT_PART(s, 'b', -1) | SPLIT_PART(s, 'b', 9)
+SUBSTRING_INDEX(ds, '-', 2) | SUBSTRING_INDEX(ds, '-', -1) | SUBSTRING_INDEX(s, 'b', 0) | INSTR(s, 'b') | LOCATE('b', s) | POSITION('a' IN s) | INSTR(s, w) | REGEXP_REPLACE(ds, '-', '') | REGEXP_REPLACE(s, '[a-c]+', '<') | NVL2(s, i, j) | EQUAL_NULL(s, w)
+NEXT_DAY(d, 'MO') | NEXT_DAY(ds, 'friday') | NEXT_DAY(t, 'Sun') | MONTHS_BETWEEN(d, e) | MONTHS_BETWEEN(t, d) | MONTHS_BETWEEN(ds, t) | MONTHS_BETWEEN(d, '2024-02-29') <= 1 | UNIX_DATE(d) | DATE_FROM_UNIX_DATE(i) | FROM_UNIXTIME(b) | FROM_UNIXTIME(i * 86400, 'yyyy-MM-dd') | FROM_UNIXTIME(UNIX_TIMESTAMP(t), 'yyyyMMdd HH')
 i + j | i - j | i * j | i DIV 2 | i % 3 | -i | ABS(j) | PMOD(j, 3) | b + i | j DIV 3 | j % 3 | i * 2 + 1 | b - 5000000000 | MOD(i, 2) | i + NULL
 MONTH(d) * 100 + DAY(d) | DATE_SUB(LAST_DAY(ADD_MONTHS(d, -1)), 0) | DATE_ADD(TRUNC(d, 'MM'), 14) = e | CAST(DATE_FORMAT(t, 'HH') AS INT) % 6
 """
@@ -135,8 +142,10 @@ def test_every_function_of_the_list_is_compared_with_spark(cases: list[exp.Expr]
 @pytest.mark.parametrize(
     "text",
     ["CAST('x' AS DATE)", "CAST('99' AS TINYINT) + CAST('99' AS TINYINT)", "1.5 > 1", "my_udf(i)", "RAND() > 0", "i / 2",
-     "CAST(k AS DECIMAL(5, 2))", "DATE_FORMAT(t, 'EEEE')", "DATE_FORMAT(t, s)", "i % 0", "2147483647 + i", "s RLIKE 'a'",
-     "UPPER('ß')", "TRY_CAST(s AS INT)", "i = o", "d + INTERVAL '1 2' DAY TO HOUR", "s LIKE 'a\\\\_'", "i IN (SELECT 1)",
+     "CAST(k AS DECIMAL(5, 2))", "DATE_FORMAT(t, 'EEEE')", "DATE_FORMAT(t, s)", "i % 0", "2147483647 + i", "s RLIKE 'a++'",
+     "UPPER('ß')", "TRY_CAST(s AS INT)", "i = o", "d + INTERVAL '1 2' DAY TO HOUR", "s LIKE 'a\\\\b'", "s RLIKE '(?i)A'", "s RLIKE '[a[b]]'", "s LIKE 'a/b' ESCAPE '/'",
+     "SPLIT(s, 'x*')[0]", "SPLIT(s, '-')[3]", "SPLIT(s, '-')", "ARRAY('a')", "(i, s)", "(s, NULL) IN (('x', 'y'))", "NEXT_DAY(d, 'noday')",
+     "ARRAY_CONTAINS(ARRAY(1), s)", "MONTHS_BETWEEN(d, t, FALSE)", "REGEXP_REPLACE(s, '(x)', '$1')", "SPLIT_PART(s, 'x', 0)", "i IN (SELECT 1)",
      "TO_DATE(ds, 'yyyy')", "CAST(d AS INT)", "HASH(s)", "CAST('2024-13-01' AS DATE)", "s = i", "UNKNOWN_COLUMN = 1"],
 )  # fmt: skip
 def test_what_spark_refuses_or_we_do_not_know_has_no_value(text: str) -> None:

@@ -11,19 +11,17 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pipeline_defs.sql.comprehension import scopes_of
-from pipeline_defs.sql.errors import Source, SqlErrors
-from pipeline_defs.sql.execute import alone, forms, per_scope_rows, together_rows
+from pipeline_defs.sql.errors import Source
+from pipeline_defs.sql.execute import per_scope_rows, together_rows
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.joined import ScopeNames
-from pipeline_defs.sql.written import Unplaced, text_of, written
+from tests.pipeline_defs.sql.plain_session import Case, Report, compare, rows
 from tests.pipeline_defs.sql.short_tasks import one_short_task_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -73,46 +71,13 @@ QUERIES = [
     f"SELECT CASE WHEN :shop = 'O''Brien' THEN 1 ELSE 0 END AS c, COALESCE(product, :shop) AS p FROM t.a {MINE}",
     f"SELECT id FROM t.a TABLESAMPLE (100 PERCENT) {MINE}",
 ]  # fmt: skip
-NAMELESS = {
-    "apply",
-    "current",
-    "rand",
-    "uuid",
-    "shuffle",
-    "now",
-    "curdate",
-    "localtime",
-    "version",
-    "user",
-    "session",
-    "input_file",
-    "monotonically",
-    "spark_partition",
-    "unix_timestamp",
-    "reflect",
-    "java_method",
-    "try_reflect",
-    "raise_error",
-    "assert_true",
-    "uniform",
-    "random",
-    "try_make",
-    "convert_timezone",
-    "make_timestamp",
-    "sleep",
-    "histogram",
-    "window_time",
-    "session_window",
-    "measure",
-    "from_protobuf",
-    "to_protobuf",
-    "schema_of_avro",
-    "from_avro",
-    "to_avro",
-    "collations",
-    "sql_keywords",
-    "spark",
-}
+# Their values are another each time, or of the session; or they are there to fail or to wait.
+CHANGING = (
+    "rand", "uuid", "shuffle", "now", "current", "curdate", "localtime", "version", "user", "session_user", "input_file",
+    "monotonically", "spark_partition", "unix_timestamp", "uniform", "reflect", "java_method", "try_reflect", "sleep",
+    "raise_error", "assert_true",
+)  # fmt: skip
+CALLS = ("rand", "current_timestamp", "now", "uuid", "current_date", "randn", "randstr")
 
 
 def dataset(query: str) -> Scopes:
@@ -128,10 +93,13 @@ def inputs(spark: SparkSession) -> dict[str, DataFrame]:
         if (place % 11 % 3, place % 7 % 3) != (1, 1)
     ]
     b = [(place, place * 3 % 5) for place in range(0, 60, 2)]
-    return {
+    found = {
         "t.a": spark.createDataFrame(a, "id INT, product STRING, sold INT, st STRUCT<a: INT, b: STRING>, day STRING, store STRING"),
         "t.b": spark.createDataFrame(b, "id INT, a INT"),
     }  # fmt: skip
+    for name, frame in found.items():
+        frame.createOrReplaceTempView(name.partition(".")[2])
+    return found
 
 
 def by_hand(query: str, day: str, shop: str) -> str:
@@ -148,28 +116,9 @@ def by_hand(query: str, day: str, shop: str) -> str:
     return re.sub(texts + r"|:(?P<variable>the_day|shop)\b|\bt\.(?P<by>a\.)|\bt\.(?P<table>[ab])\b", put, query)
 
 
-def told(frame: DataFrame, arm: int) -> DataFrame:
-    """Its rows as texts, whatever their types are."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    numbered = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
-    return numbered.select(F.lit(arm).alias("arm"), F.struct("*").cast("string").alias("row"))
-
-
-def rows(frames: Sequence[DataFrame]) -> list[list[str]]:
-    found: list[list[str]] = [[] for _ in frames]
-    for start in range(0, len(frames), 60):
-        arms = [told(frame, start + place) for place, frame in enumerate(frames[start : start + 60])]
-        for arm, row in reduce(DataFrame.unionAll, arms).collect():
-            found[arm].append(row)
-    return [sorted(each) for each in found]
-
-
 def test_rows_are_those_of_the_authors_text(spark: SparkSession, inputs: dict[str, DataFrame]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    for name, frame in inputs.items():
-        frame.createOrReplaceTempView(name.partition(".")[2])
     frames: list[DataFrame] = []
     labels: list[str] = []
     with one_short_task_each(spark):
@@ -201,73 +150,49 @@ def examples(spark: SparkSession, step: int) -> Iterator[str]:
     """The documented examples of every so many of Spark's functions."""
     names = [row[0] for row in spark.sql("SHOW FUNCTIONS").collect()]
     for name in names[::step]:
-        if any(name.startswith(each) for each in NAMELESS):
+        if name.startswith(CHANGING):
             continue
         quoted = name if re.fullmatch(r"\w+", name) else f"`{name}`"
         about = "\n".join(row[0] for row in spark.sql(f"DESCRIBE FUNCTION EXTENDED {quoted}").collect())
         for found in re.findall(r"> ((?:SELECT|WITH)\b.*?);\s*$", about, re.DOTALL | re.MULTILINE | re.IGNORECASE):
-            if not any(f"{each}(" in found.lower() for each in ("rand", "current_timestamp", "now", "uuid", "typeof")):
+            if not any(f"{each}(" in found.lower() for each in CALLS):
                 yield found
 
 
-def compare_examples(spark: SparkSession, step: int) -> tuple[int, int, list[str]]:
-    """How many examples there are, how many run together, and what is wrong with them."""
-    frames: list[DataFrame] = []
-    labels: list[str] = []
-    wrong: list[str] = []
-    every = together = 0
+def compare_examples(spark: SparkSession, inputs: dict[str, DataFrame], step: int, part: int | None = None) -> Report:
+    """Each example as it is documented; and, where it reads nothing, over the rows of a scope too.
+
+    With `part`, a fourth of them.
+    """
+    cases = []
+    for example in [*examples(spark, step)][slice(None) if part is None else slice(part, None, 4)]:
+        cases.append(Case(example, dict.fromkeys(SCOPES, example)))
+        if not re.search(r"\bFROM\b", example, re.IGNORECASE):
+            plain = {
+                (day, shop): f"{example} FROM a WHERE a.day = '{day}' AND a.store = \"{shop}\"" for day, shop in SCOPES
+            }
+            cases.append(Case(f"{example} FROM t.a {MINE}", plain))
     with one_short_task_each(spark):
-        for example in examples(spark, step):
-            every += 1
-            try:
-                scopes = dataset(example)
-                tree = scopes.dataset.query
-                assert tree is not None
-                text = written(scopes.dataset, tree)
-                ours = text_of(alone(text, scopes.of(scopes.sample)), str)
-            except (SqlErrors, Unplaced):
-                # Refused, with a reason; never another value.
-                continue
-            # One scope: not a character differs.
-            if ours != example.strip():
-                wrong.append(f"{example} runs as {ours}")
-            if next(forms(text, ScopeNames.beside(text.text, scopes.partitioning.names)), None) is None:
-                continue
-            try:
-                plain = spark.sql(example)
-                columns = plain.columns
-                found = [scopes.of(scopes.partitioning.key(each)) for each in SCOPES]
-                frame = together_rows(spark, scopes, tree, found, {})
-                if frame is None or not columns:
-                    continue
-                one = frame.where("d = '2022-03-01'")
-                pair = [plain.toDF(*[f"c{place}" for place in range(len(columns))]),
-                        one.toDF("d", "s", *[f"c{place}" for place in range(len(columns))]).drop("d", "s")]  # fmt: skip
-                assert all(told(each, 0).schema is not None for each in pair)
-            except PySparkException:
-                continue
-            together += 1
-            frames += pair
-            labels.append(example)
-        texts = rows(frames)
-    wrong += [
-        f"{label}: {one} by itself, {other} together"
-        for label, one, other in zip(labels, texts[::2], texts[1::2], strict=True)
-        if one != other
-    ]
-    return every, together, wrong
+        return compare(spark, HEADER, cases, inputs)
 
 
-def test_documented_examples_of_functions_run_as_they_are_written(spark: SparkSession) -> None:
-    every, together, wrong = compare_examples(spark, step=29)
-    assert not wrong, "\n".join(wrong)
-    assert every > 20
-    assert together > every / 2
+def test_documented_examples_of_functions_give_what_they_give_in_a_plain_session(
+    spark: SparkSession, inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(compare_examples(spark, inputs, step=37), 20, capsys)
 
 
 @pytest.mark.slow
-def test_so_do_those_of_every_function(spark: SparkSession) -> None:
-    every, together, wrong = compare_examples(spark, step=1)
-    assert not wrong, "\n".join(wrong)
-    assert every > 500
-    assert together > every / 2
+@pytest.mark.parametrize("part", range(4))
+def test_so_do_those_of_every_function(
+    spark: SparkSession, inputs: dict[str, DataFrame], part: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(compare_examples(spark, inputs, step=1, part=part), 150, capsys)
+
+
+def told(report: Report, least: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{report}")  # noqa: T201
+    assert not report.wrong, "\n".join(report.wrong)
+    assert report.compared > least
+    assert report.together > report.compared / 2

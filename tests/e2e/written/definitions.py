@@ -1,0 +1,11 @@
+"""A project of two SQL files, whose query has what once ran as something else.
+
+dagster asset materialize -m tests.e2e.written.definitions --select written/stats --partition "O'Brien"
+"""
+
+from pathlib import Path
+
+from pipeline_defs.definitions import build_defs
+from pipeline_defs.sql_assets import loaded, sql_assets
+
+defs = build_defs(sql_assets(loaded(Path(__file__).parent)))

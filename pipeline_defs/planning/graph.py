@@ -54,7 +54,9 @@ class Graph:
     def __post_init__(self) -> None:
         for name, reads in self.reads.items():
             if unknown := [read.dataset.name for read in reads if read.dataset.name not in self.datasets]:
-                raise VarveError(f"dataset {name} reads {', '.join(unknown)}, which nobody declares; add its asset to these.")
+                raise VarveError(
+                    f"dataset {name} reads {', '.join(unknown)}, which nobody declares; add its asset to these."
+                )
         self.in_order()
 
     @cached_property

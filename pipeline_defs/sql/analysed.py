@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.answers import Question
+    from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.errors import Source, Span
     from pipeline_defs.sql.written import Written
 
@@ -67,7 +67,8 @@ def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] 
             spark.catalog.dropTempView(view)
     if not isinstance(kinds, Problem) and (empty := [name for name, kind in kinds.items() if kind == "VOID"]):
         return sql.problem(
-            sql.name_span, f"{empty[0]} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS {empty[0]}."
+            sql.name_span,
+            f"{empty[0]} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS {empty[0]}.",
         )
     return kinds
 

@@ -36,7 +36,9 @@ def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
             at.fail(f"column {name} is declared twice.", span)
         found[name.lower()] = column
         if not at.sees(")") and not at.takes(","):
-            at.fail(f"expected ',' or ')' behind {name} {column.type}, found {at.found}; columns have a comma between them.")
+            at.fail(
+                f"expected ',' or ')' behind {name} {column.type}, found {at.found}; columns have a comma between them."
+            )
     if not found:
         at.fail("there is no column between the parentheses; write for example " + example + ".")
     return tuple(found.values())

@@ -202,7 +202,10 @@ def _keys(generator: Listed, column: ColumnDefinition, expression: exp.Expr, tim
 def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) -> TimeDimension:
     """The time dimension whose keys are exactly what the expression makes of the windows."""
     if column.type not in {"STRING", "DATE"}:
-        raise VarveError(f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY ({column.name} DATE).")
+        raise VarveError(
+            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY "
+            f"({column.name} DATE)."
+        )
 
     def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
         moments = [instants(series, start, end) for start, end in windows]

@@ -151,9 +151,8 @@ def per_scope_rows(
     partitions: bool = True,
 ) -> DataFrame:
     """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F  # noqa: N812
 
     text = written(scopes.dataset, query, _columns(inputs))
     arms = []

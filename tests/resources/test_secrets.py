@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from pipeline_defs.model.errors import VarveError
@@ -18,6 +18,9 @@ from resources.addresses import libpq_url, remote_address
 from resources.secrets import redacted, spark_properties, without_password, without_secrets
 from resources.services.postgres_server import CATALOG_DATABASE, PostgresServer
 from resources.settings import Settings, project_root
+
+if TYPE_CHECKING:
+    import psycopg
 
 # It is looked for in parts, too: libpq tells a host name that is the second half of a password with an @.
 SECRET = "Plan7ted"  # noqa: S105

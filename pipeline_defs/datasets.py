@@ -75,7 +75,7 @@ def dataset_asset(
 
 
 def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[DatasetAsset | BrokenDataset]:
-    """All that is declared, and one for the rejected rows of each landing dataset that lets some be; nobody declares it.
+    """All that is declared, and the datasets of rejected rows, which nobody declares: one for each landing dataset with some.
 
     Raises VarveError where another dataset has its name.
     """

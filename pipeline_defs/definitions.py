@@ -15,7 +15,6 @@ from pipeline_defs.broken import broken_check, broken_spec, log_broken
 from pipeline_defs.captured import automation
 from pipeline_defs.datasets import IO_MANAGER, DatasetAsset, graph_of, with_rejected
 from pipeline_defs.declared import broken_modules, python_assets
-from pipeline_defs.model.broken import BrokenDataset
 from pipeline_defs.model.errors import VarveError
 from pipeline_defs.partition_sets import has_sets, partition_sets_sensor
 from pipeline_defs.report import report_asset, report_schedule
@@ -32,6 +31,7 @@ from resources.spark import SparkResource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pipeline_defs.model.broken import BrokenDataset
     from pipeline_defs.planning.graph import Graph
 
 
@@ -41,7 +41,10 @@ def discover() -> list[DatasetAsset | BrokenDataset]:
     Files with errors are among it as broken datasets. Raises VarveError for a dataset that is declared twice.
     """
     in_python, files = python_assets(), project()
-    in_sql = {each.name: each.file for each in files.broken} | {name: each.source.path for name, each in files.items()}
+    in_sql = {
+        **{each.name: each.file for each in files.broken},
+        **{name: each.source.path for name, each in files.items()},
+    }
     if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
         raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
     return with_rejected([*in_python, *sql_assets(files), *broken_modules()])

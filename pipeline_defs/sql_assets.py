@@ -17,7 +17,8 @@ from pipeline_defs.model.dataset import Dataset
 from pipeline_defs.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from pipeline_defs.planning.graph import PlannedReads
 from pipeline_defs.sql.asset import SqlAsset
-from pipeline_defs.sql.project import SqlFiles, load_usable
+from pipeline_defs.sql.files import SqlFiles
+from pipeline_defs.sql.project import load_usable
 from pipeline_defs.sql_rows import rows
 from resources.asked import AGAIN_TAG
 from resources.explain import told

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_defs.planning.graph import Graph
     from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.cells import ColumnName
-    from pipeline_defs.sql.project import SqlFiles
+    from pipeline_defs.sql.files import SqlFiles
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
 

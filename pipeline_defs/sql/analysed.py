@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.answers import Question
+    from pipeline_defs.sql.asset import SqlAsset
     from pipeline_defs.sql.errors import Source, Span
     from pipeline_defs.sql.written import Written
 
@@ -116,7 +116,8 @@ def _captured(spark: SparkSession, found: SqlAsset, query: Written, names: Mappi
             assert spark.sql(text_of(pieces, names.__getitem__)).schema is not None
         except AnalysisException as error:
             name = str((error.getMessageParameters() or {}).get("objectName", "")).strip("`").lower()
-            if str(error.getCondition()).startswith("UNRESOLVED_COLUMN") and name == mention.name:
+            unresolved = str(error.getCondition()).startswith(("UNRESOLVED_COLUMN", "UNRESOLVED_MAP_KEY"))
+            if unresolved and name == mention.name:
                 continue
         if mention.name in repeated:
             continue

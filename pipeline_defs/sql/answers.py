@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline_defs.model.errors import some
+from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.declared import text_of_query
 from pipeline_defs.sql.outputs import Output
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.sql.errors import Problem
+    from pipeline_defs.sql.planned import Inference
     from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
 
@@ -94,4 +98,28 @@ def answered(outputs: Sequence[Output], columns: Mapping[str, str]) -> tuple[Out
             inferred[name.lower()].sources if name.lower() in inferred else stars,
         )
         for name, kind in columns.items()
+    )
+
+
+def question_of(
+    sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset], queries: Inference
+) -> Question | None:
+    """What Spark is to be asked of a SELECT without declared columns; None where all types are known."""
+    if sql.query is None or sql.columns or queries.findings:
+        return None
+    open_columns = tuple(each.name for each in queries.queries[0].outputs if not each.verified)
+    return Question(sql, scopes, upstreams, open_columns) if open_columns else None
+
+
+def unanswered(question: Question) -> Problem:
+    """What is said where Spark was not asked."""
+    sql, names = question.sql, some(question.columns)
+    column = "column" if question.columns[0] == "*" else question.columns[0]
+    selects = sql.query.selects if sql.query is not None else []
+    node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
+    span = (span_of(node) if node is not None else None) or sql.name_span
+    return sql.problem(
+        span,
+        f"only Spark can tell the type of {names}, and was not asked: run `varve check`, which keeps its answer in "
+        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({column} TYPE, ...).",
     )

@@ -167,6 +167,8 @@ def _problem(source: Source, span: Span, error: ParseError) -> Problem:
     what = str(found.get("description") or "this is no SQL").removesuffix(".")
     what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
     here = f"'{highlight}'" if highlight else "this"
+    if arguments := re.match(r"The number of provided arguments \((\d+)\) .* supported arguments \((\d+)\)", what):
+        what = f"a function is given {arguments[1]} arguments here, and takes at most {arguments[2]}"
     if highlight == ")" and "Unexpected" in what:
         what = "this ) closes no parenthesis; take it out, or open one before it"
     elif "Unexpected token" in what:

@@ -203,7 +203,8 @@ def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) ->
     """The time dimension whose keys are exactly what the expression makes of the windows."""
     if column.type not in {"STRING", "DATE"}:
         raise VarveError(
-            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY ({column.name} DATE)."
+            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY "
+            f"({column.name} DATE)."
         )
 
     def computed(windows: Sequence[tuple[int, int]]) -> list[object]:

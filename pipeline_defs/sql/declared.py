@@ -73,6 +73,9 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
                     f"only Spark knows the type of {column.name}: declare it, as "
                     f"CREATE DATASET {sql.name} ({column.name} TYPE, ...)."
                     if UNKNOWN.upper() in column.type
+                    else f"{column.name} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS "
+                    f"{column.name}."
+                    if column.type == "VOID"
                     else f"no store has columns of type {column.type} yet; take one of {', '.join(Kind)}.",
                 )
             )

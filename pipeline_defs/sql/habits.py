@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from pipeline_defs.model.errors import some
+from pipeline_defs.sql.binding import variable_of
 from pipeline_defs.sql.body import span_of
 from pipeline_defs.sql.elsewhere import FUNCTIONS
 from pipeline_defs.sql.errors import Span, nearest
@@ -32,6 +33,12 @@ def habits(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[s
             yield sql.problem(span, f"Spark has no function {name}; write {FUNCTIONS[name]}.")
         elif name == "IDENTIFIER":
             yield sql.problem(span, "which datasets are read must stand in the text; write db.table.")
+    places = [span for name, span in calls(sql, query) if name == "UNNEST"]
+    for node, span in zip(query.find_all(exp.Unnest), places, strict=False):
+        columns_read = [each for each in node.find_all(exp.Column) if variable_of(each, sql.variables) is None]
+        if columns_read and not node.find_ancestor(exp.Lateral):
+            told = "what follows the columns of a table stands behind LATERAL"
+            yield sql.problem(span, f"{told}; write LATERAL UNNEST(values) AS e(value).")
     for table in query.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier) and "." in table.name and not table.db:
             yield sql.problem(
@@ -72,8 +79,8 @@ def _lacking_commas(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Col
                 column = sql.source.text[first.start : first.end]
                 yield sql.problem(
                     Span(alias.meta["start"], alias.meta["end"] + 1),
-                    f"{alias.name} is a column too, and this reads {column} under its name; write {column}, {alias.name} "
-                    f"for both, or {column} AS {alias.name}.",
+                    f"{alias.name} is a column too, and this reads {column} under its name; write {column}, "
+                    f"{alias.name} for both, or {column} AS {alias.name}.",
                 )
 
 

@@ -16,8 +16,9 @@ from pipeline_defs.model.growth import Incremental
 from pipeline_defs.model.rejecting import RejectInto
 from pipeline_defs.sql.body import parse_query
 from pipeline_defs.sql.clauses import columns, generator, named, pairs
-from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, nearest, undecodable
+from pipeline_defs.sql.errors import Problem, Source, Span, SqlError, SqlErrors, undecodable
 from pipeline_defs.sql.external import LANDING
+from pipeline_defs.sql.instead import instead_of_clause
 from pipeline_defs.sql.source import (
     Allowed,
     Body,
@@ -27,7 +28,7 @@ from pipeline_defs.sql.source import (
     Using,
 )
 from pipeline_defs.sql.timeseries import length_of_time
-from pipeline_defs.sql.tokens import CLAUSES, Cursor, first_words
+from pipeline_defs.sql.tokens import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,8 @@ class _Header:
             at.fail("the file is empty; write CREATE DATASET db.table, its clauses, and AS SELECT ....", Span(0, 1))
         if at.sees("SELECT") or at.sees("WITH"):
             at.fail(
-                "a file begins with its header, and this is only a query; write CREATE DATASET db.table ... AS before it."
+                "a file begins with its header, and this is only a query; write CREATE DATASET db.table ... AS "
+                "before it."
             )
         at.needs("CREATE", "DATASET", example="CREATE DATASET db.table")
         start = at.span.start
@@ -162,8 +164,8 @@ class _Header:
             unexpected = at.found
             if at.takes("STORED", "AS"):
                 # The AS of this is no body.
-                at.fail(f"unexpected {unexpected} in the header.{_instead(at, word)}", span)
-            at.fail(f"unexpected {unexpected} in the header.{_instead(at, word)}")
+                at.fail(f"unexpected {unexpected} in the header.{instead_of_clause(word)}", span)
+            at.fail(f"unexpected {unexpected} in the header.{instead_of_clause(word)}")
         word = " ".join(words)
         if at.sees("INSERT", "INTO"):
             at.fail("rows are what the query gives; write AS SELECT ... without INSERT INTO.")
@@ -365,31 +367,3 @@ class _Header:
             )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.found:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
-
-
-def _instead(at: Cursor, word: str) -> str:
-    """What to write for a word that begins no clause."""
-    if word.upper() in _OF_TIMESERIES:
-        return f" {word.upper()} belongs into FOR t IN TIMESERIES(...)."
-    if word.upper() in {"SELECT", "WITH"}:
-        return " The query begins with AS; write AS SELECT ...."
-    if word.upper() in _OF_TABLES:
-        return f" {_OF_TABLES[word.upper()]}"
-    return nearest(word, _known_words()) or f" Clauses are {', '.join(first_words(CLAUSES))}."
-
-
-_OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
-# Clauses of CREATE TABLE.
-_OF_TABLES = {
-    "STORED": "Write STORED IN LAKE or STORED IN WAREHOUSE.",
-    "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
-    "TBLPROPERTIES": "Write TAGS (name = 'value').",
-    "CLUSTERED": "Leave it out.",
-    "PARTITION": "Write PARTITIONED BY (day STRING).",
-    "PARTITIONED": "Write PARTITIONED BY (day STRING).",
-    "WHERE": "A condition stands in the query, behind AS SELECT ....",
-}
-
-
-def _known_words() -> list[str]:
-    return [word for clause in first_words(CLAUSES) for word in (clause, clause.split(maxsplit=1)[0])]

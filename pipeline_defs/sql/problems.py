@@ -139,9 +139,10 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
                 f"{name} is a partition column: its value is INSERT's, so leave it out of the query.",
             )
         elif name not in declared:
+            remedy = nearest(name, declared) or " Declare it, or leave it out."
             yield sql.problem(
                 sql.span_at(projection),
-                f"{name} is not among the declared columns.{nearest(name, declared) or ' Declare it, or leave it out.'}",
+                f"{name} is not among the declared columns.{remedy}",
             )
 
 
@@ -171,10 +172,8 @@ def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Pr
             continue
         for column in each.expression.find_all(exp.Column):
             if not column.table and isinstance(column.this, exp.Identifier) and column.name.lower() not in lowered:
-                yield sql.problem(
-                    span_of(column) or each.span,
-                    f"{sql.name} has no column {column.name}.{nearest(column.name, known) or f' It has {some(known)}.'}",
-                )
+                remedy = nearest(column.name, known) or f" It has {some(known)}."
+                yield sql.problem(span_of(column) or each.span, f"{sql.name} has no column {column.name}.{remedy}")
 
 
 def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:

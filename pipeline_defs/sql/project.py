@@ -12,15 +12,14 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.broken import BrokenDataset, DatasetIsBroken
-from pipeline_defs.model.errors import some
-from pipeline_defs.sql.answers import FILE, Answers, Question, answered
+from pipeline_defs.sql.answers import Answers, answered, question_of, unanswered
 from pipeline_defs.sql.asset import Kept, SqlAsset, kept_of
 from pipeline_defs.sql.body import reads_of, span_of, tables_of
 from pipeline_defs.sql.cache import Cache, key_of
 from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import dataset_of
 from pipeline_defs.sql.errors import Source, SqlErrors, nearest, source_of
+from pipeline_defs.sql.files import SqlFiles, broken_datasets
 from pipeline_defs.sql.header import declared_name, parse
 from pipeline_defs.sql.planned import inference
 from pipeline_defs.sql.problems import plan_problems, query_problems
@@ -30,52 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline_defs.model.dataset import Dataset
+    from pipeline_defs.sql.answers import Question
     from pipeline_defs.sql.dependencies import Dependencies
     from pipeline_defs.sql.errors import Problem, Span
     from pipeline_defs.sql.planned import Inference
-    from pipeline_defs.sql.scopes import Scopes
     from pipeline_defs.sql.source import SqlDataset
-
-
-class SqlFiles(dict[str, SqlAsset]):
-    """The datasets of a folder's files, by name, each after those it reads; and those that cannot be used.
-
-    Attributes:
-        problems: everything that is wrong in the files.
-        broken: what is declared by a file with a problem, or reads such a dataset; none of them is in the mapping.
-        undeclared: names that files read and that nobody declares.
-        questions: the files with columns whose types only Spark can tell, and of which it was not asked yet.
-        answers: what Spark was asked before.
-    """
-
-    def __init__(
-        self,
-        assets: Mapping[str, SqlAsset],
-        problems: Iterable[Problem] = (),
-        broken: Iterable[BrokenDataset] = (),
-        undeclared: Iterable[str] = (),
-        questions: Iterable[tuple[Question, Problem]] = (),
-        answers: Answers | None = None,
-    ) -> None:
-        super().__init__(assets)
-        self.problems = tuple(problems)
-        self.broken = tuple(broken)
-        self.undeclared = tuple(undeclared)
-        self.questions = tuple(questions)
-        self.answers = answers or Answers()
-
-    def __missing__(self, name: str) -> SqlAsset:
-        """Raises DatasetIsBroken for a dataset that a file declares and that cannot be used, KeyError for others."""
-        for each in self.broken:
-            if each.name == name:
-                raise DatasetIsBroken(each)
-        raise KeyError(name)
-
-    def checked(self) -> SqlFiles:
-        """Itself. Raises SqlErrors with everything that is wrong."""
-        if self.problems:
-            raise SqlErrors(self.problems)
-        return self
 
 
 def load(
@@ -153,44 +111,12 @@ def usable(
         kept.keep(draft.source, key, found)
         known |= _with_rejected(found.dataset)
         assets[name] = SqlAsset(draft.source, found, upstreams)
-    broken = _broken([drafts[name] for name in order], unread, problems, known, assets)
+    broken = broken_datasets([drafts[name] for name in order], unread, problems, known, assets)
     unusable = {each.name for each in broken}
     return SqlFiles(
         {name: each for name, each in assets.items() if name not in unusable},
         problems, broken, sorted(undeclared), questions, asked,
     )  # fmt: skip
-
-
-def _broken(
-    drafts: Sequence[_Draft],
-    unread: Mapping[Source, str],
-    problems: Sequence[Problem],
-    known: Mapping[str, Dataset],
-    assets: Mapping[str, SqlAsset],
-) -> list[BrokenDataset]:
-    """What cannot be used: whose file has a problem, and what reads such a dataset, however far downstream."""
-    errors: dict[str, list[str]] = {}
-    for problem in sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message)):
-        errors.setdefault(problem.source.path, []).append(str(problem))
-    broken = [BrokenDataset(name, source.path, tuple(errors.get(source.path, ()))) for source, name in unread.items()]
-    # A name that two files declare is nobody's; the problem stands in one of them.
-    twice = {each.name: each.errors for each in broken if each.name}
-    unusable = {each.name: each.errors[:1] for each in broken if each.name}
-    for draft in drafts:
-        own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
-        waits_for = tuple(name for name in draft.reads if name in unusable or name not in known)
-        if own or waits_for or draft.name not in assets:
-            dataset = known.get(draft.name)
-            partitioning = dataset.partitioning if dataset is not None else None
-            causes = own[:1] or tuple(dict.fromkeys(each for name in waits_for for each in unusable.get(name, ())))
-            unusable[draft.name] = causes
-            broken.append(
-                BrokenDataset(
-                    draft.name, draft.source.path, own, waits_for,
-                    tuple(each.splitlines()[0] for each in causes), draft.reads, partitioning,
-                )
-            )  # fmt: skip
-    return broken
 
 
 @dataclass(frozen=True)
@@ -253,14 +179,14 @@ def _understood(  # noqa: PLR0917
     found: tuple[Dependencies, ...] = ()
     if len(upstreams) == len(draft.reads):
         queries = inference(sql, scopes, upstreams)
-        question = _question(sql, scopes, upstreams, queries)
+        question = question_of(sql, scopes, upstreams, queries)
         if question is not None and (columns := answers.of(question)) is not None:
             (inferred,) = queries.queries
             queries = replace(queries, queries=(replace(inferred, outputs=answered(inferred.outputs, columns)),))
         elif question is not None:
             # What else is wrong in the file may be why: Spark is asked when that is mended.
             if not against:
-                questions.append((question, _unanswered(question)))
+                questions.append((question, unanswered(question)))
                 problems.append(questions[-1][1])
             problems += [] if against else plan_problems(sql, queries, queries.dependencies(upstreams))
             return None
@@ -285,29 +211,6 @@ def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:
     """A dataset by its name, and that of its rejected rows, where it has one."""
     rejected = dataset.rejected_dataset()
     return {each.name: each for each in (dataset, rejected) if each is not None}
-
-
-def _question(
-    sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset], queries: Inference
-) -> Question | None:
-    """What Spark is to be asked of a SELECT without declared columns; None where all types are known."""
-    if sql.query is None or sql.columns or queries.findings:
-        return None
-    open_columns = tuple(each.name for each in queries.queries[0].outputs if not each.verified)
-    return Question(sql, scopes, upstreams, open_columns) if open_columns else None
-
-
-def _unanswered(question: Question) -> Problem:
-    sql, names = question.sql, some(question.columns)
-    column = "column" if question.columns[0] == "*" else question.columns[0]
-    selects = sql.query.selects if sql.query is not None else []
-    node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
-    span = (span_of(node) if node is not None else None) or sql.name_span
-    return sql.problem(
-        span,
-        f"only Spark can tell the type of {names}, and was not asked: run `varve check`, which keeps its answer in "
-        f"{FILE}, or declare the columns: CREATE DATASET {sql.name} ({column} TYPE, ...).",
-    )
 
 
 def _drafts(

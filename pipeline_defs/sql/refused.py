@@ -33,7 +33,7 @@ _WORDS = {
 _COMMENT_OR_TEXT = re.compile(r"--[^\n]*|/\*(?!\+).*?\*/|'(?:[^'\\]|\\.)*'", re.DOTALL)
 
 
-def problem_of(
+def problem_of(  # noqa: PLR0917
     spark: SparkSession,
     error: PySparkException,
     source: Source,

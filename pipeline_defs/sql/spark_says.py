@@ -48,12 +48,14 @@ def functions_of(spark: SparkSession) -> list[str]:
     return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
 
 
-def _type_mismatch(parameters: Mapping[str, str]) -> str:
+def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one for each kind
     if parameters.get("filter"):
-        return f"the condition is {_plain(parameters['type'])}, where TRUE or FALSE is expected; compare it with something."
+        kind = _plain(parameters["type"])
+        return f"the condition is {kind}, where TRUE or FALSE is expected; compare it with something."
     left, right = parameters.get("left", ""), parameters.get("right", "")
     if left and right:
-        return f"the two sides have the types {_plain(left)} and {_plain(right)}, which do not go together; CAST one of them."
+        types = f"{_plain(left)} and {_plain(right)}"
+        return f"the two sides have the types {types}, which do not go together; CAST one of them."
     given = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
     wanted = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
     if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in wanted:
@@ -116,12 +118,12 @@ _RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
         f"{_plain(found['funcName']).partition('(')[0].upper()} needs OVER (PARTITION BY ... ORDER BY ...)."
     ),
     "NUM_COLUMNS_MISMATCH": lambda found: (
-        f"the sides of {found['operator']} have {found['firstNumColumns']} and {found['invalidNumColumns']} columns; give "
-        "both the same."
+        f"the sides of {found['operator']} have {found['firstNumColumns']} and {found['invalidNumColumns']} columns; "
+        "give both the same."
     ),
     "INCOMPATIBLE_COLUMN_TYPE": lambda found: (
-        f"the {found['columnOrdinalNumber']} column is {_plain(found['dataType2'])} on one side of {found['operator']} and "
-        f"{_plain(found['dataType1'])} on the other; CAST one of them."
+        f"the {found['columnOrdinalNumber']} column is {_plain(found['dataType2'])} on one side of {found['operator']} "
+        f"and {_plain(found['dataType1'])} on the other; CAST one of them."
     ),
     "UNRESOLVED_USING_COLUMN_FOR_JOIN": lambda found: (
         f"the {found['side']} side of the join has no column {_plain(found['colName'])}."
@@ -132,7 +134,8 @@ _RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
         f"there is no table {_plain(found['relationName'])}; a dataset is db.table."
     ),
     "UNSUPPORTED_TYPED_LITERAL": lambda found: (
-        f"a text right behind {_plain(found['unsupportedType']).lower()} makes no sense to Spark; is a comma or AS missing?"
+        f"a text right behind {_plain(found['unsupportedType']).lower()} makes no sense to Spark; is a comma or AS "
+        "missing?"
     ),
 }
 

@@ -103,6 +103,17 @@ class _Tokens:
     def kind(self, at: int) -> TokenType | None:
         return self.all[at].token_type if 0 <= at < len(self.all) else None
 
+    def is_clause(self, at: int) -> bool:
+        """Whether a FROM belongs to a SELECT, and not to EXTRACT, TRIM and their like."""
+        depth = 0
+        for place in range(at - 1, -1, -1):
+            depth += (self.kind(place) is TokenType.R_PAREN) - (self.kind(place) is TokenType.L_PAREN)
+            if depth < 0:
+                return False
+            if not depth and self.word(place) == "SELECT":
+                return True
+        return True
+
     def closing(self, at: int) -> int:
         """The number of the parenthesis that closes the one at a place; that of the last token where none does."""
         depth = 0
@@ -143,7 +154,7 @@ def _double_quotes(text: str, tokens: _Tokens) -> Iterator[Found]:
         before = tokens.word(at - 1)
         plain = tokens.kind(at - 1) is TokenType.VAR and before not in _TYPED
         listed = before in {"SELECT", "DISTINCT"} and name.isidentifier() and tokens.word(at + 1) in {",", "FROM", "AS"}
-        if before in {"AS", ".", "FROM", "JOIN"} or plain:
+        if before in {"AS", ".", "JOIN"} or plain or (before == "FROM" and tokens.is_clause(at - 1)):
             yield (
                 _span(tokens.all[at]),
                 f'to Spark "{name}" is a text, and no text can stand here; write {_name(name)} for the name.',
@@ -151,8 +162,10 @@ def _double_quotes(text: str, tokens: _Tokens) -> Iterator[Found]:
         elif listed:
             yield (
                 _span(tokens.all[at]),
-                f"to Spark \"{name}\" is a text, the same in every row; write {_name(name)} for the column, or '{name}' "
-                "for the text.",
+                (
+                    f'to Spark "{name}" is a text, the same in every row; write {_name(name)} for the column, or '
+                    f"'{name}' for the text."
+                ),
             )
 
 
@@ -181,14 +194,18 @@ def _brackets(text: str, tokens: _Tokens) -> Iterator[Found]:
 def _stars(text: str, tokens: _Tokens) -> Iterator[Found]:
     del text
     for at in range(len(tokens)):
-        if tokens.word(at) == "*" and tokens.word(at + 1) in {"EXCLUDE", "REPLACE"} and tokens.word(at + 2) == "(":
+        is_star = tokens.word(at) == "*" and tokens.word(at - 1) in {"SELECT", "DISTINCT", "ALL", ",", "."}
+        if is_star and tokens.word(at + 1) in {"EXCLUDE", "REPLACE"} and tokens.word(at + 2) == "(":
             word = tokens.word(at + 1)
             instead = "* EXCEPT (name)" if word == "EXCLUDE" else "* EXCEPT (name), value AS name"
             yield _span(tokens.all[at + 1]), f"Spark has no * {word}; write {instead}."
         if tokens.words(at, "DISTINCT", "ON", "("):
             yield (
                 _span(tokens.all[at], tokens.all[at + 1]),
-                "Spark has no DISTINCT ON; write QUALIFY ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) = 1 at the end.",
+                (
+                    "Spark has no DISTINCT ON; write QUALIFY ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) = 1 "
+                    "at the end."
+                ),
             )
 
 
@@ -197,8 +214,8 @@ def _operators(text: str, tokens: _Tokens) -> Iterator[Found]:
         token = tokens.all[at]
         if tokens.word(at) == "~" and tokens.kind(at - 1) in _VALUES:
             yield _span(token), "Spark has no ~ between two values; write text RLIKE 'pattern'."
-        elif tokens.words(at, "SIMILAR", "TO"):
-            yield _span(token, tokens.all[at + 1]), "Spark has no SIMILAR TO; write text RLIKE 'pattern'."
+        elif tokens.word(at) == "SIMILAR TO":
+            yield _span(token), "Spark has no SIMILAR TO; write text RLIKE 'pattern'."
         elif tokens.words(at, "AT", "TIME", "ZONE") or text[token.start : token.end + 1].upper() == "AT TIME ZONE":
             yield _span(token), "Spark has no AT TIME ZONE; write FROM_UTC_TIMESTAMP(value, 'Europe/Paris')."
         elif text[token.start : token.start + 3] == "->>":
@@ -266,24 +283,13 @@ def _unnest(text: str, tokens: _Tokens) -> Iterator[Found]:
             continue
         end, before, here = tokens.closing(at + 1), tokens.word(at - 1), _span(tokens.all[at])
         named = end + 2 if tokens.word(end + 1) == "AS" else end + 1
-        reads = any(
-            tokens.kind(place) is TokenType.VAR and tokens.word(place + 1) != "(" for place in range(at + 2, end)
-        )
         if before == "IN":
             yield here, "Spark has no IN UNNEST; write ARRAY_CONTAINS(values, value)."
         elif before == "VIEW":
             yield here, "UNNEST stands behind LATERAL, not LATERAL VIEW; write LATERAL VIEW EXPLODE(values) e AS value."
-        elif before == "LATERAL" or before in {"FROM", ",", "JOIN"}:
-            if reads and before != "LATERAL":
-                yield (
-                    here,
-                    "what follows the columns of a table stands behind LATERAL; write LATERAL UNNEST(values) AS e(value).",
-                )
-            elif tokens.word(named + 1) != "(":
-                yield (
-                    here,
-                    "behind UNNEST stands the name of a table, then those of its columns; write UNNEST(values) AS e(value).",
-                )
+        elif before in {"LATERAL", "FROM", ",", "JOIN"} and tokens.word(named + 1) != "(":
+            told = "behind UNNEST stands the name of a table, then those of its columns"
+            yield here, f"{told}; write UNNEST(values) AS e(value)."
 
 
 _RULES: tuple[Callable[[str, _Tokens], Iterator[Found]], ...] = (

@@ -132,8 +132,8 @@ def _check_bounds(
             )
     if end is not None and end <= first:
         at.fail(
-            f"END is not after START ({first.to_date_string()}); write a later one, or leave it out: the series then goes "
-            "on without end.",
+            f"END is not after START ({first.to_date_string()}); write a later one, or leave it out: the series then "
+            "goes on without end.",
             spans["END"],
         )
 

@@ -44,7 +44,7 @@ class Cursor:
             self.tokens: Sequence[Token] = tokens_of(text)
         except Continued as error:
             raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
-        except TokenError as error:
+        except TokenError:
             raise SqlError(unclosed_problem(source, text)) from None
 
     @property

@@ -93,8 +93,10 @@ def _around(column: exp.Column, columns: Columns) -> Iterator[tuple[str, set[str
     at: exp.Expr = column
     while (parent := at.parent) is not None:
         if isinstance(parent, exp.Select) and _is_seen(at, column):
+            hidden = _hidden(parent, column)
             for source in sources_of(parent):
-                yield source.alias_or_name or "the query", columns_of(source, columns)
+                if id(source) not in hidden:
+                    yield source.alias_or_name or "the query", columns_of(source, columns)
             if at.arg_key in _SEE_OUTPUTS:
                 others = [each for each in parent.expressions if each is not at and not is_repeated(each)]
                 for each in others:
@@ -105,6 +107,17 @@ def _around(column: exp.Column, columns: Columns) -> Iterator[tuple[str, set[str
         elif isinstance(parent, exp.SetOperation) and at.arg_key == "order":
             yield "the query's own result", outputs_of(parent, columns)
         at = parent
+
+
+def _hidden(select: exp.Select, column: exp.Column) -> set[int]:
+    """The sources, by id, that only tell which rows stay: of SEMI and ANTI joins, but in their own ON."""
+    joins = [join for join in select.args.get("joins") or () if (join.kind or "").upper() in {"SEMI", "ANTI"}]
+    around = set()
+    at: exp.Expr | None = column
+    while at is not None and at is not select:
+        around.add(id(at))
+        at = at.parent
+    return {id(source) for join in joins if id(join) not in around for source in _with_joins(join.this)}
 
 
 def _is_seen(child: exp.Expr, node: exp.Expr) -> bool:

@@ -65,7 +65,9 @@ class Walk:
             names = {each.name: each for each in right}
             right = [names[each.name] for each in left if each.name in names]
         if len(left) != len(right):
-            self.findings.append(Finding(f"its branches have {len(left)} and {len(right)} columns.", node))
+            last = node.right.selects[-1] if isinstance(node.right, exp.Select) and node.right.selects else node
+            said = f"the sides of a {node.key.upper()} have {len(left)} and {len(right)} columns; give both the same."
+            self.findings.append(Finding(said, last))
             return left
         found = []
         for one, other in zip(left, right, strict=True):
@@ -98,7 +100,9 @@ class Walk:
             alias = lateral.args.get("alias")
             names = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
             kinds = [cells] if len(names) == 1 else [Cell(UNKNOWN, nullable=True, sources=cells.sources)] * len(names)
-            sources[lateral.alias_or_name] = [_Named(name, kind) for name, kind in zip(names, kinds, strict=True)]
+            # Where nobody names its columns, the generator does: `col` of EXPLODE.
+            columns = [_Named(name, kind) for name, kind in zip(names, kinds, strict=True)]
+            sources[lateral.alias_or_name] = columns or None
         lookup = self._lookup(sources, outer, ctes)
         found = []
         for projection in node.selects:
@@ -181,10 +185,8 @@ class _Lookup:
                 every = [each.name for columns in self.sources.values() for each in columns or ()]
                 owners = [alias for alias, columns in self.sources.items() if _named(columns, node.name)]
                 if len(owners) > 1:
-                    self._found(
-                        f"{node.name} is a column of {' and of '.join(owners)}; write {' or '.join(f'{each}.{node.name}' for each in owners)}.",
-                        node,
-                    )
+                    written = " or ".join(f"{each}.{node.name}" for each in owners)
+                    self._found(f"{node.name} is a column of {' and of '.join(owners)}; write {written}.", node)
                 elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
             cell = Cell(UNKNOWN, nullable=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline_defs.planning.graph import Graph
-    from pipeline_defs.sql.project import SqlFiles
+    from pipeline_defs.sql.files import SqlFiles
     from resources.catalog import Catalog
     from tests.conftest import Workbench
 
@@ -100,7 +100,7 @@ def test_graph_and_show_go_on_and_say_where_it_is_broken(folder: Path) -> None:
     assert [each["state"] for each in values["broken"]] == ["broken", "on hold", "on hold"]
     show_command.show(console := printed(), "shop.sales", [], as_json=False, folder=folder)
     assert "read by shop.bad, which is broken" in console.file.getvalue()  # type: ignore[attr-defined]
-    with pytest.raises(DatasetIsBroken, match="it reads shop.bad"):
+    with pytest.raises(DatasetIsBroken, match=r"it reads shop\.bad"):
         show_command.show(printed(), "shop.reader", [], as_json=False, folder=folder)
 
 
@@ -138,7 +138,7 @@ def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
 
 def test_the_command_refuses_to_retire_it(folder: Path, monkeypatch: pytest.MonkeyPatch, catalog: Catalog) -> None:
     monkeypatch.setattr(retire_command, "graph", graph(load_usable(folder)))
-    with pytest.raises(DatasetIsBroken, match="shop.bad is broken"):
+    with pytest.raises(DatasetIsBroken, match=r"shop\.bad is broken"):
         retire_command.retire("shop.bad", dry_run=True)
 
 

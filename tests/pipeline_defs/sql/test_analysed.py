@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
+from pipeline_defs.cli import sql as sql_command
+from pipeline_defs.model.partition import PartitionKey
 from pipeline_defs.sql.analysed import analysed
-from pipeline_defs.sql.errors import Source
+from pipeline_defs.sql.errors import Source, SqlError, SqlErrors
+from pipeline_defs.sql.execute import rows_of
 from pipeline_defs.sql.project import compiled, load
 
 if TYPE_CHECKING:
@@ -62,9 +68,9 @@ def test_what_spark_refuses_is_told_in_its_words_at_the_query(spark: SparkSessio
 
 def test_an_expectation_that_spark_does_not_understand_is_told(spark: SparkSession) -> None:
     query = "AS SELECT nb FROM b.root WHERE root.day = today"
-    ((place, message),) = said(spark, "nb INT", f"EXPECT few: nubmer < 3\n{query}")
-    assert place.startswith("one.sql:6:")
-    assert "nubmer" in message
+    ((place, message),) = said(spark, "nb INT", f"EXPECT few: nb < 3 AND\n  LENGHT(day) = 10\n{query}")
+    assert place == "one.sql:7:3"
+    assert "Spark has no function LENGHT. Did you mean length?" in message
     ((_, message),) = said(spark, "nb INT", f"EXPECT few: nb + 1\n{query}")
     assert "few is INT" in message
 
@@ -75,3 +81,57 @@ def test_the_inputs_of_a_foreign_function_are_looked_at_too(spark: SparkSession)
         "PYTHON 'assets.carrier_model:fit' USING x AS (SELECT NO_SUCH(nb) AS n FROM b.root WHERE root.day = today)",
     )  # fmt: skip
     assert "Spark has no function NO_SUCH." in message
+
+
+def test_what_spark_refuses_in_a_run_stands_at_its_place_in_the_file(spark: SparkSession) -> None:
+    body = "AS SELECT nb,\n  UPPR(today) AS n FROM b.root WHERE root.day = today"
+    files = [
+        Source("root.sql", EXTERNAL),
+        Source("one.sql", HEAD.format(name="one", columns="nb INT, n STRING") + body),
+    ]
+    found = compiled(files, {})["b.one"]
+    rows = spark.createDataFrame([], "words ARRAY<STRING>, nb INT, day STRING")
+    keys = [PartitionKey.of(day=f"2022-03-0{day}") for day in (1, 2)]
+    assert found.sql.query is not None
+    with pytest.raises(SqlError) as caught:
+        rows_of(spark, found.scopes, found.sql.query, keys, {"b.root": rows})
+    assert str(caught.value).splitlines() == [
+        "one.sql:7:3: Spark has no function UPPR. Did you mean upper?",
+        "      UPPR(today) AS n FROM b.root WHERE root.day = today",
+        "      ^^^^^^^^^^^",
+    ]
+
+
+def test_columns_that_only_spark_can_tell_are_asked_once_and_need_no_declaration(
+    spark: SparkSession, settings: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    head = HEAD.replace("({columns})", "")
+    pivot = (
+        "AS SELECT * FROM (SELECT nb, SIZE(words) AS n FROM b.root WHERE root.day = today) "
+        "PIVOT (SUM(n) FOR nb IN (1 AS a, 2 AS b))"
+    )
+    texts = {
+        "root": EXTERNAL,
+        "pivot": head.format(name="pivot") + pivot,
+        "reader": head.format(name="reader")
+        + "AS SELECT a AS one, GROUPING(a) AS g FROM b.pivot WHERE pivot.day = today "
+        "GROUP BY ROLLUP(a)",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.sql").write_text(text)
+    with pytest.raises(SqlErrors, match="only Spark can tell the type of a, b, and was not asked"):
+        load(folder)
+    monkeypatch.setattr("resources.spark.open_session", lambda _: spark)
+    sql_command.check(Console(file=io.StringIO()), folder, as_json=False)
+    monkeypatch.setattr("resources.spark.open_session", lambda _: pytest.fail("Spark was asked again"))
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    found = load(folder)
+    types = {name: {each.name: str(each.type) for each in found[name].dataset.schema.columns} for name in found}
+    assert types["b.pivot"] == {"a": "BIGINT", "b": "BIGINT"}
+    assert types["b.reader"] == {"one": "BIGINT", "g": "TINYINT"}
+    # Another query is another question.
+    (folder / "pivot.sql").write_text(texts["pivot"].replace("SUM(n)", "AVG(n)"))
+    with pytest.raises(SqlErrors, match="only Spark can tell"):
+        load(folder)

@@ -103,13 +103,13 @@ def test_a_use_is_a_place_that_names_a_column_and_a_star_names_none() -> None:
         ("SELECT s.prce AS p FROM b.sales s", "unknown column s.prce. Did you mean price?"),
         (
             "SELECT day AS d FROM b.sales a JOIN b.sales b ON a.sold = b.sold",
-            "column day is one of a and b; write which.",
+            "day is a column of a and of b; write a.day or b.day.",
         ),
         ("SELECT s.d AS d FROM b.sales AS s (a, b, c, d)", "b.sales cannot have its columns renamed by an alias"),
         ("SELECT a FROM b.sale", "unknown dataset b.sale. Did you mean b.sales?"),
-        ("SELECT SUM(sold) FROM b.sales", "SUM(sold) has no name; add AS and one."),
+        ("SELECT SUM(sold) FROM b.sales", "this column has no name; write AS and one behind it."),
         ("SELECT product FROM b.sales NATURAL JOIN b.stores", "NATURAL JOIN follows the columns"),
-        ("SELECT product FROM b.sales UNION SELECT store, city FROM b.stores", "its branches have 1 and 2 columns."),
+        ("SELECT product FROM b.sales UNION SELECT store, city FROM b.stores", "the sides of a UNION have 1"),
         (
             "SELECT product FROM b.sales WHERE day = partition_dy",
             "unknown column partition_dy. Did you mean partition_day?",

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - queries, one a line
 """What people who begin with this write wrong, and what each is told: every message whole, with its place.
 
 The files of `mistakes/` are one mistake each. The snapshot is to be read: a message says where, what was found and what
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from syrupy.assertion import SnapshotAssertion
 
-    from pipeline_defs.sql.project import SqlFiles
+    from pipeline_defs.sql.files import SqlFiles
 
 FOLDER = Path(__file__).parent / "mistakes"
 SALES = b"""CREATE DATASET shop.sales (id INT, price DOUBLE, product STRING, sizes ARRAY<INT>, place STRUCT<city: STRING>)

@@ -45,11 +45,13 @@ CAPTURED = {
     "lateral subquery": "SELECT l.x FROM (SELECT id AS cur FROM t.a) q, LATERAL (SELECT {} AS x) l",
     "table function": "SELECT {} AS x FROM EXPLODE(ARRAY(1, 2)) AS e(cur)",
     "unaliased cast": "SELECT {} AS x FROM (SELECT id::INT AS cur FROM t.a)",
+    "semi join on": "SELECT a.id AS x FROM t.a LEFT SEMI JOIN (SELECT '1' AS cur) q ON a.store = {}",
     "join on": "SELECT y.id AS x FROM t.a JOIN (SELECT id, id AS cur FROM t.a) y ON {} = a.id",
 }  # fmt: skip
 # Where nobody else can be meant.
 FREE = {
     "where": "SELECT id AS x FROM t.a WHERE store = {}",
+    "beside an anti join": "SELECT a.id AS x FROM t.a LEFT ANTI JOIN (SELECT -1 AS cur) q ON a.id = q.cur WHERE store = {}",
     "beside an alias of its name": "SELECT id AS x, {} AS cur FROM t.a WHERE store = {}",
     "order by what repeats it": "SELECT {} AS cur, id AS x FROM t.a ORDER BY {}",
     "cte": "WITH q AS (SELECT id FROM t.a WHERE store = {}) SELECT id AS x FROM q",

@@ -104,7 +104,7 @@ def test_the_shipped_files_are_laid_out(file: Path) -> None:
         ("AS SELECT product, price, day FROM shop.receipts WHERE day = today", "day is a partition column"),
         ("AS SELECT product, CAST(price AS STRING) AS price FROM shop.receipts WHERE day = today",
          "price is declared DOUBLE, but the query gives STRING"),
-        ("AS SELECT product, price FROM shop.sales WHERE day = today", "in a circle: shop.sales <- shop.sales"),
+        ("AS SELECT product, price FROM shop.sales WHERE day = today", "in a circle: shop.sales reads itself"),
     ],
 )  # fmt: skip
 def test_a_bad_query_is_refused_with_its_place(query: str, told: str) -> None:

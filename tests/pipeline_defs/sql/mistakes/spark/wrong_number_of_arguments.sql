@@ -4,6 +4,6 @@ CREATE DATASET shop.out
   LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
   INSERT (day = today)
 AS
-SELECT id, UPPER(product, 1) AS x
+SELECT id, CONCAT_WS(1, SIZE(product)) AS x, SUBSTR(product) AS y
 FROM shop.sales
 WHERE sales.day = today;

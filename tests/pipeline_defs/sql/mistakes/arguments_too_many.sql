@@ -2,9 +2,8 @@ CREATE DATASET shop.out
   PARTITIONED BY (day STRING)
   FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
   LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
-  EXPECT positive:
-    ids > 0
   INSERT (day = today)
 AS
-SELECT id FROM shop.sales
+SELECT id, UPPER(product, 1) AS x
+FROM shop.sales
 WHERE sales.day = today;

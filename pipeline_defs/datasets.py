@@ -75,7 +75,7 @@ def dataset_asset(
 
 
 def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[DatasetAsset | BrokenDataset]:
-    """All that is declared, and the datasets of rejected rows, which nobody declares: one for each landing dataset with some.
+    """All that is declared, and the rejected rows of each landing dataset that lets some be: nobody declares those.
 
     Raises VarveError where another dataset has its name.
     """

@@ -259,7 +259,7 @@ def _misnamed(
     makers |= {name: source.path for source, name in unread.items()}
     makers |= {name: draft.source.path for name, draft in drafts.items()}
     for found in drafts.values():
-        if found.rejected in makers:
+        if found.rejected and found.rejected in makers:
             told = f"{found.rejected} is also declared in {makers[found.rejected]}; nobody else may declare it."
             yield found.sql.problem(found.sql.span_of("REJECT INTO"), told)
         elif found.rejected:

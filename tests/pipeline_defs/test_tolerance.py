@@ -220,7 +220,7 @@ ORDERS_ONLY = ORDERS.format(db="shop", store="LAKE", reject="{reject}")
         ("REJECT UP TO none ROWS INTO shop.bad", 14, "expected how many rows, a whole number from 1, found 'none'"),
         ("REJECT UP TO 20000 ROWS INTO shop.bad", 14, "it is a number from 1 to 10,000"),
         ("REJECT UP TO 3 LINES INTO shop.bad", 16, "write REJECT UP TO 10 ROWS INTO shop.orders_rejected"),
-        ("REJECT UP TO 3 ROWS INTO bad", 1, "expected ., found"),
+        ("REJECT UP TO 3 ROWS INTO bad", 1, "expected '.', found"),
         ("REJECT UP TO 3 ROWS INTO shop.Bad", 26, "lower-case letters"),
         ("REJECT UP TO 3 ROWS INTO shop.orders", 26, "shop.orders is also declared in orders.sql"),
         ("REJECT UP TO 3 ROWS INTO shop.other", 26, "shop.other is also declared in other.sql; nobody else may"),

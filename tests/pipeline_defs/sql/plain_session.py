@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from pipeline_defs.model.errors import VarveError
 from pipeline_defs.sql.binding import clashes
 from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.errors import Source, SqlErrors
 from pipeline_defs.sql.execute import per_scope_rows, together_rows
 from pipeline_defs.sql.header import parse
-from pipeline_defs.sql.written import Unplaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,7 +130,7 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
             if expected is not None:
                 assert ours.schema is not None
                 together = together_rows(spark, scopes, query, found, inputs)
-        except Unplaced as error:
+        except VarveError as error:
             report.refused[reason(str(error))] += 1
             continue
         except PySparkException as error:
@@ -184,6 +184,7 @@ def reason(message: str) -> str:
         "is a variable of the scope and": "a name that may be a column too; write :name",
         "is not at its place": "a name is not at its place in the text",
         "the place of": "the place of a name is not known",
+        "is no input": "a table that is no input",
         "no value can": "a :name where no value can stand",
     }.items():
         if sign in message:

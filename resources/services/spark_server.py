@@ -8,6 +8,7 @@ Not here: sessions (resources/spark.py).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -84,9 +85,13 @@ class SparkServer:
         return self.folder / "connect.json"
 
     def pid(self) -> int | None:
-        """The server's pid as recorded, whether it lives or not."""
-        found = self._recorded()
-        return None if found is None else int(str(found["pid"]))
+        """The server's pid as recorded, whether it lives or not; while it is starting, as its script has it."""
+        if (found := self._recorded()) is not None:
+            return int(str(found["pid"]))
+        for file in self.folder.glob("spark-*.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                return int(file.read_text(encoding="utf-8"))
+        return None
 
     def remote(self) -> tuple[str, str] | None:
         """The `sc://` URL and the token if the server lives and listens; no JVM and no PySpark are touched.
@@ -167,22 +172,28 @@ class SparkServer:
         conf = static_conf(self.settings)
         # Any free port, unless one is asked for: 15002 may be somebody else's next minute.
         conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
-        done = subprocess.run(
+        starter = subprocess.Popen(
             [sys.executable, "-m", "resources.services.spark_server"],
-            input=json.dumps(conf),
             env=environment,
             cwd=self.folder,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=START_SECONDS,
-            check=False,
             # The server outlives its starter, and a Ctrl-C meant for the starter is not meant for it.
             start_new_session=True,
         )
-        if done.returncode != 0:
-            raise ServiceUnavailable(
-                f"the Spark server did not start: {_last_line(done.stderr)} See {self.folder / 'logs'}."
-            )
+        try:
+            _, errors = starter.communicate(json.dumps(conf), timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            errors = f"it was not ready within {START_SECONDS} seconds."
+            _end_group(starter)
+            starter.communicate()
+        if starter.returncode == 0:
+            return
+        _end_group(starter)
+        self._end_unreachable()
+        raise ServiceUnavailable(f"the Spark server did not start: {_last_line(errors)} See {self.folder / 'logs'}.")
 
     def _plain_folder(self) -> Path:
         """Our folder by a path without a space: Spark's start script does not quote those of its log and its pid file.
@@ -231,6 +242,12 @@ class SparkServer:
 def _quoted(option: str) -> str:
     """An option as a word of `extraJavaOptions`, which Spark takes apart as a shell does."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _end_group(starter: subprocess.Popen[str]) -> None:
+    """End the scripts and the JVM that it has begun: a server that came up later would belong to nobody."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(starter.pid, signal.SIGKILL)
 
 
 def _alive(pid: int) -> bool:

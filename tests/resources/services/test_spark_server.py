@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from pipeline_defs.model.errors import ServiceUnavailable
+from resources.services import spark_server
 from resources.services.spark_server import SparkServer
 from resources.settings import Settings
 from tests.killing import kill_all
@@ -53,6 +55,28 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert server.discovery.stat().st_mode & 0o077 == 0
     assert server.stop()
     assert server.remote() is None
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0])
+def test_a_server_that_is_not_ready_in_time_is_ended_whole(
+    own: Settings, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(spark_server, "START_SECONDS", seconds)
+    with pytest.raises(ServiceUnavailable, match=r"not ready within .* seconds"):
+        SparkServer(own).ensure_up()
+    deadline = time.monotonic() + 20
+    while left := [each.pid for each in psutil.process_iter() if str(own.home) in _words_of(each)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+    assert SparkServer(own).pid() is None
+
+
+def _words_of(process: psutil.Process) -> str:
+    """The command line and the working folder of a process; nothing where it has ended."""
+    try:
+        return f"{process.cmdline()} {process.cwd()}" if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
 
 
 # In a process of its own: a session and its token are this whole process's, and other tests have theirs.

@@ -551,7 +551,7 @@ def test_a_file_whose_time_is_yet_to_come_is_of_its_partition_all_the_same(
 
 def test_all_settled_files_of_a_partition_are_one_batch(workbench: Workbench, tmp_path: Path) -> None:
     dataset = replace(landing_dataset(), landing=LandingOptions(files="day={day}/*.csv", header=Header.BY_NAME))
-    dock = Dock(workbench, dataset, Landing(str(tmp_path), settle_seconds=0.1))
+    dock = Dock(workbench, dataset, Landing(str(tmp_path), settle_seconds=1.0))
     folder = Path(dock.landing.folder(dataset)) / "day=2013-01-05"
     folder.mkdir(parents=True)
     turned = ",".join(reversed(HEADER.strip().split(","))) + "\n" + ",".join(reversed(GOOD.strip().split(","))) + "\n"

@@ -75,7 +75,8 @@ class _FromEnvironment(BaseSettings):
 class SensorSettings(_FromEnvironment):
     """What the definitions themselves depend on. They load though another setting is wrong; runs and ticks say that."""
 
-    sensor_interval_seconds: int = Field(5, ge=1, description="the sensors look again after so many seconds")
+    # Below the 5 seconds in which Dagster's daemon goes round: an interval of 5 misses every second round.
+    sensor_interval_seconds: int = Field(2, ge=1, description="the sensors look again after so many seconds")
 
 
 class Settings(SensorSettings):

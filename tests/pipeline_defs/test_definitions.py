@@ -54,9 +54,9 @@ def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatc
         return {sensor.name: sensor.minimum_interval_seconds for sensor in sensors}
 
     monkeypatch.delenv("VARVE_SENSOR_INTERVAL_SECONDS", raising=False)
-    assert (intervals()["arrivals"], intervals()["downstream"]) == (5, 5)
-    monkeypatch.setenv("VARVE_SENSOR_INTERVAL_SECONDS", "2")
     assert (intervals()["arrivals"], intervals()["downstream"]) == (2, 2)
+    monkeypatch.setenv("VARVE_SENSOR_INTERVAL_SECONDS", "30")
+    assert (intervals()["arrivals"], intervals()["downstream"]) == (30, 30)
 
 
 def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command() -> None:

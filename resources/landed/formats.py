@@ -147,6 +147,12 @@ def lines_of(file: Any, encoding: str) -> Iterator[str]:
             text.detach()
 
 
+UNENDED = (
+    "the file ends in the middle of a line: it is truncated. If its sender never ends the last line, declare "
+    "last_line = 'any' in its OPTIONS."
+)
+
+
 def header_problem(found: Sequence[str], reading: Reading) -> str:
     """What the names of a file's columns say against it; "" where nothing does."""
     wanted = reading.names
@@ -204,7 +210,7 @@ def look(file: Any, source: Source, reading: Reading) -> None:
 def refuse_unended(last: bytes, reading: Reading) -> None:
     """Raise BadFile where the last bytes of a text end no line."""
     if reading.ended and not last[-4:].replace(b"\0", b"").endswith((b"\n", b"\r")):
-        raise BadFile("the file ends in the middle of a line: it is truncated.")
+        raise BadFile(UNENDED)
 
 
 def _csv(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -219,7 +225,7 @@ def _csv(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator[Chunk]
     expected = len(names)
     while rows := list(itertools.islice(records, _CHUNK_ROWS)):
         if all_records.unended and reading.ended:
-            raise BadFile("the file ends in the middle of a line: it is truncated.")
+            raise BadFile(UNENDED)
         lost: dict[int, Problem] = {}
         for row, (line, fields, problem) in enumerate(rows):
             if problem or len(fields) != expected:
@@ -295,7 +301,7 @@ def _json_lines(file: Any, reading: Reading, key: Mapping[str, Any]) -> Iterator
     lines = enumerate(lines_of(file, reading.encoding), start=1)
     while some := list(itertools.islice(lines, _CHUNK_ROWS)):
         if reading.ended and some[-1][1][-1] not in "\r\n":
-            raise BadFile("the file ends in the middle of a line: it is truncated.")
+            raise BadFile(UNENDED)
         rows: list[dict[str, Any]] = []
         places: list[int] = []
         lost: dict[int, Problem] = {}

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+UNENDED = (
+    "the file ends in the middle of a line: it is truncated. If its sender never ends the last line, declare "
+    "last_line = 'any' in its OPTIONS."
+)
 HEADER = "product,sold,price,on_day,at,open\n"
 GOOD = "pen,3,1.5,2013-01-05,2013-01-05T13:00:00Z,true\n"
 FIRST, SECOND = PartitionKey.of(day=dt.date(2013, 1, 5)), PartitionKey.of(day=dt.date(2013, 1, 6))
@@ -197,11 +201,11 @@ WHOLE_FILES: dict[str, tuple[bytes, str]] = {
     "an empty file": (b"", "the file is empty, without even a header line."),
     "a file cut off in a line": (
         (HEADER + GOOD + "ink,").encode(),
-        "the file ends in the middle of a line: it is truncated.",
+        UNENDED,
     ),
     "a file cut off in its header": (
         HEADER.strip().encode(),
-        "the file ends in the middle of a line: it is truncated.",
+        UNENDED,
     ),
     "UTF-16": ((HEADER + GOOD).encode("utf-16"), "the file is UTF-16; UTF-8 is expected."),
     "Latin-1 in the header": (HEADER.replace("open", "öffen").encode("latin-1"), "line 1: the header is not UTF-8."),

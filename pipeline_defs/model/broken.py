@@ -28,6 +28,7 @@ class BrokenDataset:
         causes: the first error of each file, upstream of it, that is to be mended; a line each.
         reads: the datasets that it reads.
         partitioning: its partitions, where the file tells them.
+        rejected: the dataset of its rejected rows, which nobody else declares; empty where it has none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class BrokenDataset:
     causes: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     partitioning: Partitioning | None = None
+    rejected: str = ""
 
     @property
     def title(self) -> str:

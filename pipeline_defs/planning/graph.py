@@ -70,7 +70,8 @@ class Graph:
         """The broken dataset of that name; for a name that nobody declares a file that may, as it does not say what."""
         if name in self.datasets:
             return None
-        by_name = {each.name: each for each in self.broken}
+        by_name = {each.rejected: each for each in self.broken if each.rejected}
+        by_name |= {each.name: each for each in self.broken}
         return by_name.get(name) or by_name.get("")
 
     def in_order(self) -> list[Dataset]:

@@ -5,6 +5,7 @@ Not here: how the files are put together (project.py).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline_defs.model.broken import BrokenDataset, DatasetIsBroken
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.sql.answers import Question
     from pipeline_defs.sql.errors import Problem, Source
+
+
+_REJECT = re.compile(r"\bREJECT\s+UP\s+TO\s+\S+\s+ROWS?\s+INTO\s+(\w+\.\w+)", re.IGNORECASE)
 
 
 class Draft(Protocol):
@@ -77,6 +81,12 @@ class SqlFiles(dict[str, SqlAsset]):
         return self
 
 
+def rejected_in(source: Source) -> str:
+    """The dataset of rejected rows that a text names, whatever else is wrong with it; "" where it names none."""
+    found = _REJECT.search(source.text)
+    return found[1].lower() if found else ""
+
+
 def broken_datasets(
     drafts: Sequence[Draft],
     unread: Mapping[Source, str],
@@ -88,10 +98,13 @@ def broken_datasets(
     errors: dict[str, list[str]] = {}
     for problem in sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message)):
         errors.setdefault(problem.source.path, []).append(str(problem))
-    broken = [BrokenDataset(name, source.path, tuple(errors.get(source.path, ()))) for source, name in unread.items()]
+    broken = [
+        BrokenDataset(name, source.path, tuple(errors.get(source.path, ())), rejected=rejected_in(source))
+        for source, name in unread.items()
+    ]
     # A name that two files declare is nobody's; the problem stands in one of them.
     twice = {each.name: each.errors for each in broken if each.name}
-    unusable = {each.name: each.errors[:1] for each in broken if each.name}
+    unusable = {name: each.errors[:1] for each in broken for name in (each.name, each.rejected) if name}
     for draft in drafts:
         own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
         waits_for = tuple(name for name in draft.reads if name in unusable or name not in known)
@@ -99,11 +112,12 @@ def broken_datasets(
             dataset = known.get(draft.name)
             partitioning = dataset.partitioning if dataset is not None else None
             causes = own[:1] or tuple(dict.fromkeys(each for name in waits_for for each in unusable.get(name, ())))
-            unusable[draft.name] = causes
+            rejected = rejected_in(draft.source)
+            unusable |= dict.fromkeys([draft.name, rejected] if rejected else [draft.name], causes)
             broken.append(
                 BrokenDataset(
                     draft.name, draft.source.path, own, waits_for,
-                    tuple(each.splitlines()[0] for each in causes), draft.reads, partitioning,
+                    tuple(each.splitlines()[0] for each in causes), draft.reads, partitioning, rejected,
                 )
             )  # fmt: skip
     return broken

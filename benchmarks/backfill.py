@@ -18,18 +18,18 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import home_of_its_own, materialize
-from pipeline_defs.sql.comprehension import scopes_of
-from pipeline_defs.sql.errors import Source
-from pipeline_defs.sql.execute import per_scope_rows, rows_of
-from pipeline_defs.sql.header import parse
 from resources import partner
+from varve.sql.partitions.comprehension import scopes_of
+from varve.sql.spark.execute import per_scope_rows, rows_of
+from varve.sql.syntax.errors import SourceFile
+from varve.sql.syntax.header import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
 FIRST, YEAR = dt.date(2013, 1, 1), 365
 # The first UTC hour of a day in New York.
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _queries(console: Console, settings: Settings, found: argparse.Namespace) -> None:
-    from resources.spark import open_session
+    from varve.dagster.runs.spark import open_session
 
     spark = open_session(settings)
     with console.status("Making sales..."):
@@ -111,7 +111,7 @@ def _sales(spark: SparkSession, home: str, rows: int) -> DataFrame:
 
 def _timed(spark: SparkSession, sales: DataFrame, query: str, days: int, singles: int) -> tuple[float, float]:
     """Seconds of all days in one job, and of one day by itself."""
-    scopes = scopes_of(parse(Source("bench.sql", HEADER + query)))
+    scopes = scopes_of(parse(SourceFile("bench.sql", HEADER + query)))
     keys = list(scopes.partitioning.keys())[:days]
     tree, inputs = scopes.dataset.query, {"t.sales": sales}
     assert tree is not None

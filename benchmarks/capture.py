@@ -22,15 +22,15 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from pipeline_defs.cdc.table import CapturedTable
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.cdc.captures import OpenCapture, opened, source_url
-from resources.services.postgres_server import PostgresServer, binaries
-from resources.settings import Settings
-from resources.spark import open_session
+from varve.cdc.captured_table import CapturedTable
+from varve.cdc.captures import OpenCapture, opened, source_url
+from varve.dagster.runs.spark import open_session
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres_server import PostgresServer, binaries
+from varve.services.settings import Settings
 
 DAYS, TOUCHED = 200, 30
 DATASET = Dataset(

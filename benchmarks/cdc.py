@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipeline_defs.cdc.event import Counts
-from pipeline_defs.model.schema import Column, ColumnType
-from resources.cdc.resolve import resolve
-from resources.cdc.shape import Shape
-from resources.settings import Settings
-from resources.spark import open_session
+from varve.cdc.event import Counts
+from varve.cdc.resolve.resolve import resolve
+from varve.cdc.resolve.shape import TableShape
+from varve.dagster.runs.spark import open_session
+from varve.model.schema import Column, ColumnType
+from varve.services.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = ("id", "name", "seats")
-SHAPE = Shape("bench.planes", tuple(Column(name, ColumnType.STRING) for name in NAMES), ("id",))
+SHAPE = TableShape("bench.planes", tuple(Column(name, ColumnType.STRING) for name in NAMES), ("id",))
 
 
 def base_of(spark: SparkSession, rows: int) -> DataFrame:

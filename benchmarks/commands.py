@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.services.postgres_server import PostgresServer
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings, project_root
+from varve.project import Project
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
+from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def materialize(select: str, *words: str, module: str = PROJECT) -> float:
         str(Path(sys.executable).parent / "dagster"), "asset", "materialize", "-m", module, "--select", select, *words,
     ]  # fmt: skip
     start = time.monotonic()
-    done = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=Project.find().root, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     return time.monotonic() - start

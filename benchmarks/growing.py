@@ -21,27 +21,27 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import home_of_its_own
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.growth import Incremental
-from pipeline_defs.model.landing import LandingOptions
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.builds import OpenBuild
-from resources.catalog import Catalog
-from resources.landing import Landing
-from resources.postgres import connect
-from resources.services.postgres_server import PostgresServer
-from resources.spark import open_session
-from resources.stores import open_store
+from varve.catalog.catalog import Catalog
+from varve.dagster.runs.spark import open_session
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.growth import Incremental
+from varve.model.landing.options import LandingOptions
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect
+from varve.services.postgres_server import PostgresServer
+from varve.sources.landing.landing import Landing
+from varve.stores.open import open_store
+from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
 WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2026, 9, 7))
 MONDAY = "2026-11-02"
@@ -94,7 +94,7 @@ class Week:
         staged = store.stage(build, Landing(settings.landing).read(opened, spark))
         catalog.staged(build, staged)
         store.verify(build, staged)
-        for look in opened.last_looks:
+        for look in opened.pre_publish_checks:
             look()
         store.publish(build, staged)
         catalog.release(build)

@@ -25,20 +25,20 @@ import pendulum
 from rich.console import Console
 from rich.table import Table
 
-from pipeline_defs.model.batch import StagedBatch
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.catalog import Catalog
-from resources.history import History
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
-from resources.postgres import connect
-from resources.services.postgres_server import PostgresServer
-from resources.settings import ContentHash, Settings
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
+from varve.model.batch import StagedBatch
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import ContentHash, Settings
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,7 +157,7 @@ class _postgres:  # noqa: N801 - used as a function
 
 
 def _session(settings: Settings) -> SparkSession:
-    from resources.spark import open_session
+    from varve.dagster.runs.spark import open_session
 
     return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"})
 

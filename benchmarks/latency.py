@@ -25,17 +25,19 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import home_of_its_own
-from pipeline_defs.cli.drive import open_instance
-from pipeline_defs.sensors import DATASET_TAG
-from resources.catalog import Catalog
-from resources.postgres import connect, warehouse_url
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings, project_root
+from varve.catalog.catalog import Catalog
+from varve.cli.drive import open_instance
+from varve.dagster.automation.sensors import DATASET_TAG
+from varve.project import Project
+from varve.services.postgres import connect, warehouse_url
+from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagster import DagsterInstance, DagsterRun
+
+    from varve.services.settings import Settings
 
 GOAL_SECONDS = 15
 MODULE = "benchmarks.latency_project.definitions"
@@ -80,16 +82,16 @@ def _daemon(settings: Settings) -> Iterator[None]:
     programs = Path(sys.executable).parent
     # Both read the home folder from the environment.
     environment = {**os.environ, "VARVE_HOME": str(settings.home_dir)}
-    words = ["-m", MODULE, "-d", str(project_root())]
+    words = ["-m", MODULE, "-d", str(Project.find().root)]
     subprocess.run(
         [programs / "dagster", "sensor", "start", "--start-all", *words],
-        env=environment, cwd=project_root(), check=True, capture_output=True,
+        env=environment, cwd=Project.find().root, check=True, capture_output=True,
     )  # fmt: skip
     log = settings.home_dir / "daemon.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
             [programs / "dagster-daemon", "run", *words],
-            env=environment, cwd=project_root(), stdout=file, stderr=subprocess.STDOUT,
+            env=environment, cwd=Project.find().root, stdout=file, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
             yield

@@ -27,18 +27,18 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.flights import DEPARTURES
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.partition import PartitionKey
-from resources.catalog import Catalog
-from resources.frames import arrow_schema, spark_schema
-from resources.lake.layout import Layout
 from resources.partner import FLIGHTS_COLUMNS, data_folder
-from resources.postgres import connect, warehouse_url
-from resources.services.postgres_server import PostgresServer
-from resources.settings import Settings
-from resources.spark import open_session
-from resources.warehouse import load
-from resources.warehouse.store import WarehouseStore
+from varve.catalog.catalog import Catalog
+from varve.dagster.runs.spark import open_session
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.key import PartitionKey
+from varve.services.postgres import connect, warehouse_url
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
+from varve.stores.folders.layout import Layout
+from varve.stores.frames import arrow_schema, spark_schema
+from varve.stores.warehouse.loading import load
+from varve.stores.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -153,7 +153,7 @@ class Bench:
     def _empty_table(self) -> None:
         from psycopg import sql
 
-        from resources.warehouse.types import postgres_type, type_sql
+        from varve.stores.warehouse.tables.types import postgres_type, type_sql
 
         columns = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(postgres_type(column.type)))

@@ -24,16 +24,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.planning.mapping import Dependency, listed
-from pipeline_defs.planning.region import Box, Spans, boxes_of
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.planning.mapping.dataset_mapping import Dependency, listed
+from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, boxes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline_defs.model.partition import PartitionKey
+    from varve.model.partitions.key import PartitionKey
 
 START, END = pendulum.datetime(2013, 1, 1), pendulum.datetime(2023, 1, 1)
 # Dagster remembers a listing by its moment: each round has another.
@@ -131,7 +131,7 @@ def _between(
     """All windows of the reader to those of the upstream that they overlap, as intervals: neither lists a key."""
 
     def prepare() -> tuple[Callable[[], object], Callable[[], object]]:
-        whole = Box(Partitioning((reader,)), (_everything(reader),))
+        whole = PartitionBox(Partitioning((reader,)), (_everything(reader),))
         dependency = Dependency(Partitioning((reader,)), Partitioning((upstream,)))
         theirs, theirs_up = _windows(reader, crons[0]), _windows(upstream, crons[1])
         now = next(NOWS)
@@ -148,9 +148,9 @@ def _between(
     return Work(name, prepare, 1, 1, goal)
 
 
-def _everything(dimension: TimeDimension) -> Spans:
+def _everything(dimension: TimeDimension) -> TimeSpans:
     assert dimension.last is not None
-    return Spans(((dimension.first, dimension.last),))
+    return TimeSpans(((dimension.first, dimension.last),))
 
 
 def _years_of_hours(zone: str) -> Work:
@@ -219,7 +219,7 @@ def _product() -> Work:
         dependency = Dependency(ours, ours)
         time = ours.dimensions[0]
         assert isinstance(time, TimeDimension)
-        whole = Box(ours, (_everything(time), STORES, KINDS))
+        whole = PartitionBox(ours, (_everything(time), STORES, KINDS))
         texts = theirs.get_partition_keys(current_time=next(NOWS))[: MAPPED_DAYS * 25]
         return lambda: listed(dependency.upstream_of(whole).existing), _mapped_by_dagster(theirs, texts)
 

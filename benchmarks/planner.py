@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.sql.axes import Bindings, Upstream
-from pipeline_defs.sql.dependencies import Dependencies, dependencies
-from pipeline_defs.sql.inference import qualified
-from pipeline_defs.sql.reading import readings
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.sql.partitions.axes import Bindings, Upstream
+from varve.sql.partitions.scan_reads import readings
+from varve.sql.pushdown.scans import Dependencies, dependencies
+from varve.sql.types.inference import qualified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ INSERT (day = pd, store = st)
 OURS = """
 import os, sys
 from pathlib import Path
-import pipeline_defs.sql.project as project
+import varve.sql.sql_project as project
 began = sum(os.times()[:4])
 found = project.load(Path(sys.argv[1]))
 print(sum(os.times()[:4]) - began)

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Protocol
 import psycopg
 from psycopg import sql
 
-from pipeline_defs.model.batch import StagedBatch
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.catalog import Catalog
-from resources.history import History
-from resources.warehouse import clean, notes, publish, view
-from resources.warehouse.naming import period_table
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
+from varve.model.batch import StagedBatch
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.stores.warehouse import clean, publish
+from varve.stores.warehouse.tables import notes, view
+from varve.stores.warehouse.tables.naming import period_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ _GRACE = dt.timedelta(seconds=30)
 _FILL = sql.SQL("insert into {} select {}, {} from generate_series(1, {})")
 
 
-class Way(Protocol):
+class DimensionMapping(Protocol):
     """One way to replace periods; readers query `relation`."""
 
     name: str
@@ -78,14 +79,14 @@ class Ours:
         self.relation = self.dataset.name
 
     def prepare(self) -> None:
-        """See `Way`."""
+        """See `DimensionMapping`."""
         replace, end = self.publisher()
         for period in range(PERIODS):
             replace(period)
         end()
 
     def publisher(self) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """See `Way`: what a run does, but for Spark."""
+        """See `DimensionMapping`: what a run does, but for Spark."""
         connection = psycopg.connect(self.url, autocommit=True, application_name="varve publisher")
         catalog = Catalog(connection)
         catalog.ensure_schema()
@@ -111,7 +112,7 @@ class Ours:
         return replace, connection.close
 
     def tidy(self) -> None:
-        """See `Way`: the sweep."""
+        """See `DimensionMapping`: the sweep."""
         with psycopg.connect(self.url, autocommit=True, application_name="varve sweep") as connection:
             history = History(connection)
             retired = history.retired(self.dataset.name, older_than=_GRACE, keep_last=1)
@@ -139,7 +140,7 @@ class Peer(ABC):
         self._shown = set(range(PERIODS))
 
     def prepare(self) -> None:
-        """See `Way`."""
+        """See `DimensionMapping`."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in [f"create schema {self.schema}", *self.making()]:
                 connection.execute(statement.encode())
@@ -149,7 +150,7 @@ class Peer(ABC):
                 connection.execute(f"analyze {self.table(period)}".encode())
 
     def publisher(self) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """See `Way`."""
+        """See `DimensionMapping`."""
         connection = psycopg.connect(self.url, autocommit=True, application_name="peer")
 
         def replace(period: int) -> None:
@@ -173,7 +174,7 @@ class Peer(ABC):
         return replace, connection.close
 
     def tidy(self) -> None:  # noqa: B027 - autovacuum does it for most
-        """See `Way`: autovacuum does it."""
+        """See `DimensionMapping`: autovacuum does it."""
 
     def making(self) -> list[str]:
         """Statements that make the tables and the view."""
@@ -247,7 +248,7 @@ class DeleteInsert(Peer):
         return [f"delete from {self.schema}.v where period = '{period}'", self.fill(period, batch)]
 
 
-def ways(url: str, rows: int) -> list[Way]:
+def ways(url: str, rows: int) -> list[DimensionMapping]:
     """All of them, ours first."""
     return [
         Ours(url, rows),

@@ -26,14 +26,14 @@ from rich.table import Table
 
 from benchmarks.protocols import PERIODS, ways
 from benchmarks.readers import LONG_SECONDS, Reads, Target, reading
-from resources.postgres import warehouse_url
-from resources.services.postgres_server import PostgresServer
-from resources.settings import Settings
+from varve.services.postgres import warehouse_url
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.protocols import Way
+    from benchmarks.protocols import DimensionMapping
 
 PUBLISHERS = 2
 _TIDY_SECONDS = 5.0
@@ -68,7 +68,7 @@ class Measured:
         return [f"{reads.kind}: {text}" for reads in self.reads for text in reads.errors]
 
 
-def measure(way: Way, target: Target, *, seconds: float, long_seconds: float, publishers: int) -> Measured:
+def measure(way: DimensionMapping, target: Target, *, seconds: float, long_seconds: float, publishers: int) -> Measured:
     """Read for so many seconds while publishers replace periods, each its own share of them."""
     done = threading.Event()
     counts = [0] * publishers

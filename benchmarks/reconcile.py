@@ -29,21 +29,21 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Reads, trailing
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import Graph
-from pipeline_defs.planning.reconcile import Limits, Planner
-from resources.catalog import Catalog
-from resources.planning import CatalogFacts, Changes, living
-from resources.services.postgres_server import PostgresServer
+from varve.catalog.catalog import Catalog
+from varve.catalog.planning.facts import CatalogFacts, Changes, living
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Reads, trailing
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.graph import Graph
+from varve.planning.reconcile import Limits, Planner
+from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline_defs.planning.reconcile import Plan
+    from varve.planning.reconcile import RunPlan
 
 T = TypeVar("T")
 START = pendulum.datetime(1995, 1, 1)
@@ -143,7 +143,7 @@ def measure(connection: psycopg.Connection, graph: Graph, now: dt.datetime, tick
     """Seconds of a first tick, of idle ones and of one after a publish; MB that the planner took at most and keeps."""
     planner, changes, process = Planner(graph, Limits()), Changes(), psutil.Process()
 
-    def tick() -> Plan:
+    def tick() -> RunPlan:
         in_flight = living(connection)
         changed = changes.since_last(connection, in_flight)
         return planner.tick(CatalogFacts(connection, in_flight), changed, now=now)

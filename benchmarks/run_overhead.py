@@ -20,14 +20,14 @@ from rich.table import Table
 
 from benchmarks.commands import PROJECT, home_of_its_own, materialize
 from pipeline_defs.definitions import graph
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.planning.mapping import Dependency
 from resources import partner
+from varve.model.partitions.key import PartitionKey
+from varve.planning.mapping.dataset_mapping import Dependency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
 DEPARTURES, WEATHER = graph.datasets["flights.departures"], graph.datasets["flights.weather"]
 TINY = ("flights/delays", "--partition", "2013-01-05|EWR")

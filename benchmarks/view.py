@@ -26,19 +26,20 @@ from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
-from pipeline_defs.model.batch import StagedBatch
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.catalog import Catalog
-from resources.postgres import connect
-from resources.services.postgres_server import PostgresServer
-from resources.settings import Settings
-from resources.warehouse import notes, publish, view
-from resources.warehouse.naming import period_table
+from varve.catalog.catalog import Catalog
+from varve.model.batch import StagedBatch
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
+from varve.stores.warehouse import publish
+from varve.stores.warehouse.tables import notes, view
+from varve.stores.warehouse.tables.naming import period_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

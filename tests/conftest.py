@@ -19,29 +19,30 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.catalog import Catalog
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
-from resources.postgres import connect, warehouse_url
-from resources.services.postgres_server import PostgresServer
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings
-from resources.warehouse.load import Route
-from resources.warehouse.store import WarehouseStore
+from varve.catalog.catalog import Catalog
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect, warehouse_url
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
+from varve.services.spark_server import SparkServer
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
+from varve.stores.warehouse.loading.load import Route
+from varve.stores.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline_defs.model.batch import Batch
-    from pipeline_defs.model.partition import PartitionKey
-    from resources.store import Build, Store
+    from varve.model.batch import Batch
+    from varve.model.build import Build
+    from varve.model.partitions.key import PartitionKey
+    from varve.stores.store import Store
 
 
 # A suite's JVMs live for minutes: half of their processor time went to compiling what then hardly ran.
@@ -118,7 +119,7 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """A session in the mode under test."""
-    from resources.spark import open_session
+    from varve.dagster.runs.spark import open_session
 
     session = open_session(settings)
     yield session

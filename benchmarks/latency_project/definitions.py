@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline_defs.definitions import build_defs
-from pipeline_defs.sql_assets import project, sql_assets
+from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
+from varve.dagster.definitions import build_defs
 
-defs = build_defs(sql_assets(project(Path(__file__).parent)))
+defs = build_defs(sql_assets(sql_datasets(Path(__file__).parent)))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from resources.services.postgres_server import PostgresServer
 from tests.cdc.lab import DEFAULT, Follower, Lab
+from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pipeline_defs.cdc.table import CapturedTable
-    from resources.settings import Settings
+    from varve.cdc.captured_table import CapturedTable
+    from varve.services.settings import Settings
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ import resource
 import sys
 from contextlib import closing
 
-from resources.catalog import Catalog
-from resources.cdc.bootstrap import Bootstrap
-from resources.cdc.capture import Capture
-from resources.cdc.event_log import EventLog
-from resources.cdc.positions import Positions
-from resources.cdc.source import Source
-from resources.postgres import connect
-from resources.settings import Settings
+from varve.catalog.catalog import Catalog
+from varve.cdc.capture.bootstrap import Bootstrap
+from varve.cdc.capture.capture import Capture
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.services.postgres import connect
+from varve.services.settings import Settings
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         Catalog(connection).ensure_schema()
         Positions(connection).ensure_schema()
         log = EventLog(settings.lake, captured.dataset)
-        room = captured, Source(url), Positions(connection), log, step
+        room = captured, SourceDatabase(url), Positions(connection), log, step
         if wanted in {"start", "publish", "slot", "snapshot", "begin"}:
             Bootstrap(*room).bootstrap()
         else:

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline_defs.cdc import debezium
-from pipeline_defs.cdc.event import ChangeEvent, ChangeType, format_lsn
-from pipeline_defs.cdc.pgoutput import Decoder
-from pipeline_defs.cdc.stream import End, Stream
+from varve.cdc.event import ChangeEvent, ChangeType, format_lsn
+from varve.cdc.protocol import debezium
+from varve.cdc.protocol.pgoutput import Decoder
+from varve.cdc.protocol.stream import End, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

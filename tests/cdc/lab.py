@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pipeline_defs.cdc.table import VALIDITY, CapturedTable
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.catalog import Catalog
-from resources.cdc.apply import Applied, Apply
-from resources.cdc.bootstrap import Bootstrap
-from resources.cdc.capture import Capture
-from resources.cdc.event_log import EventLog
-from resources.cdc.positions import Positions
-from resources.cdc.source import Source
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
-from resources.postgres import connect
+from varve.catalog.catalog import Catalog
+from varve.cdc.apply import Applied, Apply
+from varve.cdc.capture.bootstrap import Bootstrap
+from varve.cdc.capture.capture import Capture
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.cdc.captured_table import VALIDITY, CapturedTable
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from resources.cdc.batch_writer import EventBatch
-    from resources.settings import Settings
+    from varve.cdc.capture.batch_writer import EventBatch
+    from varve.services.settings import Settings
 
 PARTS = 4
 SCHEMA = Schema(
@@ -101,13 +101,13 @@ class Follower:
     ) -> EventBatch:  # fmt: skip
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
-            bootstrap = Bootstrap(self.captured, Source(self.url), positions, self.log(), step, seconds, say)
+            bootstrap = Bootstrap(self.captured, SourceDatabase(self.url), positions, self.log(), step, seconds, say)
             return bootstrap.bootstrap(again=again)
 
     def capture(self, step: Callable[[str], None] = lambda _: None, most: int = 500_000) -> EventBatch | None:
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
-            return Capture(self.captured, Source(self.url), positions, self.log(), step, most).capture()
+            return Capture(self.captured, SourceDatabase(self.url), positions, self.log(), step, most).capture()
 
     def die_in_capture(self, step: str, most: int = 500_000) -> None:
         """A process that dies at a step of bootstrap or capture."""

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
-from pipeline_defs.captured import captured_asset
-from pipeline_defs.datasets import dataset_asset, graph_of
-from pipeline_defs.model.batch import Input
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.reconciling import Reconciler
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
+from tests.support.project import PROJECT
+from varve.dagster.assets.captured import captured_asset
+from varve.dagster.assets.datasets import dataset_asset, graph_of
+from varve.dagster.automation.reconciling import Reconciler
+from varve.model.batch import Input
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.schema import Column, ColumnType, Schema
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
-    from pipeline_defs.planning.graph import Graph
     from tests.cdc.lab import Lab
+    from varve.planning.graph import Graph
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,7 +60,7 @@ def due(lab: Lab, graph: Graph) -> dict[str, set[str]]:
     """What the planner would run now, by dataset."""
     found: dict[str, set[str]] = {}
     with lab.catalog() as catalog, dg.DagsterInstance.ephemeral() as instance:
-        for run in Reconciler(graph).tick(catalog.connection, instance, lab.settings).runs:
+        for run in Reconciler(graph, PROJECT).tick(catalog.connection, instance, lab.settings).runs:
             found.setdefault(run.dataset.name, set()).update(key.path for key in run.partitions)
     return found
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_defs.cdc.event import format_lsn
-from pipeline_defs.cdc.table import NeedsResnapshot, SourceRefused
-from pipeline_defs.model.errors import VarveError
-from resources.cdc import batch_writer
 from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Lab
+from varve.cdc.capture import batch_writer
+from varve.cdc.captured_table import NeedsResnapshot, SourceRefused
+from varve.cdc.event import format_lsn
+from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_defs.cdc.event import format_lsn
-from pipeline_defs.cdc.table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat, SourceRefused
-from pipeline_defs.model.errors import BadInput, VarveError
-from pipeline_defs.model.schema import Schema
-from resources.cdc.captures import opened
 from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
 from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Lab
+from varve.cdc.captured_table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat, SourceRefused
+from varve.cdc.captures import opened
+from varve.cdc.event import format_lsn
+from varve.model.errors import BadInput, VarveError
+from varve.model.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline_defs.cdc.event import ChangeEvent
-    from resources.settings import Settings
+    from varve.cdc.event import ChangeEvent
+    from varve.services.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

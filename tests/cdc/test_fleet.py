@@ -12,20 +12,21 @@ import pytest
 from rich.console import Console
 
 from assets.fleet import CAPTURED_PLANES, PLANES
-from pipeline_defs.captured import capture_job, capture_sensor, exactness_check
-from pipeline_defs.cli import cdc, cdc_demo
-from resources.catalog import Catalog
-from resources.cdc.captures import opened, source_url
-from resources.lake.layout import Layout
-from resources.lake.store import LakeStore
-from resources.postgres import connect
+from pipeline_defs.demo import capture as cdc_demo
+from varve.catalog.catalog import Catalog
+from varve.cdc.captures import opened, source_url
+from varve.cli import cdc
+from varve.dagster.assets.captured import capture_job, capture_sensor, exactness_check
+from varve.services.postgres import connect
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NAMES = ("tailnum", "year", "type", "manufacturer", "model", "engines", "seats", "speed", "engine")

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pipeline_defs.cdc import debezium, messages, stream, wal2json
-from pipeline_defs.cdc.pgoutput import Decoder
-from pipeline_defs.model.errors import BadInput
 from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
 from tests.cdc.lab import DEFAULT, FULL, Application, Lab
+from varve.cdc.protocol import debezium, messages, stream, wal2json
+from varve.cdc.protocol.pgoutput import Decoder
+from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline_defs.cdc.event import ChangeEvent
+    from varve.cdc.event import ChangeEvent
 
 
 @pytest.fixture(params=[DEFAULT, FULL])

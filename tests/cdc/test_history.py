@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_defs.cdc.event import ChangeEvent, ChangeType, Counts, event
-from pipeline_defs.cdc.table import VALIDITY, CapturedTable, SourceRefused
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.schema import Column, ColumnType
-from resources.cdc.frame import event_frame
-from resources.cdc.resolve import resolve
-from resources.cdc.shape import Shape
 from tests.cdc.lab import HISTORY, Application, Lab
+from varve.cdc.captured_table import VALIDITY, CapturedTable, SourceRefused
+from varve.cdc.event import ChangeEvent, ChangeType, Counts, event
+from varve.cdc.resolve.event_frame import event_frame
+from varve.cdc.resolve.resolve import resolve
+from varve.cdc.resolve.shape import TableShape
+from varve.model.errors import VarveError
+from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 COLUMNS = tuple(Column(name, ColumnType.STRING) for name in ("case", "id", "name", "notes"))
-SHAPE = Shape("t.people", COLUMNS, ("case", "id"), history=True)
+SHAPE = TableShape("t.people", COLUMNS, ("case", "id"), history=True)
 # id, name, notes, true from, true until
 Version = tuple[str, str | None, str | None, int, int | None]
 

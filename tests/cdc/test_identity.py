@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_defs.cdc.table import SourceColumn, SourceRefused, SourceTable, check
-from pipeline_defs.model.schema import Column, ColumnType, Schema
+from varve.cdc.captured_table import SourceColumn, SourceRefused, SourceTable, check
+from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

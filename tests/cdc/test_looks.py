@@ -15,9 +15,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_defs.cdc.event import parse_lsn
-from resources.cdc.source import Source
 from tests.cdc.lab import DEFAULT, FULL, UNKEYED, Application, Killed, Lab, _ChangedMind
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.cdc.event import parse_lsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def replayed(lab: Lab) -> Counter[Row]:
 
 def in_source(lab: Lab) -> Counter[Row]:
     names = sorted(column.name for column in lab.captured.columns)
-    with closing(Source(lab.url).connect()) as source:
+    with closing(SourceDatabase(lab.url).connect()) as source:
         query = f"copy (select {', '.join(names)} from {lab.table}) to stdout"
         with source.cursor().copy(query) as copy:
             return Counter(tuple(zip(names, row, strict=True)) for row in copy.rows())

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from pipeline_defs.cdc.table import NeedsResnapshot
-from pipeline_defs.model.errors import ServiceUnavailable, VarveError
-from resources.cdc.captures import opened
-from resources.cdc.health import capture_findings
-from resources.cdc.source import Source
 from tests.cdc.waits import until
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.captures import opened
+from varve.cdc.health import capture_findings
+from varve.model.errors import ServiceUnavailable, VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -252,7 +252,7 @@ def test_a_log_that_the_source_can_never_decode_stops_the_capture_and_names_the_
     def make(step: Callable[[str], None]) -> None:
         """As slots were made before a forerunner was."""
         step("publish")
-        connection = Source(lab.url).connect_for_slot()
+        connection = SourceDatabase(lab.url).connect_for_slot()
         made = connection.exec_(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT'.encode())
         assert made.error_message == b""
         connection.finish()

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from pipeline_defs.cdc.table import CapturedTable, NeedsResnapshot, refuse_other_declaration
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from resources.cdc.source import Source
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.cdc.captured_table import CapturedTable, NeedsResnapshot, refuse_other_declaration
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from resources.cdc.apply import Applied
     from tests.cdc.lab import Follower, Lab
+    from varve.cdc.apply import Applied
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ def in_source(one: Follower) -> list[tuple[object, ...]]:
     query = sql.SQL("copy (select {} from {}) to stdout").format(
         sql.SQL(", ").join(chosen), sql.Identifier(schema, table)
     )
-    with closing(Source(one.url).connect()) as source, source.cursor().copy(query) as copy:
+    with closing(SourceDatabase(one.url).connect()) as source, source.cursor().copy(query) as copy:
         return sorted(copy.rows(), key=repr)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_defs.cdc.event import ChangeEvent, ChangeType, Counts, event
-from pipeline_defs.cdc.order import by_timestamp, in_order
-from pipeline_defs.cdc.table import NeedsResnapshot
-from pipeline_defs.model.errors import BadInput
-from pipeline_defs.model.schema import Column, ColumnType
-from resources.cdc.frame import event_frame
-from resources.cdc.resolve import resolve
-from resources.cdc.shape import NO_KEY, Shape
+from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.event import ChangeEvent, ChangeType, Counts, event
+from varve.cdc.protocol.order import by_timestamp, in_order
+from varve.cdc.resolve.event_frame import event_frame
+from varve.cdc.resolve.resolve import resolve
+from varve.cdc.resolve.shape import NO_KEY, TableShape
+from varve.model.errors import BadInput
+from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ COLUMNS = (
     Column("name", ColumnType.STRING),
     Column("notes", ColumnType.STRING),
 )
-PEOPLE = Shape("t.people", COLUMNS, ("id",))
-UNKEYED = Shape("t.people", COLUMNS, ())
+PEOPLE = TableShape("t.people", COLUMNS, ("id",))
+UNKEYED = TableShape("t.people", COLUMNS, ())
 NAMED = Column("case", ColumnType.STRING)
 Row = tuple[object, ...]
 
@@ -54,7 +54,11 @@ class Case:
 
 
 def resolved(
-    spark: SparkSession, base: Sequence[Row], events: Sequence[ChangeEvent], shape: Shape, counts: Counts | None = None
+    spark: SparkSession,
+    base: Sequence[Row],
+    events: Sequence[ChangeEvent],
+    shape: TableShape,
+    counts: Counts | None = None,
 ) -> Outcome:
     ddl = ", ".join(f"`{column.name}` {column.type}" for column in shape.columns)
     lake = spark.createDataFrame(list(base), ddl)
@@ -68,14 +72,14 @@ def resolved(
 
 @pytest.fixture
 def run(spark: SparkSession) -> Callable[..., Outcome]:
-    def run(base: Sequence[Row], events: Sequence[ChangeEvent], shape: Shape = PEOPLE) -> Outcome:
+    def run(base: Sequence[Row], events: Sequence[ChangeEvent], shape: TableShape = PEOPLE) -> Outcome:
         return resolved(spark, base, events, shape)
 
     return run
 
 
 def together(
-    spark: SparkSession, cases: Mapping[str, Case], shape: Shape, counts: Counts | None, *, again: bool = False
+    spark: SparkSession, cases: Mapping[str, Case], shape: TableShape, counts: Counts | None, *, again: bool = False
 ) -> dict[str, Outcome]:
     """The outcome of each case, all resolved in one table; `again`: every event twice, the last one first."""
     apart = replace(shape, columns=(NAMED, *shape.columns), key=("case", *shape.key) if shape.key else ())
@@ -323,7 +327,7 @@ def test_22_null_updates_are_ignored_where_the_table_says_so(run: Callable[..., 
 
 
 def test_19_one_part_of_a_compound_key_changes(run: Callable[..., Outcome]) -> None:
-    shape = Shape("t.people", COLUMNS, ("id", "name"))
+    shape = TableShape("t.people", COLUMNS, ("id", "name"))
     move = event(ChangeType.UPDATE, new={"id": "A", "name": "zoe"}, old_key={"id": "A", "name": "ann"}, commit_lsn=1)
     assert run([A, B], [move], shape).rows == [("A", "zoe", "long a"), B]
 
@@ -340,7 +344,7 @@ def test_27_an_insert_before_the_truncate_of_its_transaction_is_removed(run: Cal
 
 
 def test_36_values_are_compared_by_type_not_as_text(run: Callable[..., Outcome]) -> None:
-    shape = Shape(
+    shape = TableShape(
         "t.typed",
         (Column("id", ColumnType.DOUBLE), Column("on", ColumnType.BOOLEAN), Column("at", ColumnType.TIMESTAMP)),
         ("id",),
@@ -366,7 +370,7 @@ def test_the_example_of_the_seed_gives_the_result_of_the_seed(run: Callable[...,
         ChangeEvent(ChangeType.DELETE, "2", (), (), ("id",), ("id2",)),
         ChangeEvent(ChangeType.INSERT, "3", names, ("id2", "Carol")),
     ])  # fmt: skip
-    customers = Shape("t.customers", COLUMNS[:2], ("id",))
+    customers = TableShape("t.customers", COLUMNS[:2], ("id",))
     assert run([("id1", "Alice"), ("id2", "Bob")], ordered, customers).rows == [("id1", "Angela"), ("id2", "Carol")]
 
 

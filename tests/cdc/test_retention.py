@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline_defs.cdc.event import ChangeType, event
-from resources.cdc import retention
-from resources.cdc.positions import Positions
-from resources.postgres import connect
+from varve.cdc import retention
+from varve.cdc.capture.positions import Positions
+from varve.cdc.event import ChangeType, event
+from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from resources.cdc.positions import Position
     from tests.cdc.lab import Lab
+    from varve.cdc.capture.positions import Position
 
 
 def position(lab: Lab) -> Position:

@@ -22,17 +22,17 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_defs.cdc.table import NeedsResnapshot
-from pipeline_defs.model.errors import AlreadyBuilding, ServiceUnavailable
-from resources.cdc.captures import opened
-from resources.services.postgres_server import PostgresServer
 from tests.cdc.lab import UNKEYED, Application, Lab
 from tests.killing import kill_all
+from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.captures import opened
+from varve.model.errors import AlreadyBuilding, ServiceUnavailable
+from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -174,9 +174,9 @@ def test_a_slot_that_nears_its_limit_is_reported_and_one_that_is_lost_asks_for_a
 
 
 def source_of(lab: Lab) -> object:
-    from resources.cdc.source import Source
+    from varve.cdc.capture.source_database import SourceDatabase
 
-    return Source(lab.url)
+    return SourceDatabase(lab.url)
 
 
 def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(

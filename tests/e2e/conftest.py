@@ -38,8 +38,8 @@ def project() -> Iterator[Project]:
 @pytest.fixture(scope="session")
 def cold_start(project: Project) -> ColdStart:
     """Three days of departures, with nothing there but landing files."""
-    from resources.services.postgres_server import PostgresServer
-    from resources.services.spark_server import SparkServer
+    from varve.services.postgres_server import PostgresServer
+    from varve.services.spark_server import SparkServer
 
     project.send_flights(*WEEK)
     project.send_weather(*WEEK)

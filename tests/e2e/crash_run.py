@@ -44,7 +44,7 @@ def arm(victim: str, when: str, target: str) -> None:
 
 def kill_while_staging(victim: str) -> None:
     """Wait until a Spark job stages files somewhere in the lake."""
-    from resources.settings import Settings
+    from varve.services.settings import Settings
 
     lake = Path(Settings().lake)
     while not any(place.name == "_temporary" or ".spark-staging-" in place.name for place in lake.rglob("*")):
@@ -54,10 +54,10 @@ def kill_while_staging(victim: str) -> None:
 
 def kill(victim: str) -> None:
     """SIGKILL, and nothing goes on before the victim is gone."""
-    from resources.services.postgres_server import PostgresServer
-    from resources.services.spark_server import SparkServer
-    from resources.settings import Settings
     from tests.killing import kill_all
+    from varve.services.postgres_server import PostgresServer
+    from varve.services.settings import Settings
+    from varve.services.spark_server import SparkServer
 
     if victim == "self":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -27,21 +27,21 @@ from dagster import DagsterInstance
 from psycopg import sql
 
 from assets.flights import DAY, HOUR
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.planning.mapping import Dependency
-from resources.catalog import Catalog
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
-from resources.postgres import connect, warehouse_url
-from resources.services.postgres_server import PostgresServer
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings
+from varve.catalog.catalog import Catalog
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.planning.mapping.dataset_mapping import Dependency
+from varve.services.postgres import connect, warehouse_url
+from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
+from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pipeline_defs.model.batch import Batch
     from resources.partner import Row
+    from varve.model.batch import Batch
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

@@ -19,9 +19,9 @@ from tests.e2e.project import ROOT, flights, hours_of, rows_in, url_of
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from pipeline_defs.model.batch import Batch
     from tests.e2e.conftest import ColdStart
     from tests.e2e.project import Project
+    from varve.model.batch import Batch
 
 ORIGINS = ("EWR", "JFK", "LGA")
 

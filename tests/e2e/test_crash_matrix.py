@@ -40,7 +40,7 @@ class Death:
         return self.name
 
 
-WRITE, PUBLISH = "resources.lake.write:write_batches", "resources.catalog:Catalog.publish"
+WRITE, PUBLISH = "varve.stores.folders.write:write_batches", "varve.catalog.catalog:Catalog.publish"
 DEATHS = [
     Death("Spark, while it writes", "spark", "during", WRITE, published=False),
     Death("Spark, before the Hive table follows", "spark", "after", PUBLISH, published=True),

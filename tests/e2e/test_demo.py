@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Whole demos, beside whatever else the machine does.
 pytestmark = pytest.mark.timeout(1_800)
-MAIN = "from pipeline_defs.cli.app import main; main()"
+MAIN = "from varve.cli.app import main; main()"
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from tests.e2e.project import flights, rows_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline_defs.model.batch import Batch
     from tests.e2e.conftest import ColdStart
     from tests.e2e.project import Project, Reader
+    from varve.model.batch import Batch
 
 FIRST, SECOND = dt.date(2013, 2, 1), dt.date(2013, 2, 2)
 PAGE = 4096

@@ -100,7 +100,7 @@ def test_a_pinned_batch_stays_and_an_unpinned_one_is_swept(twice: Project, reade
 
 
 def test_the_doctor_finds_what_a_killed_run_left_and_one_sweep_clears_it(twice: Project) -> None:
-    killed = twice.crash("after", "resources.catalog:Catalog.staged", "flights/departures", partition=str(SECOND))
+    killed = twice.crash("after", "varve.catalog.catalog:Catalog.staged", "flights/departures", partition=str(SECOND))
     assert killed.code < 0
     sick = twice.varve("doctor", NAME)
     assert sick.code == 1

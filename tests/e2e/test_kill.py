@@ -42,27 +42,27 @@ class Moment:
 
 
 LAKE = [
-    Moment("after the build began", "after", "resources.catalog:Catalog.begin"),
-    Moment("before Spark writes", "before", "resources.lake.write:write_batches"),
-    Moment("after Spark wrote", "after", "resources.lake.write:write_batches"),
-    Moment("after the footers were read", "after", "resources.lake.write:survey"),
-    Moment("after the batch was staged", "after", "resources.catalog:Catalog.staged"),
-    Moment("before the publish", "before", "resources.catalog:Catalog.publish"),
-    Moment("after the publish", "after", "resources.catalog:Catalog.publish", catalog_is_new=True),
+    Moment("after the build began", "after", "varve.catalog.catalog:Catalog.begin"),
+    Moment("before Spark writes", "before", "varve.stores.folders.write:write_batches"),
+    Moment("after Spark wrote", "after", "varve.stores.folders.write:write_batches"),
+    Moment("after the footers were read", "after", "varve.stores.folders.write:survey"),
+    Moment("after the batch was staged", "after", "varve.catalog.catalog:Catalog.staged"),
+    Moment("before the publish", "before", "varve.catalog.catalog:Catalog.publish"),
+    Moment("after the publish", "after", "varve.catalog.catalog:Catalog.publish", catalog_is_new=True),
     Moment(
         "after the Hive table followed, before the catalog notes it",
-        "before", "resources.catalog:Catalog.projected", catalog_is_new=True, table_is_new=True,
+        "before", "varve.catalog.catalog:Catalog.projected", catalog_is_new=True, table_is_new=True,
     ),
 ]  # fmt: skip
 WAREHOUSE = [
-    Moment("between an empty period table and its rows", "before", "resources.warehouse.copying:_copy"),
-    Moment("between a load and the count of its rows", "before", "resources.warehouse.load:_finish"),
-    Moment("after the load", "after", "resources.warehouse.load:load"),
-    Moment("before the swap", "before", "resources.warehouse.publish:_swap"),
-    Moment("inside the swap, before the view is created", "after", "resources.catalog:Catalog.publish"),
-    Moment("inside the swap, after the view is created", "after", "resources.warehouse.publish:replace_views"),
+    Moment("between an empty period table and its rows", "before", "varve.stores.warehouse.loading.copying:_copy"),
+    Moment("between a load and the count of its rows", "before", "varve.stores.warehouse.loading.load:_finish"),
+    Moment("after the load", "after", "varve.stores.warehouse.loading.load:load"),
+    Moment("before the swap", "before", "varve.stores.warehouse.publish:_swap"),
+    Moment("inside the swap, before the view is created", "after", "varve.catalog.catalog:Catalog.publish"),
+    Moment("inside the swap, after the view is created", "after", "varve.stores.warehouse.publish:replace_views"),
     Moment(
-        "after the swap", "after", "resources.warehouse.publish:_swap", catalog_is_new=True, table_is_new=True
+        "after the swap", "after", "varve.stores.warehouse.publish:_swap", catalog_is_new=True, table_is_new=True
     ),
 ]  # fmt: skip
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.rejected import RejectedArrivals
 from tests.e2e.project import service, wait_until
+from varve.catalog.rejected import RejectedArrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,9 +139,9 @@ def test_files_of_now_are_taken_and_what_cannot_be_keeps_nothing_waiting(project
 # In a process of its own: the definitions are of the zone of its environment.
 _LISTED = """
 from tests.e2e.live.definitions import DATASETS
-from resources.catalog import Catalog
-from resources.postgres import connect
-from resources.settings import Settings
+from varve.catalog.catalog import Catalog
+from varve.services.postgres import connect
+from varve.services.settings import Settings
 
 with connect(Settings(), application="varve e2e test") as connection:
     for each in DATASETS:

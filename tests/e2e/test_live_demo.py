@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from pipeline_defs.cli.live.place import MODULE
-from resources.services.postgres_server import PostgresServer
-from resources.services.spark_server import SparkServer
+from pipeline_defs.demo.live.place import MODULE
 from tests.e2e.project import ROOT, Project, wait_until
+from varve.services.postgres_server import PostgresServer
+from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,12 @@ import pyspark
 import pytest
 
 from assets.flights import DEPARTURES
-from pipeline_defs.model.outside import OutsideKind, OutsideTable
-from resources.lake import metastore
-from resources.outside.hive import HiveTable
-from resources.services.java import java_home
-from resources.services.ports import free_port
 from tests.e2e.project import HERE, Project, Reader, days, flights, wait_until
+from varve.model.external import OutsideKind, OutsideTable
+from varve.services.java import java_home
+from varve.services.ports import free_port
+from varve.sources.external.hive import HiveTable
+from varve.stores.folders import metastore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,13 @@ from dagster import DagsterRunStatus
 from psycopg import sql
 
 from pipeline_defs.definitions import graph
-from pipeline_defs.model.dataset import StoreKind
-from pipeline_defs.planning.judging import State
-from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.reconciling import looked_up
-from resources.settings import ContentHash
 from tests.e2e.project import days, flights, hours_of, service, wait_until
+from tests.support.project import PROJECT
+from varve.dagster.automation.reconciling import looked_up
+from varve.model.dataset import StoreKind
+from varve.planning.judging import State
+from varve.planning.reconcile import reconcile
+from varve.services.settings import ContentHash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +133,7 @@ def is_quiet(project: Project, files: int) -> bool:
     if len(departures(project)) < files or not set(statuses(project)) <= _ENDED:
         return False
     with project.catalog() as catalog, project.dagster() as instance:
-        facts, members = looked_up(graph, catalog.connection, instance)
+        facts, members = looked_up(graph, catalog.connection, instance, PROJECT.settings)
         plan = reconcile(graph, facts, now=dt.datetime.now(dt.UTC), members=members)
     judged = [one for each in plan.judgements.values() for one in each.values()]
     return all(one.state in {State.CURRENT, State.WAITING, State.MISSING} and not one.pending for one in judged)

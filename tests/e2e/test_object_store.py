@@ -19,8 +19,8 @@ import pytest
 import s3fs
 import tenacity
 
-from resources.services.ports import free_port
 from tests.e2e.project import Project, Reader, days, flights
+from varve.services.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def test_what_was_published_is_read_by_name_and_by_folder(
     assert by_name(reader) == {str(FIRST): 100, str(SECOND): second}
     assert in_folders(cloud, bucket) == {f"day={FIRST}": 100, f"day={SECOND}": second, f"day={EMPTY}": 0}
     script = (
-        "from assets.flights import DEPARTURES; from resources.reading import open_reader\n"
+        "from assets.flights import DEPARTURES; from varve.dagster.reading import open_reader\n"
         "with open_reader() as reader: print('rows:', reader.read(DEPARTURES).count())"
     )
     assert f"rows: {second + 100}" in cloud.run("-c", script).output
@@ -139,7 +139,7 @@ def test_going_back_sweeping_and_a_killed_run_are_the_same_as_on_a_disk(
     newest, oldest = cloud.varve_json("history", NAME, f"day={FIRST}")
     cloud.varve_json("rollback", NAME, f"day={FIRST}", "--to", str(oldest["batch_id"]))
     assert by_name(reader)[str(FIRST)] == len(flights(FIRST))
-    killed = cloud.crash("before", "resources.catalog:Catalog.publish", "flights/departures", partition=str(SECOND))
+    killed = cloud.crash("before", "varve.catalog.catalog:Catalog.publish", "flights/departures", partition=str(SECOND))
     assert killed.code < 0
     assert by_name(reader)[str(SECOND)] == len(flights(SECOND))
     assert "its run ended without a word" in cloud.varve("doctor", NAME).told

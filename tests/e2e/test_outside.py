@@ -9,18 +9,18 @@ from tests.e2e.project import Project
 pytestmark = pytest.mark.slow
 
 LOOKS = """
-from pipeline_defs.datasets import graph_of
-from pipeline_defs.sensors import arrival_sensor
-from resources.services.spark_server import SparkServer
-from resources.settings import Settings
-from resources.spark import open_session
-from tests.pipeline_defs.test_outside_assets import files, tick
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.automation.sensors import arrival_sensor
+from varve.services.spark_server import SparkServer
+from varve.services.settings import Settings
+from varve.dagster.runs.spark import open_session
+from tests.dagster.test_outside_assets import files, tick
 
 settings = Settings()
 open_session(settings).sql("CREATE TABLE default.d (product STRING, price INT, day STRING) USING parquet "
                            "PARTITIONED BY (day)")
 open_session(settings).sql("INSERT INTO default.d VALUES ('x', 1, '2022-03-01')")
-sensor = arrival_sensor(graph_of(files("shop", "source = 'table', table = 'default.d'")))
+sensor = arrival_sensor(graph_of(files("shop", "source = 'table', table = 'default.d'")), PROJECT)
 for stopped in (False, True, False):
     if stopped:
         SparkServer(settings).stop()

@@ -22,23 +22,23 @@ import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
 
-from pipeline_defs.datasets import graph_of
-from pipeline_defs.model.partitioning import dagster_text, set_of
-from pipeline_defs.sensors import REASON_TAG
-from resources.asked import RANGE_END_TAG, RANGE_START_TAG
-from resources.partition_sets import PartitionSets
 from tests.e2e.browsing import opened_page, served
 from tests.e2e.kinds import definitions as kinds_of
 from tests.e2e.kinds.definitions import NEW_YORK, ODD_KEYS, ORDERS, PARTS, SIGNUPS, TENANT, Position
 from tests.e2e.project import HERE, ROOT, url_of, wait_until
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.automation.sensors import REASON_TAG
+from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.model.partitions.partitioning import dagster_text, set_of
+from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.model.partition import PartitionKey, Value
     from tests.e2e.project import Project
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey, Value
 
 # Dagster's own tags of a key of two dimensions are of a form that it means to give up.
 pytestmark = pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
@@ -148,7 +148,7 @@ def second(kinds: Project, looked: list[dg.RunRequest]) -> Commands:
         },
     )
     killed = kinds.run(
-        HERE / "crash_run.py", "self", "before", "resources.partition_sets:PartitionSets.follow",
+        HERE / "crash_run.py", "self", "before", "varve.dagster.partitions.dynamic_sets:PartitionSets.follow",
         *made("signups", [key("signups", SECOND)]),
     )  # fmt: skip
     assert killed.code == -signal.SIGKILL, killed.output
@@ -256,7 +256,7 @@ class TestCommands:
 
 def shown_set(dataset: Dataset) -> str:
     """The name of the set that Dagster has the dataset's windows in."""
-    from pipeline_defs.partitions import partitions_def
+    from varve.dagster.partitions.definitions import partitions_def
 
     found = partitions_def(dataset.partitioning)
     assert isinstance(found, dg.DynamicPartitionsDefinition)
@@ -335,7 +335,7 @@ class TestWaiting:
 
 
 class TestSchedules:
-    """Schedules that are not tied to partitions; pipeline_defs/test_schedules.py has the rest."""
+    """Schedules that are not tied to partitions; tests/dagster/test_schedules.py has the rest."""
 
     def test_a_daily_schedule_runs_the_hours_of_a_day_in_one_run(self, kinds: Project, second: Commands) -> None:
         assert second.codes["scheduled"] == 0, second.output[-20_000:]

@@ -11,17 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.flights import DELAYS, DEPARTURES, WEATHER, WEEKLY_DELAYS
-from pipeline_defs.cli.app import app
-from pipeline_defs.cli.services import dagster_home
 from pipeline_defs.definitions import graph
-from pipeline_defs.model.batch import Input, StagedBatch
-from pipeline_defs.model.errors import VarveError
 from tests.e2e.project import hours_of
+from varve.cli.app import app
+from varve.cli.services import dagster_home
+from varve.model.batch import Input, StagedBatch
+from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
-    from pipeline_defs.model.dataset import Dataset
-    from resources.catalog import Catalog
     from tests.e2e.project import Project
+    from varve.catalog.catalog import Catalog
+    from varve.model.dataset import Dataset
 
 FIRST = dt.date(2013, 1, 1)
 ORIGINS = ("EWR", "JFK", "LGA")

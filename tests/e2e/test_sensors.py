@@ -18,27 +18,28 @@ from dagster import DagsterRun, DagsterRunStatus, RunsFilter
 from rich.console import Console
 
 from assets.flights import DELAYS, DEPARTURES, WEATHER
-from pipeline_defs.arrival_checks import arrival_check
-from pipeline_defs.cli import doctor, heat, services, why
 from pipeline_defs.definitions import graph
-from pipeline_defs.model.batch import Input, StagedBatch
-from pipeline_defs.planning.judging import State
-from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.planning.triggers import landing_source
-from pipeline_defs.report import listed
-from pipeline_defs.report import look as look_at_all
-from pipeline_defs.sensors import REASON_TAG, arrival_sensor, downstream_sensor
-from resources.asked import RANGE_END_TAG, RANGE_START_TAG
-from resources.planning import CatalogFacts, living
-from resources.rejected import RejectedArrivals
 from tests.e2e.project import days, flights, hours_of, service, wait_until
+from tests.support.project import PROJECT
+from varve.catalog.planning.facts import CatalogFacts, living
+from varve.catalog.rejected import RejectedArrivals
+from varve.cli import doctor, heat, services, why
+from varve.dagster.automation.arrival_checks import arrival_check
+from varve.dagster.automation.report import listed
+from varve.dagster.automation.report import look as look_at_all
+from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor, downstream_sensor
+from varve.model.batch import Input, StagedBatch
+from varve.planning.judging import State
+from varve.planning.reconcile import reconcile
+from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pipeline_defs.model.dataset import Dataset
-    from resources.catalog import Catalog
     from tests.e2e.project import Project
+    from varve.catalog.catalog import Catalog
+    from varve.model.dataset import Dataset
 
 FIRST = dt.date(2013, 4, 1)
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -67,14 +68,14 @@ def look(sensor: dg.SensorDefinition, cursor: str | None = None) -> tuple[list[d
 
 def arrivals(cursor: str | None = None) -> tuple[list[dg.RunRequest], str]:
     """One tick of the arrival sensor."""
-    requests, after = look(arrival_sensor(graph), cursor)
+    requests, after = look(arrival_sensor(graph, PROJECT), cursor)
     assert after is not None
     return requests, after
 
 
 def downstream() -> list[dg.RunRequest]:
     """One tick of the downstream sensor."""
-    return look(downstream_sensor(graph))[0]
+    return look(downstream_sensor(graph, PROJECT))[0]
 
 
 def key_of(request: dg.RunRequest) -> str | tuple[str, str]:
@@ -361,7 +362,7 @@ def test_a_sensor_without_its_database_says_so_and_asks_for_nothing(
 ) -> None:
     monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://nobody@127.0.0.1:1/nowhere")
     with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance) as context:
-        result = arrival_sensor(graph)(context)
+        result = arrival_sensor(graph, PROJECT)(context)
     assert isinstance(result, dg.SkipReason)
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in str(result.skip_message)
 

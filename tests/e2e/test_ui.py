@@ -9,9 +9,9 @@ import pytest
 from dagster import DagsterRunStatus
 from playwright.sync_api import Page, expect
 
-from pipeline_defs.report import KEY
 from tests.e2e.browsing import opened_page, served
 from tests.e2e.project import flights, wait_until
+from varve.dagster.automation.report import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pendulum
 import pytest
 
-from pipeline_defs.model.calendar import Every
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import UnknownPartition, VarveError
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import All, Custom, Only, Overlap, Reads, Same, Table, Wait, trailing
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import edge
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.calendar import Every
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import All, Custom, Only, Overlap, Reads, Same, TableReads, Wait, trailing
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.graph import edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline_defs.model.reads import Rule
+    from varve.model.reads import Rule
 
 START = pendulum.datetime(2013, 1, 1)
 DAY = TimeDimension("day", "@daily", START)
@@ -128,10 +128,11 @@ RULES: dict[str, tuple[tuple[Dimension, ...], tuple[Dimension, ...], dict[str, R
         (DAY,), (DAY, ORIGIN), {"origin": Only(("LGA",))}, "origin", "its keys are EWR, JFK",
     ),
     "a table of keys that are not there": (
-        (DAY, STORE), (DAY, ORIGIN), {"origin": Table("store", {"Paris": ("LGA",)})}, "origin", "LGA is no key of it",
+        (DAY, STORE), (DAY, ORIGIN), {"origin": TableReads("store", {"Paris": ("LGA",)})}, "origin",
+        "LGA is no key of it",
     ),
     "a table of strangers": (
-        (DAY, STORE), (DAY, ORIGIN), {"origin": Table("store", {"Rome": ("EWR",)})}, "origin",
+        (DAY, STORE), (DAY, ORIGIN), {"origin": TableReads("store", {"Rome": ("EWR",)})}, "origin",
         "Rome is no key of the reader's dimension store",
     ),
     "a function that is not there": (
@@ -139,7 +140,7 @@ RULES: dict[str, tuple[tuple[Dimension, ...], tuple[Dimension, ...], dict[str, R
         "name it as module:function",
     ),
     "a function that is none": (
-        (DAY, STORE), (DAY, ORIGIN), {"origin": Custom("pipeline_defs.model.zone:DAY", "store")}, "origin",
+        (DAY, STORE), (DAY, ORIGIN), {"origin": Custom("varve.model.partitions.zone:DAY", "store")}, "origin",
         "name it as module:function",
     ),
 }  # fmt: skip

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.calendar import Every, Tiling, calendar_of
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.zone import DAY, stretch
+from varve.model.errors import VarveError
+from varve.model.partitions.calendar import Every, Tiling, calendar_of
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.zone import DAY, stretch
 
 ZONES = (
     "America/New_York",

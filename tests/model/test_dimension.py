@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.errors import UnknownPartition, VarveError
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey, Value
-from pipeline_defs.model.partitioning import Partitioning
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey, Value
+from varve.model.partitions.partitioning import Partitioning
 
 NEW_YORK = "America/New_York"
 # Zones whose clocks move at night, at midnight (both ways), by half an hour, by a whole day, at 00:01, and never.

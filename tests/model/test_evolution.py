@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_defs.model.evolution import evolution, partition_problems, widens
-from pipeline_defs.model.schema import Column, ColumnType
+from varve.model.evolution import evolution, partition_problems, widens
+from varve.model.schema import Column, ColumnType
 
 INT, BIGINT, DOUBLE, STRING, DATE = (ColumnType(name) for name in ("INT", "BIGINT", "DOUBLE", "STRING", "DATE"))
 BEFORE = [Column("a", INT), Column("b", STRING, "a comment")]

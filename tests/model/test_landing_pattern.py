@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import UnknownPartition, VarveError
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.landing import LandingFormat, LandingOptions
-from pipeline_defs.model.landing_pattern import FilePattern
-from pipeline_defs.model.partitioning import Partitioning
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.landing.options import LandingFormat, LandingOptions
+from varve.model.landing.pattern import FilePattern
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 1, 1))
 HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1, tz="America/New_York"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.partition import PartitionKey, escape, parse_path
+from varve.model.partitions.key import PartitionKey, escape, parse_path
 
 # All but control characters, which no key may have.
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1)

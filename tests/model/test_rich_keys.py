@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import DynamicDimension, StaticDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.partition import Interval, PartitionKey, PartitionKeyType, text_of, value_of
-from pipeline_defs.model.partitioning import Partitioning
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension
+from varve.model.partitions.key import Interval, PartitionKey, PartitionKeyType, text_of, value_of
+from varve.model.partitions.partitioning import Partitioning
 
 
 class Position(PartitionKey):

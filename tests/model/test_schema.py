@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.schema import Column, ColumnType, Kind, Schema
+from varve.model.errors import VarveError
+from varve.model.schema import Column, ColumnType, Kind, Schema
 
 SIMPLE = [kind for kind in Kind if kind not in {Kind.DECIMAL, Kind.ARRAY, Kind.MAP, Kind.STRUCT}]
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pipeline_defs.planning.facts import Fact
+    from varve.planning.facts import Fact
 
 
 @dataclass(frozen=True)
-class Known:
+class CatalogReader:
     """Facts that lie in a dict."""
 
     facts: dict[str, dict[str, Fact]]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pendulum
 from hypothesis import strategies as st
 
-from pipeline_defs.model.calendar import Every, Tiling, calendar_of
-from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import All, Latest, Only, Overlap, Rule, Same, Table, Unit
-from pipeline_defs.planning.mapping import Dependency
-from pipeline_defs.planning.way import moved
+from varve.model.errors import VarveError
+from varve.model.partitions.calendar import Every, Tiling, calendar_of
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import All, Latest, Only, Overlap, Rule, Same, TableReads, Unit
+from varve.planning.mapping.dataset_mapping import Dependency
+from varve.planning.mapping.dimension_mapping import moved
 
 if TYPE_CHECKING:
-    from pipeline_defs.model.partition import PartitionKey, Value
+    from varve.model.partitions.key import PartitionKey, Value
 
 NOW = pendulum.datetime(2024, 3, 14, 12)
 # What the sets have at NOW; with what Dagster and paths would misread.
@@ -116,7 +116,7 @@ def rules_of(draw: st.DrawFn, reader: Partitioning, dimension: Dimension) -> Rul
         kinds.append(Same(of.name))
         if values:
             row = st.lists(st.sampled_from(values), max_size=2, unique=True).map(tuple)
-            kinds.append(Table(of.name, draw(st.dictionaries(st.sampled_from(keys_of(of)), row, max_size=3))))
+            kinds.append(TableReads(of.name, draw(st.dictionaries(st.sampled_from(keys_of(of)), row, max_size=3))))
     return draw(st.sampled_from(kinds))
 
 

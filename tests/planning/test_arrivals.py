@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.policy import Policy
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.arrivals import (
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.arrivals.arrivals import (
     HALF_WRITTEN_SECONDS,
     Arrived,
-    Kind,
     LandingFile,
-    Look,
     Rejected,
+    RejectionKind,
+    SortedFiles,
     Sorter,
     stamp_of,
 )
@@ -52,18 +52,18 @@ def look(
     *files: LandingFile,
     dataset: Dataset = DATASET,
     now: float = NOW,
-    before: Look | None = None,
+    before: SortedFiles | None = None,
     arrived: dict[str, Arrived] | None = None,
-) -> Look:
+) -> SortedFiles:
     rejected = before.rejected if before else {}
     return Sorter(dataset, arrived or {}, rejected, None, now, SETTLE, "v1").sort(files)
 
 
-def taken(found: Look) -> list[str]:
+def taken(found: SortedFiles) -> list[str]:
     return [key.path for key, _ in found.take]
 
 
-def kinds(found: Look) -> dict[str, Kind]:
+def kinds(found: SortedFiles) -> dict[str, RejectionKind]:
     return {one.uri: one.kind for one in found.rejected.values()}
 
 
@@ -71,7 +71,7 @@ def test_the_file_of_yesterday_and_that_of_today_are_taken_and_that_of_tomorrow_
     found = look(file("2026-11-21"), file("2026-11-22"), file("2026-11-23"))
     assert taken(found) == ["day=2026-11-21", "day=2026-11-22"]
     (early,) = found.rejected.values()
-    assert (early.kind, early.partition) == (Kind.EARLY, "day=2026-11-23")
+    assert (early.kind, early.partition) == (RejectionKind.EARLY, "day=2026-11-23")
     midnight = pendulum.datetime(2026, 11, 23, tz=ZONE).timestamp()
     assert early.until == midnight
     assert "it is taken at 2026-11-23 00:00 Europe/Paris" in early.reason
@@ -84,19 +84,19 @@ def test_windows_ahead_are_taken_as_far_as_they_are_declared() -> None:
     ahead = replace(DATASET, partitioning=DATASET.partitioning.reaching(3))
     found = look(file("2026-11-24"), file("2026-11-25"), dataset=ahead)
     assert taken(found) == ["day=2026-11-24"]
-    assert kinds(found) == {"/landing/2026-11-25.csv": Kind.EARLY}
+    assert kinds(found) == {"/landing/2026-11-25.csv": RejectionKind.EARLY}
 
 
 @pytest.mark.parametrize(
     ("key", "kind", "told"),
     [
-        ("2026-10-31", Kind.OUTSIDE, "lies outside dimension day"),
-        ("notes", Kind.NO_KEY, "is no key of dimension day"),
-        ("2026-11-21T05", Kind.NO_KEY, "is no key of dimension day"),
-        ("2026-11-21|EU", Kind.NO_KEY, "must have 1 parts"),
+        ("2026-10-31", RejectionKind.OUTSIDE, "lies outside dimension day"),
+        ("notes", RejectionKind.NO_KEY, "is no key of dimension day"),
+        ("2026-11-21T05", RejectionKind.NO_KEY, "is no key of dimension day"),
+        ("2026-11-21|EU", RejectionKind.NO_KEY, "must have 1 parts"),
     ],
 )
-def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: Kind, told: str) -> None:
+def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: RejectionKind, told: str) -> None:
     found = look(file(key), file("2026-11-20"))
     assert taken(found) == ["day=2026-11-20"]
     assert found.rejected[f"/landing/{key}.csv"].kind is kind
@@ -107,7 +107,7 @@ def test_a_series_whose_end_is_today_has_no_today() -> None:
     ending = landing(end="2026-11-22")
     found = look(file("2026-11-21"), file("2026-11-22"), dataset=ending)
     assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {"/landing/2026-11-22.csv": Kind.OUTSIDE}
+    assert kinds(found) == {"/landing/2026-11-22.csv": RejectionKind.OUTSIDE}
 
 
 def test_a_file_whose_retention_is_over_is_outside() -> None:
@@ -119,10 +119,12 @@ def test_a_file_whose_retention_is_over_is_outside() -> None:
 
 def test_a_second_file_of_a_partition_is_a_duplicate() -> None:
     first = file("2026-11-21")
-    second = replace(file("2026-11-21"), uri="/landing/2026-11-21.csv.gz", problem="another is", kind=Kind.DUPLICATE)
+    second = replace(
+        file("2026-11-21"), uri="/landing/2026-11-21.csv.gz", problem="another is", kind=RejectionKind.DUPLICATE
+    )
     found = look(first, second)
     assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {second.uri: Kind.DUPLICATE}
+    assert kinds(found) == {second.uri: RejectionKind.DUPLICATE}
 
 
 def test_what_was_taken_stands_as_long_as_something_of_it_is_there_and_settled() -> None:
@@ -142,7 +144,7 @@ def test_all_settled_files_of_a_partition_are_taken_together_and_again_when_anot
     found = look(*parts[:2], growing)
     ((_, files),) = found.take
     assert [one.uri for one in files] == [one.uri for one in parts[:2]]
-    assert kinds(found) == {growing.uri: Kind.SETTLING}
+    assert kinds(found) == {growing.uri: RejectionKind.SETTLING}
     arrived = {"day=2026-11-21": Arrived("", stamp_of(files))}
     assert taken(look(*parts[:2], growing, arrived=arrived)) == []
     ((_, all_of_them),) = look(*parts, arrived=arrived).take
@@ -165,10 +167,10 @@ def test_a_refused_file_holds_the_others_of_its_partition_back_until_it_is_mende
     sorter = Sorter(DATASET, {}, {}, None, NOW, SETTLE, "v1")
     key = PartitionKey.of(day=dt.date(2026, 11, 21))
     before = {
-        bad.uri: sorter.rejected(bad, Kind.CONTENT, "no header", key), good.uri: sorter.beside(good, bad, key)
+        bad.uri: sorter.rejected(bad, RejectionKind.CONTENT, "no header", key), good.uri: sorter.beside(good, bad, key)
     }  # fmt: skip
     again = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([bad, good])
-    assert (again.take, kinds(again)) == ([], {bad.uri: Kind.CONTENT, good.uri: Kind.BESIDE})
+    assert (again.take, kinds(again)) == ([], {bad.uri: RejectionKind.CONTENT, good.uri: RejectionKind.BESIDE})
     mended = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([replace(bad, stamp="mended"), good])
     assert taken(mended) == [key.path]
     assert mended.rejected == {}
@@ -186,7 +188,7 @@ def test_what_was_taken_is_not_looked_at_again_until_anything_of_it_changes() ->
 def test_a_file_that_was_written_just_now_waits_and_keeps_no_other_from_being_taken() -> None:
     found = look(file("2026-11-20", NOW - 1), file("2026-11-21"))
     assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {"/landing/2026-11-20.csv": Kind.SETTLING}
+    assert kinds(found) == {"/landing/2026-11-20.csv": RejectionKind.SETTLING}
     assert taken(look(file("2026-11-20", NOW - 1), now=NOW + 10, before=found)) == ["day=2026-11-20"]
 
 
@@ -207,7 +209,7 @@ def test_what_is_written_for_an_hour_is_half_written_until_it_settles() -> None:
     for _ in range(8):
         at += HALF_WRITTEN_SECONDS / 7
         found = look(file("2026-11-21", at), now=at, before=found)
-    assert kinds(found) == {"/landing/2026-11-21.csv": Kind.HALF_WRITTEN}
+    assert kinds(found) == {"/landing/2026-11-21.csv": RejectionKind.HALF_WRITTEN}
     assert found.rejected["/landing/2026-11-21.csv"].since == NOW
     again = look(file("2026-11-21", at + 60), now=at + 60, before=found)
     assert kinds(again) == kinds(found)
@@ -218,7 +220,7 @@ def test_what_is_written_for_an_hour_is_half_written_until_it_settles() -> None:
 def test_a_temporary_name_that_stays_is_half_written(age: float) -> None:
     part = file("2026-11-21.csv.part", NOW - age, temporary=True)
     found = look(part)
-    assert kinds(found) == {part.uri: Kind.HALF_WRITTEN if age else Kind.SETTLING}
+    assert kinds(found) == {part.uri: RejectionKind.HALF_WRITTEN if age else RejectionKind.SETTLING}
     assert kinds(look(part, before=found)) == kinds(found)
 
 
@@ -226,7 +228,7 @@ def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_de
     bad = file("2026-11-21")
     sorter = Sorter(DATASET, {}, {}, None, NOW, SETTLE, "v1")
     key = PartitionKey.of(day=dt.date(2026, 11, 21))
-    before = {bad.uri: sorter.rejected(bad, Kind.CONTENT, "no header", key)}
+    before = {bad.uri: sorter.rejected(bad, RejectionKind.CONTENT, "no header", key)}
     again = Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([bad])
     assert (taken(again), again.rejected) == ([], before)
     assert taken(Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v1").sort([replace(bad, stamp="new")])) == [
@@ -234,7 +236,7 @@ def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_de
     ]
     assert taken(Sorter(DATASET, {}, before, None, NOW + 60, SETTLE, "v2").sort([bad])) == [key.path]
     # What could not be read may be read the next time.
-    unread = {bad.uri: sorter.rejected(bad, Kind.UNREADABLE, "lost", key)}
+    unread = {bad.uri: sorter.rejected(bad, RejectionKind.UNREADABLE, "lost", key)}
     assert taken(Sorter(DATASET, {}, unread, None, NOW + 60, SETTLE, "v1").sort([bad])) == [key.path]
 
 
@@ -263,4 +265,4 @@ def test_two_dimensions_in_a_name_are_one_partition() -> None:
     both = replace(DATASET, partitioning=Partitioning((*DATASET.partitioning.dimensions, region)))
     found = look(file("2026-11-21|EU"), file("2026-11-21|CN"), file("2026-11-23|EU"), dataset=both)
     assert taken(found) == ["day=2026-11-21/region=EU"]
-    assert sorted(kinds(found).values()) == [Kind.EARLY, Kind.NO_KEY]
+    assert sorted(kinds(found).values()) == [RejectionKind.EARLY, RejectionKind.NO_KEY]

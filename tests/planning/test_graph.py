@@ -9,14 +9,14 @@ from itertools import pairwise
 import pendulum
 import pytest
 
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Reads
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import Graph
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Reads
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.graph import Graph
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1))
 

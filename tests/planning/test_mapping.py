@@ -8,11 +8,11 @@ from itertools import product
 import pendulum
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.planning.mapping import Dependency, listed
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.planning.mapping.dataset_mapping import Dependency, listed
 
 NEW_YORK = "America/New_York"
 DAY = TimeDimension(

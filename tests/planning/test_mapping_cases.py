@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 import pytest
 
-from pipeline_defs.model.calendar import calendar_of
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import UnknownPartition, VarveError
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Overlap, Reads, Table, Unit, Wait, shifted, trailing
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.facts import Fact
-from pipeline_defs.planning.graph import Graph, edge
-from pipeline_defs.planning.mapping import Dependency, listed
-from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.planning.region import Box, Spans, choice_of
-from pipeline_defs.planning.ticks import completed, previous_tick
-from pipeline_defs.planning.waiting import verdict
-from tests.planning.known import Known
+from tests.planning.known import CatalogReader
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.calendar import calendar_of
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Overlap, Reads, TableReads, Unit, Wait, shifted, trailing
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.facts import Fact
+from varve.planning.graph import Graph, edge
+from varve.planning.mapping.dataset_mapping import Dependency, listed
+from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, choice_of
+from varve.planning.reconcile import reconcile
+from varve.planning.schedule_ticks import completed, previous_tick
+from varve.planning.wait_policy import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +161,7 @@ def region_and_minute(case: Case, reader: TimeDimension, upstream: TimeDimension
 
 def segment(case: Case) -> list[str]:
     everywhere = Partitioning((StaticDimension("segment", ("all_regions",)),))
-    table = Table("segment", {"all_regions": REGIONS.members})
+    table = TableReads("segment", {"all_regions": REGIONS.members})
     found = Dependency(everywhere, Partitioning((REGIONS,)), {"region": table})
     found.check()
     return texts(found.upstream_of(PartitionKey.of(segment=case["keys"][0])).keys)
@@ -184,7 +184,7 @@ def days_from_to(case: Case) -> list[str]:
     # A backfill names its first and its last day, both included; only `end` of a dimension is exclusive.
     day = Partitioning((grained(Grain.DAY),))
     first, last = (day.from_dagster(text) for text in ("2024-01-01", "2024-01-03"))
-    return [f"{key}T00:00:00" for key in texts(list(Box.between(day, first, last).partitions()))]
+    return [f"{key}T00:00:00" for key in texts(list(PartitionBox.between(day, first, last).partitions()))]
 
 
 def hourly_ticks_over_days(case: Case) -> dict[str, object]:
@@ -218,7 +218,7 @@ def run_by_hand_before(case: Case) -> str:
         up.name: {path: Fact(batch=7, published=1.0)},
         down.name: {path: Fact(batch=8, published=2.0, trace=((up.name, path, "7"),))},
     }
-    plan = reconcile(graph, Known(made), now=pendulum.datetime(2024, 6, 12))
+    plan = reconcile(graph, CatalogReader(made), now=pendulum.datetime(2024, 6, 12))
     return "run" if any(run.dataset is down for run in plan.runs) else "skipped"
 
 
@@ -238,10 +238,10 @@ def merged_ranges(case: Case) -> list[str]:
     days = Partitioning((day,))
     first, last = case["downstream"]["offset"]
     ends = [tuple(map(day.start_of, text.split(".."))) for text in case["keys"]]
-    box = Box(days, (Spans.of((start, day.calendar.following(end)) for start, end in ends),))
+    box = PartitionBox(days, (TimeSpans.of((start, day.calendar.following(end)) for start, end in ends),))
     (found,) = between(day, day, Overlap(first, last)).readers_of(box).existing
     (spans,) = found.choices
-    assert isinstance(spans, Spans)
+    assert isinstance(spans, TimeSpans)
     return [f"{day.text_at(start)}..{day.text_at(day.calendar.floor(end - 1))}" for start, end in spans.spans]
 
 
@@ -249,7 +249,7 @@ def lagging(case: Case, key_format: str) -> list[str]:
     dimension = time({**case["upstream"], "fmt": key_format}, "time")
     first, last = case["downstream"]["offset"]
     assert first == last
-    box = [Box(Partitioning((dimension,)), (choice_of(dimension, [key]),)) for key in case["keys"]]
+    box = [PartitionBox(Partitioning((dimension,)), (choice_of(dimension, [key]),)) for key in case["keys"]]
     dependency = between(dimension, dimension, shifted(first))
     return [text for each in box for text in texts(dependency.upstream_of(each).keys)]
 

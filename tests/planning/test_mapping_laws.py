@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Overlap, Unit
-from pipeline_defs.planning.mapping import Dependency, Mapped, listed
-from pipeline_defs.planning.region import Box, boxes_of, choice_of
 from tests.planning.shapes import MEMBERS, NOW, all_keys, dependencies, keys_of, times
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Overlap, Unit
+from varve.planning.mapping.dataset_mapping import Dependency, Mapped, listed
+from varve.planning.mapping.partition_subset import PartitionBox, boxes_of, choice_of
 
 if TYPE_CHECKING:
-    from pipeline_defs.model.dimension import TimeDimension
-    from pipeline_defs.model.partition import PartitionKey
+    from varve.model.partitions.dimension import TimeDimension
+    from varve.model.partitions.key import PartitionKey
 
 
-def read_by(dependency: Dependency, key: PartitionKey | Box) -> Mapped:
+def read_by(dependency: Dependency, key: PartitionKey | PartitionBox) -> Mapped:
     return dependency.upstream_of(key, members=MEMBERS, now=NOW)
 
 
-def readers(dependency: Dependency, key: PartitionKey | Box) -> Mapped:
+def readers(dependency: Dependency, key: PartitionKey | PartitionBox) -> Mapped:
     return dependency.readers_of(key, members=MEMBERS, now=NOW)
 
 
@@ -73,7 +73,7 @@ def test_a_box_maps_to_the_union_of_what_its_partitions_map_to(
         assume(values)
         chosen = data.draw(st.sets(st.integers(0, len(values) - 1), min_size=1, max_size=4))
         choices.append(choice_of(dimension, [values[place] for place in sorted(chosen)]))
-    box = Box(side, tuple(choices))
+    box = PartitionBox(side, tuple(choices))
     each = [everything(ask(dependency, key)) for key in box.partitions()]
     assert everything(ask(dependency, box)) == tuple(set().union(*(found[part] for found in each)) for part in range(3))
 

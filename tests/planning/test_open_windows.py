@@ -6,20 +6,20 @@ import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.batch import Input
-from pipeline_defs.model.policy import Policy
-from pipeline_defs.model.reads import Reads, trailing
-from pipeline_defs.planning.facts import Fact
-from pipeline_defs.planning.judging import State
-from pipeline_defs.planning.reconcile import Plan, Planner, reconcile
-from pipeline_defs.planning.tick import Limits
-from pipeline_defs.planning.triggers import landing_source
-from tests.planning.known import Known
+from tests.planning.known import CatalogReader
 from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
+from varve.model.batch import Input
+from varve.model.policy import Policy
+from varve.model.reads import Reads, trailing
+from varve.planning.facts import Fact
+from varve.planning.judging import State
+from varve.planning.reconcile import Planner, RunPlan, reconcile
+from varve.planning.run_requests import landing_source
+from varve.planning.tick import Limits
 
 if TYPE_CHECKING:
-    from pipeline_defs.model.dataset import Dataset
-    from pipeline_defs.planning.graph import Graph
+    from varve.model.dataset import Dataset
+    from varve.planning.graph import Graph
 
 HOURS = dataset("hours", HOUR, landing=True)
 DAYS = dataset("days", DAY, landing=True)
@@ -40,11 +40,11 @@ def arrived(*paths: str) -> dict[str, Fact]:
     return {path: Fact(arrival="f", arrived=1.0) for path in paths}
 
 
-def planned(found: Graph, facts: dict[str, dict[str, Fact]], now: dt.datetime = NOW) -> Plan:
-    return reconcile(found, Known(facts), now=now)
+def planned(found: Graph, facts: dict[str, dict[str, Fact]], now: dt.datetime = NOW) -> RunPlan:
+    return reconcile(found, CatalogReader(facts), now=now)
 
 
-def asked(plan: Plan) -> dict[str, set[str]]:
+def asked(plan: RunPlan) -> dict[str, set[str]]:
     return {run.dataset.table: {key.path for key in run.partitions} for run in plan.runs}
 
 
@@ -60,7 +60,7 @@ def test_what_is_derived_waits_for_its_window_and_is_then_due_without_any_change
     totals = dataset("totals", DAY)
     found = graph({DAYS: (), totals: (DAYS,)})
     facts = {DAYS.name: published(DAYS, "day=2024-01-02", "day=2024-01-03")}
-    planner, known = Planner(found, Limits()), Known(facts)
+    planner, known = Planner(found, Limits()), CatalogReader(facts)
     assert asked(planner.tick(known, None, now=NOW)) == {"totals": {"day=2024-01-02"}}
     facts[totals.name] = {"day=2024-01-02": Fact(2, 2.0, (), ((DAYS.name, "day=2024-01-02", "1"),))}
     assert asked(planner.tick(known, {totals.name: ["day=2024-01-02"]}, now=NOW.add(minutes=5))) == {}
@@ -130,7 +130,7 @@ def test_a_defect_of_one_dataset_costs_its_own_runs_only() -> None:
     other = dataset("other", DAY, landing=True)
     facts = {DAYS.name: arrived("day=2024-01-02"), other.name: arrived("day=2024-01-02")}
 
-    class Broken(Known):
+    class Broken(CatalogReader):
         def of(self, dataset: str, paths: object) -> object:  # type: ignore[override]
             if dataset == DAYS.name:
                 raise ZeroDivisionError("a defect")
@@ -140,6 +140,6 @@ def test_a_defect_of_one_dataset_costs_its_own_runs_only() -> None:
     plan = planner.tick(Broken(facts), None, now=NOW)
     assert asked(plan) == {"other": {"day=2024-01-02"}}
     assert plan.failed == {DAYS.name: "a defect"}
-    assert asked(planner.tick(Known(facts), {}, now=NOW)) == {
+    assert asked(planner.tick(CatalogReader(facts), {}, now=NOW)) == {
         "days": {"day=2024-01-02"}, "other": {"day=2024-01-02"},
     }  # fmt: skip

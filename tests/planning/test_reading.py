@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pendulum
 import pytest
 
-from pipeline_defs.planning.facts import Fact
-from pipeline_defs.planning.graph import Graph
-from pipeline_defs.planning.judging import State
-from pipeline_defs.planning.mapping import listed
-from pipeline_defs.planning.reading import EdgePaths, Keys, Shapes
-from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.sql.errors import Source
-from pipeline_defs.sql.project import compiled
-from pipeline_defs.sql_assets import sql_assets
+from varve.dagster.assets.sql_assets import sql_assets
+from varve.planning.facts import Fact
+from varve.planning.graph import Graph
+from varve.planning.judging import State
+from varve.planning.mapping.dataset_mapping import listed
+from varve.planning.mapping.readers import EdgePaths, Keys, MappingMemory
+from varve.planning.reconcile import reconcile
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
 
 if TYPE_CHECKING:
-    from pipeline_defs.model.reads import Reads
+    from varve.model.reads import Reads
 
 NOW = pendulum.datetime(2022, 3, 20)
 HEAD = """CREATE DATASET shop.{name} (product STRING)
@@ -42,14 +42,14 @@ def shop() -> Graph:
         HEAD.format(name=name) + f"AS SELECT product FROM shop.receipts WHERE {where}"
         for name, where in QUERIES.items()
     ]
-    assets = sql_assets(compiled([Source(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
+    assets = sql_assets(compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
     reads: dict[str, tuple[Reads, ...]] = {each.dataset.name: tuple(each.reads) for each in assets}
     return Graph({each.dataset.name: each.dataset for each in assets}, reads, {})
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_edges_of_one_tick_each_read_what_their_own_query_says(shop: Graph, *, at_once: bool) -> None:
-    shapes = Shapes()
+    shapes = MappingMemory()
     for name in QUERIES:
         dataset = shop.datasets[f"shop.{name}"]
         (edge,) = shop.edges[dataset.name]

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.errors import VarveError
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.policy import OnUpstreamChange, Policy
-from pipeline_defs.model.reads import All, Reads, Wait, trailing
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.graph import Graph
-from pipeline_defs.planning.judging import State
-from pipeline_defs.planning.reconcile import Limits, reconcile
 from tests.planning.world import LIMITS, World
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import OnUpstreamChange, Policy
+from varve.model.reads import All, Reads, Wait, trailing
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.graph import Graph
+from varve.planning.judging import State
+from varve.planning.reconcile import Limits, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline_defs.planning.triggers import Run
+    from varve.planning.run_requests import Run
 
 START = pendulum.datetime(2024, 1, 1)
 HOUR = TimeDimension("hour", "@hourly", START)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pipeline_defs.planning.judging import Judgement, State
-from pipeline_defs.planning.reconcile import Plan
-from pipeline_defs.planning.retirement import retirements
+from varve.planning.judging import Judgement, State
+from varve.planning.reconcile import RunPlan
+from varve.planning.retirement import retirements
 
 
-def plan(count: int, batch: int = 1) -> Plan:
+def plan(count: int, batch: int = 1) -> RunPlan:
     paths = tuple(f"day=2013-01-{number:04}" for number in range(count))
     judged = {path: Judgement(State.UNWANTED, "its retention is over", token=str(batch)) for path in paths}
-    return Plan((), {"a.b": paths}, {"a.b": judged}, count)
+    return RunPlan((), {"a.b": paths}, {"a.b": judged}, count)
 
 
 def test_a_few_may_always_go_and_of_more_at_most_half() -> None:

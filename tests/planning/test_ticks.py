@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.calendar import calendar_of
-from pipeline_defs.model.dimension import TimeDimension
-from pipeline_defs.planning.ticks import completed, previous_tick
 from tests.planning.shapes import times
+from varve.model.partitions.calendar import calendar_of
+from varve.model.partitions.dimension import TimeDimension
+from varve.planning.schedule_ticks import completed, previous_tick
 
 NEW_YORK = "America/New_York"
 HOURS = TimeDimension.of("hour", "@hourly", "2024-01-01", timezone=NEW_YORK)

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.batch import Input
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, StaticDimension, TimeDimension
-from pipeline_defs.model.grain import Grain
-from pipeline_defs.model.partition import PartitionKey, Value
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.triggers import Due, runs
+from varve.model.batch import Input
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import Dimension, StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.key import PartitionKey, Value
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.run_requests import Due, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

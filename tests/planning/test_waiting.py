@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_defs.model.batch import Input
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, TimeDimension
-from pipeline_defs.model.partition import PartitionKey
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Reads, Wait
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.planning.facts import Fact
-from pipeline_defs.planning.graph import Graph
-from pipeline_defs.planning.reconcile import reconcile
-from pipeline_defs.planning.waiting import verdict
-from tests.planning.known import Known
+from tests.planning.known import CatalogReader
+from varve.model.batch import Input
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import Dimension, TimeDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Reads, Wait
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.facts import Fact
+from varve.planning.graph import Graph
+from varve.planning.reconcile import reconcile
+from varve.planning.wait_policy import verdict
 
 END = pendulum.datetime(2024, 6, 11)
 HOUR = dt.timedelta(hours=1)
@@ -104,7 +104,7 @@ def test_a_day_is_made_of_the_hours_that_are_there_when_it_waits_no_more(
 ) -> None:
     graph = Graph({HOURS.name: HOURS, DAYS.name: DAYS}, {DAYS.name: (Reads(HOURS, wait=wait),)}, {})
     there = {f"hour=2024-06-10T{hour:02}": Fact(batch=1 + hour, published=1.0) for hour in range(3)}
-    plan = reconcile(graph, Known({HOURS.name: there}), now=now)
+    plan = reconcile(graph, CatalogReader({HOURS.name: there}), now=now)
     inputs = frozenset(Input(HOURS.name, path, str(fact.batch)) for path, fact in there.items())
     found = {run.partitions: run.inputs for run in plan.runs if run.dataset is DAYS}
     assert found == ({(PartitionKey.of(day=dt.date(2024, 6, 10)),): inputs} if made else {})

@@ -14,23 +14,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline_defs.model.errors import UnknownPartition
-from pipeline_defs.planning.facts import NOTHING, Fact, Failure, Mark
-from pipeline_defs.planning.judging import Patience, State
-from pipeline_defs.planning.mapping import listed
-from pipeline_defs.planning.reconcile import Limits, Plan, Planner, reconcile
-from pipeline_defs.planning.triggers import landing_source
+from varve.model.errors import UnknownPartition
+from varve.planning.facts import NOTHING, Fact, Failure, Mark
+from varve.planning.judging import RetryLimits, State
+from varve.planning.mapping.dataset_mapping import listed
+from varve.planning.reconcile import Limits, Planner, RunPlan, reconcile
+from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pipeline_defs.model.batch import Input
-    from pipeline_defs.model.dimension import Members
-    from pipeline_defs.model.partition import PartitionKey
-    from pipeline_defs.planning.graph import Graph
-    from pipeline_defs.planning.triggers import Run
+    from varve.model.batch import Input
+    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.key import PartitionKey
+    from varve.planning.graph import Graph
+    from varve.planning.run_requests import Run
 
-LIMITS = Limits(Patience(attempts=3, first=60.0, most=600.0), partitions_per_run=16)
+LIMITS = Limits(RetryLimits(attempts=3, first=60.0, most=600.0), partitions_per_run=16)
 
 
 def hashed(parts: list[tuple[str, str, str]]) -> str:
@@ -114,7 +114,7 @@ class World:
         """The code server begins anew: what its planner has seen is forgotten."""
         self.planner = Planner(self.graph, self.limits)
 
-    def tick(self, *, check: bool = True, launches: bool = True) -> Plan:
+    def tick(self, *, check: bool = True, launches: bool = True) -> RunPlan:
         """Plan by what has changed, compare that with a plan from nothing, and launch the runs.
 
         Without `launches` the daemon dies before it has taken the requests.
@@ -273,7 +273,7 @@ class World:
         self._last_batch = max(self._last_batch + 1, int(self.now * 1000))
         return self._last_batch
 
-    def _compare(self, plan: Plan, fresh: Plan) -> None:
+    def _compare(self, plan: RunPlan, fresh: RunPlan) -> None:
         for name, judged in fresh.judgements.items():
             unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
             assert dict(plan.judgements[name]) == unsettled, name

@@ -14,17 +14,17 @@ import pendulum
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipeline_defs.context import partitions_of
-from pipeline_defs.datasets import dataset_asset
-from pipeline_defs.definitions import build_defs
-from pipeline_defs.model.calendar import Every
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
-from pipeline_defs.model.partition import PartitionKey, plain
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.reads import Reads, Wait
-from pipeline_defs.model.schema import Column, ColumnType, Schema
-from pipeline_defs.schedules import partition_schedule
+from varve.dagster.assets.context import partitions_of
+from varve.dagster.assets.datasets import dataset_asset
+from varve.dagster.automation.schedules import partition_schedule
+from varve.dagster.definitions import build_defs
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.calendar import Every
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.key import PartitionKey, plain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Reads, Wait
+from varve.model.schema import Column, ColumnType, Schema
 
 NEW_YORK = "America/New_York"
 ODD_KEYS = (

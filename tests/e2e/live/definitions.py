@@ -10,13 +10,13 @@ import dagster as dg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline_defs.datasets import dataset_asset
-from pipeline_defs.definitions import build_defs
-from pipeline_defs.model.dataset import Dataset, StoreKind
-from pipeline_defs.model.dimension import StaticDimension, TimeDimension
-from pipeline_defs.model.partitioning import Partitioning
-from pipeline_defs.model.policy import Policy
-from pipeline_defs.model.schema import Column, ColumnType, Schema
+from varve.dagster.assets.datasets import dataset_asset
+from varve.dagster.definitions import build_defs
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
+from varve.model.schema import Column, ColumnType, Schema
 
 ZONE = os.environ.get("LIVE_ZONE", "UTC")
 DAY = TimeDimension.of("day", "@daily", "2026-11-01", timezone=ZONE)

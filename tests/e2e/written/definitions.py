@@ -5,7 +5,7 @@ dagster asset materialize -m tests.e2e.written.definitions --select written/stat
 
 from pathlib import Path
 
-from pipeline_defs.definitions import build_defs
-from pipeline_defs.sql_assets import loaded, sql_assets
+from varve.dagster.assets.sql_assets import loaded, sql_assets
+from varve.dagster.definitions import build_defs
 
 defs = build_defs(sql_assets(loaded(Path(__file__).parent)))

@@ -1,0 +1,1 @@
+"""The demos: real flights through the whole pipeline, changes captured, orders as they arrive."""

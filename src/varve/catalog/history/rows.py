@@ -1,0 +1,146 @@
+"""What the history tells, as values, and how they are read from the rows of its queries.
+
+Not here: the queries (statements.py) and who asks them (history.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from varve.model.batch import BatchId, BatchState, Bounds, Input
+from varve.model.inventory import DescribedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Why a batch must not be swept, who says so, and until when (None: until it is unpinned)."""
+
+    owner: str
+    reason: str
+    expires_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastBatch:
+    """Everything the catalog knows of one batch, whatever became of it."""
+
+    partition: str
+    batch_id: BatchId
+    state: BatchState
+    in_force: bool
+    run_id: str
+    rows: int | None
+    size: int | None
+    files: int | None
+    content: str | None
+    bounds: tuple[Bounds, ...]
+    location: str | None
+    started_at: dt.datetime
+    published_at: dt.datetime | None
+    retired_at: dt.datetime | None
+    swept_at: dt.datetime | None
+    failure: str | None
+    pins: tuple[Pin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentChange:
+    """One change of what is in force for a partition; `batch_id` None: since then it has no batch."""
+
+    partition: str
+    batch_id: BatchId | None
+    kind: str
+    run_id: str
+    reason: str
+    published_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """What a run did to one partition.
+
+    Attributes:
+        before: in force before the run; None where it was the first.
+        published: what the run put in force last.
+        current: what is in force now.
+    """
+
+    dataset: str
+    partition: str
+    before: BatchId | None
+    published: BatchId | None
+    current: BatchId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A batch that no reader is shown any more.
+
+    Attributes:
+        kept: why a sweep leaves it: `pinned`, `shown`, `recent`, `last`, `in use`; empty where it may go.
+    """
+
+    dataset: str
+    store: str
+    partition: str
+    batch_id: BatchId
+    location: str
+    size: int
+    retired_at: dt.datetime
+    kept: str
+
+
+def batch_id_of(found: int | None) -> BatchId | None:
+    """A batch id that may be missing."""
+    return None if found is None else BatchId(found)
+
+
+def retired_of(row: Sequence[Any]) -> Retired:
+    """A row of RETIRED or UNDELETED."""
+    dataset, store, partition, batch_id, *rest = row
+    return Retired(dataset, store, partition, BatchId(batch_id), *rest)
+
+
+def described_of(dataset: str, row: Sequence[Any]) -> DescribedBatch:
+    """A row of DESCRIBED."""
+    path, batch_id, location, run_id, code_version, rows, size, files, content, statistics, inputs, declared = row
+    bounds = tuple(Bounds(column, low, high) for column, (low, high) in statistics.items())
+    return DescribedBatch(
+        dataset, path, BatchId(batch_id), location, run_id, code_version, rows, size, files, content, bounds,
+        tuple(Input(*found) for found in inputs), declared,
+    )  # fmt: skip
+
+
+def past_batch_of(row: Sequence[Any]) -> PastBatch:
+    """A row of BATCHES."""
+    (
+        partition, batch_id, state, in_force, run_id, rows, size, files, content, statistics, location,
+        started, published, retired, swept, failure, pins,
+    ) = row  # fmt: skip
+    return PastBatch(
+        partition=partition,
+        batch_id=BatchId(batch_id),
+        state=BatchState(state),
+        in_force=in_force,
+        run_id=run_id,
+        rows=rows,
+        size=size,
+        files=files,
+        content=content,
+        bounds=tuple(Bounds(column, low, high) for column, (low, high) in statistics.items()),
+        location=location,
+        started_at=started,
+        published_at=published,
+        retired_at=retired,
+        swept_at=swept,
+        failure=failure,
+        pins=tuple(
+            Pin(owner, reason, dt.datetime.fromisoformat(expires) if expires else None)
+            for owner, reason, expires in pins
+        ),
+    )

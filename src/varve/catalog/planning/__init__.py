@@ -1,0 +1,1 @@
+"""What the planner asks the catalog, in bulk."""

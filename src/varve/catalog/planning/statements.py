@@ -1,0 +1,114 @@
+"""The SQL of planning, a constant for each statement; facts.py and backfills.py execute them."""
+
+from __future__ import annotations
+
+CURRENT = """
+    select c.partition, c.batch_id, extract(epoch from b.published_at)::float8, b.inputs,
+        case when b.content is null then null else (
+            select array_agg(e.batch_id) from varve.batch e
+            where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
+              and e.batch_id <> b.batch_id) end
+    from varve.current c join varve.batch b using (dataset, partition, batch_id) where c.dataset = %s
+"""
+# A statement of its own: with "or" a prepared one would read all of the dataset for one partition.
+CURRENT_OF = CURRENT + " and c.partition = any(%s)"
+ARRIVALS = """
+    select partition, fingerprint, extract(epoch from arrived_at)::float8 from varve.arrival
+    where dataset = %s and (%s::text[] is null or partition = any(%s))
+"""
+MARKS = """
+    select d.partition, d.number, b.reason, b.id, b.state = 'paused' from varve.dirty d
+    join varve.backfill b on b.id = d.backfill
+    where d.dataset = %s and (%s::text[] is null or d.partition = any(%s)) order by d.number
+"""
+# Failures since the current batch began; the last few say all that is asked.
+FAILURES = """
+    select partition, began, ended, together from (
+        select f.partition, extract(epoch from f.started_at)::float8 as began,
+            extract(epoch from coalesce(f.failed_at, f.started_at))::float8 as ended,
+            (select count(*) from varve.batch x
+             where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed') as together,
+            row_number() over (partition by f.partition order by f.batch_id desc) as age, f.batch_id
+        from varve.batch f left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
+        where f.dataset = %s and f.state = 'failed' and f.batch_id > coalesce(c.batch_id, 0)
+          and (%s::text[] is null or f.partition = any(%s))
+    ) failures where age <= %s order by partition, batch_id
+"""
+HELD = """
+    select partition, extract(epoch from since)::float8 from varve.hold
+    where dataset = %s and (%s::text[] is null or partition = any(%s))
+"""
+THERE = "select partition from varve.current where dataset = %s"
+# Of which something is known but a batch.
+NOTED = """
+    select partition from varve.dirty where dataset = %(dataset)s
+    union all select partition from varve.hold where dataset = %(dataset)s
+    union all select f.partition from varve.batch f
+        left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
+        where f.dataset = %(dataset)s and f.state = 'failed' and f.batch_id > coalesce(c.batch_id, 0)
+    union all select a.partition from varve.arrival a
+        where a.dataset = %(dataset)s and not exists (
+            select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
+"""
+# A trace is stored in order of sources and partitions, so each thing that is read at its own path has its place in it.
+OTHERWISE_MADE = """
+    select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
+    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {each_is_so}) is not true
+"""
+AT_THE_SAME_PATH = """
+    left join varve.{table} {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
+"""
+IS_SO = """
+    and b.inputs -> {place} ->> 0 = {name} and b.inputs -> {place} ->> 1 = c.partition
+    and b.inputs -> {place} ->> 2 = {edge}.{version}::text
+"""
+# Where many are read, traces are compared as PostgreSQL writes them: building that many there takes four times as long.
+TRACES = """
+    select c.partition, b.inputs::text from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %s
+"""
+READ_NOW = """
+    select partition, jsonb_build_array({name}::text, partition, {version}::text)::text from varve.{table}
+    where dataset = {source}
+"""
+LIVING = "select distinct dataset, partition, run_id from varve.living"
+# What was written by transactions that the last look did not see: those at or after its horizon. Some are read again.
+CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"
+HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text"
+FORGET_CHANGES = "delete from varve.change where at < clock_timestamp() - %s::interval"
+
+NEXT_NUMBER = """
+    update varve.clock
+    set last_batch_id = greatest(last_batch_id + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+    returning last_batch_id
+"""
+ADD_BACKFILL = "insert into varve.backfill (reason, owner, marked) values (%s, %s, %s) returning id"
+MARK = """
+    insert into varve.dirty (dataset, partition, backfill, number)
+    select %s, partition, %s, %s from unnest(%s::text[]) as partition
+"""
+BACKFILLS = """
+    select b.id, b.reason, b.owner, b.state, b.marked, b.created_at, b.undone || (
+        select coalesce(jsonb_object_agg(dataset, count), '{}') from (
+            select dataset, count(*) as count from varve.dirty d where d.backfill = b.id group by dataset) l)
+    from varve.backfill b where %s::bigint is null or b.id = %s order by b.id desc
+"""
+SET_STATE = "update varve.backfill set state = %s where id = %s"
+# A mark that is held, or no longer, is judged anew.
+TOUCH = "update varve.dirty set number = number where backfill = %s"
+KEEP_UNDONE = """
+    update varve.backfill b set undone = (
+        select coalesce(jsonb_object_agg(dataset, count), '{}') from (
+            select dataset, count(*) as count from varve.dirty d where d.backfill = b.id group by dataset) l)
+    where b.id = %s
+"""
+UNMARK = "delete from varve.dirty where backfill = %s"
+# Seconds from the begin of a build to its publish, by dataset: of a run, and for how many partitions.
+COSTS = """
+    select dataset, count(*)::int, avg(seconds)::float8, avg(partitions)::float8 from (
+        select dataset, batch_id, count(*) as partitions,
+            extract(epoch from max(staged_at) - min(started_at))::float8 as seconds
+        from varve.batch where staged_at is not null and dataset = any(%s)
+        group by dataset, batch_id order by batch_id desc limit 1000
+    ) runs group by dataset
+"""

@@ -1,0 +1,89 @@
+"""What the catalog notes of those who follow it: how far a dataset's Hive table has come, and the store's own record.
+
+Not here: the table itself (varve/stores/lake/projection.py) and the record (varve/stores/lake/record.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Jsonb
+
+from varve.catalog import statements
+from varve.catalog.rows import batches_of, declaration
+from varve.model.batch import BatchId
+from varve.model.inventory import Publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class ProjectionProgress:
+    """That part of the catalog (catalog.py), over its connection."""
+
+    connection: psycopg.Connection
+
+    def lagging(self, dataset: str) -> dict[str, Batch]:
+        """The current batches that the dataset's projection does not show yet."""
+        return batches_of(self.connection.execute(statements.LAGGING, (dataset,)))
+
+    def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
+        """Those of the partitions that the projection knows, at whatever batch."""
+        return {path for (path,) in self.connection.execute(statements.EVER_PROJECTED, (dataset, list(partitions)))}
+
+    def projected(self, dataset: str, batches: Iterable[Batch]) -> None:
+        """Record that the projection shows these batches now."""
+        listed = list(batches)
+        paths, ids = [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed]
+        self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
+
+    def unrecorded(self, dataset: str) -> list[Publication]:
+        """What was put in force and is not in the store's own record yet, oldest first."""
+        rows = self.connection.execute(statements.UNRECORDED, (dataset,))
+        return [Publication(BatchId(build_id), *rest) for build_id, *rest in rows]
+
+    def recorded(self, dataset: str, publications: Iterable[Publication]) -> None:
+        """Note that these are in the store's own record."""
+        builds = [publication.build_id.millis for publication in publications]
+        self.connection.execute(statements.RECORDED, (dataset, builds))
+
+    def shown_columns(self, dataset: str) -> dict[str, Any] | None:
+        """The declaration whose columns the projection has; None where nobody has looked."""
+        row = self.connection.execute(statements.SHOWN_COLUMNS, (dataset,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_shown_columns(self, dataset: Dataset) -> None:
+        """Record that the projection has the columns as declared."""
+        self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
+
+    def withdrawn(self, dataset: str) -> list[str]:
+        """The partitions without a batch that the projection may still show."""
+        return [path for (path,) in self.connection.execute(statements.WITHDRAWN, (dataset,))]
+
+    def forget_withdrawn(self, dataset: str, partitions: Iterable[str]) -> None:
+        """Record that the projection does not show these partitions any more."""
+        self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
+
+    def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
+        """Record that the projection shows some partitions at other batches, and others that have no batch."""
+        self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
+        self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
+
+    def forget_projection(self, dataset: str) -> None:
+        """Record that the projection shows nothing: its table was lost."""
+        self.connection.execute(statements.FORGET_PROJECTION, (dataset,))
+
+    def lock_projection(self, dataset: str) -> None:
+        """Wait for the lock under which the dataset's projection is changed."""
+        self.connection.execute(statements.LOCK_PROJECTION, (dataset,))
+
+    def unlock_projection(self, dataset: str) -> None:
+        """Give that lock back."""
+        self.connection.execute(statements.UNLOCK_PROJECTION, (dataset,))

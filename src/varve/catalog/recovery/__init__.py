@@ -1,0 +1,1 @@
+"""A lost catalog, made anew from what the stores can tell."""

@@ -1,0 +1,106 @@
+"""Traces: what batches were made from, to show it, and to know the same work again.
+
+Not here: what a build reads (varve/dagster/runs/builds.py), and whether a partition is stale (pipeline_defs/planning).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.catalog.rows import batches_of
+from varve.model.batch import BatchId, Input
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.model.build import Build
+
+_OF = """
+    select b.partition, b.state, c.batch_id is not null, b.run_id, b.code_version, b.rows, b.content, b.started_at,
+        b.published_at, b.inputs
+    from varve.batch b left join varve.current c using (dataset, partition, batch_id)
+    where b.dataset = %s and b.batch_id = %s and (%s::text[] is null or b.partition = any(%s)) order by b.partition
+"""
+_READ_BY = """
+    select dataset, partition, batch_id, state from varve.batch
+    where inputs @> jsonb_build_array(jsonb_build_array(%s::text, %s::text, %s::text)) order by 1, 2, 3
+"""
+# The newest batch of each partition that is kept and that the same code made of the same inputs. One in force is none:
+# who runs it again wants it computed. A mark says that the data is wrong, whatever it was made from.
+_EQUAL = """
+    select distinct on (b.partition) b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at,
+        b.inputs, b.content
+    from unnest(%s::text[], %s::jsonb[]) w(partition, inputs)
+    join varve.batch b on b.dataset = %s and b.partition = w.partition and b.inputs = w.inputs
+    where b.code_version = %s and b.state = 'retired' and b.swept_at is null
+      and not exists (select from varve.dirty d where d.dataset = b.dataset and d.partition = b.partition)
+    order by b.partition, b.batch_id desc
+"""
+_FORGET = "delete from varve.batch where dataset = %s and batch_id = %s and state = 'building'"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One batch and all that it was made from.
+
+    Attributes:
+        code_version: the hash of the code that made it.
+        content: the hash of its rows; None where it was not asked for.
+    """
+
+    partition: str
+    state: str
+    in_force: bool
+    run_id: str
+    code_version: str
+    rows: int | None
+    content: str | None
+    started_at: dt.datetime
+    published_at: dt.datetime | None
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReusedBatches:
+    """What an asset returns in the place of rows: batches that hold what it would compute."""
+
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The traces in a catalog, over one connection in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    def of(self, dataset: str, batch_id: BatchId, partitions: Sequence[str] | None = None) -> list[Trace]:
+        """The partitions (of these, or all) that a build made a batch of, whatever became of them."""
+        paths = None if partitions is None else list(partitions)
+        rows = self.connection.execute(_OF, (dataset, batch_id.millis, paths, paths))
+        return [Trace(*known, tuple(Input(*each) for each in inputs)) for *known, inputs in rows]  # type: ignore[call-arg]
+
+    def read_by(self, dataset: str, partition: str, batch_id: BatchId) -> list[tuple[str, str, int, str]]:
+        """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""
+        return self.connection.execute(_READ_BY, (dataset, partition, str(batch_id))).fetchall()
+
+    def again(self, build: Build) -> ReusedBatches | None:
+        """Earlier batches that the same code made from what the build reads; None unless there is one of each."""
+        if not all(build.inputs.get(partition) for partition in build.partitions):
+            return None
+        paths = build.paths
+        inputs = [
+            json.dumps(sorted([each.source, each.partition, each.version] for each in build.inputs[partition]))
+            for partition in build.partitions
+        ]
+        found = batches_of(self.connection.execute(_EQUAL, (paths, inputs, build.dataset.name, build.code_version)))
+        return ReusedBatches(tuple(found.values())) if len(found) == len(paths) else None
+
+    def forget(self, build: Build) -> None:
+        """Take back the batches that a build began, and that it needs no more."""
+        self.connection.execute(_FORGET, (build.dataset.name, build.batch_id.millis))

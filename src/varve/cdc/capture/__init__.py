@@ -1,0 +1,1 @@
+"""Change events out of a source: slots, snapshots, change files, and the durable batches they go to."""

@@ -1,0 +1,211 @@
+"""Writing one durable batch of events, transaction by transaction, in bounded memory.
+
+Not here: where batches lie, and which there are (event_log.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+
+from varve.cdc.event import Counts
+from varve.cdc.resolve.event_frame import arrow_schema, arrow_table
+from varve.stores.folders.layout import MANIFEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from varve.cdc.event import ChangeEvent
+
+EVENTS = "part-00000.parquet"
+# So many events are held in memory; a larger transaction waits for its commit in a file.
+CHUNK = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """One durable batch.
+
+    Attributes:
+        kind: `snapshot` or `stream`.
+        last_lsn: everything that was committed up to here is in this batch or an earlier one of its generation.
+        counts: what it holds, for the resolver to choose its way.
+        filenode: of the source table, when it was captured.
+        file: the name of the file of changes that it was made from, and the hash of its bytes.
+        horizon: the place of the last event so far; what comes at or before it is late.
+        late: how many events came late.
+    """
+
+    generation: int
+    kind: str
+    first_lsn: int
+    last_lsn: int
+    counts: Counts
+    location: str
+    filenode: int = 0
+    file: tuple[str, str] = ("", "")
+    horizon: tuple[int, int] = (-1, -1)
+    late: int = 0
+
+    @property
+    def data(self) -> str:
+        """Its file of events."""
+        return f"{self.location}/{EVENTS}"
+
+    def age(self) -> float:
+        """Seconds since it was begun, as its folder says."""
+        return time.time() - int(self.location.rpartition("=")[2]) / 1_000
+
+
+class BatchWriter:
+    """Writes one batch, transaction by transaction, in bounded memory."""
+
+    def __init__(self, dataset: str, folder: str, generation: int, kind: str, columns: tuple[str, ...]) -> None:
+        import pyarrow.parquet as pq
+
+        self._dataset, self._folder, self._generation, self._kind, self._columns = (
+            dataset, folder, generation, kind, columns,
+        )  # fmt: skip
+        self._files, _ = fsspec.core.url_to_fs(folder)
+        self._path = f"{folder}/{EVENTS}"
+        self._out = self._files.open(self._path, "wb")
+        self._parquet = pq.ParquetWriter(self._out, arrow_schema(), compression="zstd")
+        self._open: list[ChangeEvent] = []
+        self._spill: _Spill | None = None
+        self._committed: list[ChangeEvent] = []
+        self._lsns: list[int] = []
+        self.counts = Counts()
+        self._pending = Counts()
+        self.first_lsn: int | None = None
+
+    def add(self, event: ChangeEvent) -> None:
+        """An event of the transaction in progress."""
+        self._open.append(event)
+        if len(self._open) >= CHUNK:
+            self._spill = self._spill or _Spill()
+            self._pending += Counts.of(self._open, self._columns)
+            self._spill.write(arrow_table(self._open))
+            self._open = []
+
+    def commit(self, lsn: int) -> None:
+        """The transaction has committed, at this LSN."""
+        if self._open or self._spill:
+            self.first_lsn = lsn if self.first_lsn is None else self.first_lsn
+            self.counts += Counts.of(self._open, self._columns) + self._pending
+        if self._spill:
+            self._flush()
+            for table in self._spill.read():
+                self._write(table, [lsn] * table.num_rows)
+            self._spill.close()
+            self._spill, self._pending = None, Counts()
+        self._committed += self._open
+        self._lsns += [lsn] * len(self._open)
+        self._open = []
+        if len(self._committed) >= CHUNK:
+            self._flush()
+
+    def forget(self) -> None:
+        """The transaction in progress is not to be in this batch."""
+        self._open, self._pending = [], Counts()
+        if self._spill:
+            self._spill.close()
+            self._spill = None
+
+    def finish(
+        self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = (), file: tuple[str, str] = ("", ""),
+        horizon: tuple[int, int] = (-1, -1), late: int = 0,
+    ) -> EventBatch:  # fmt: skip
+        """Make the batch exist: its file is on disk before its manifest is."""
+        self._flush()
+        self._parquet.close()
+        self._out.close()
+        _sync(self._files, self._path)
+        first = self.first_lsn if self.first_lsn is not None else last_lsn
+        batch = EventBatch(
+            self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late
+        )
+        described = {
+            "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
+            "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
+            "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
+        }  # fmt: skip
+        _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(described, indent=1))
+        return batch
+
+    def abandon(self) -> None:
+        """Remove what was written; a batch without a manifest never was."""
+        self.forget()
+        self._parquet.close()
+        self._out.close()
+        self._files.rm(self._folder, recursive=True)
+
+    def _flush(self) -> None:
+        if self._committed:
+            self._write(arrow_table(self._committed), self._lsns)
+            self._committed, self._lsns = [], []
+
+    def _write(self, table: Any, lsns: Iterable[int]) -> None:
+        import pyarrow as pa
+
+        place = table.schema.get_field_index("commitLsn")
+        self._parquet.write_table(table.set_column(place, "commitLsn", pa.array(list(lsns), pa.int64())))
+
+
+class _Spill:
+    """The chunks of one transaction that does not fit into memory, until its commit."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
+        self._out = pa.ipc.new_stream(self._file, arrow_schema())
+
+    def write(self, table: Any) -> None:
+        self._out.write_table(table)
+
+    def read(self) -> Iterable[Any]:
+        import pyarrow as pa
+
+        self._out.close()
+        self._file.seek(0)
+        with pa.ipc.open_stream(self._file) as stream:
+            for batch in stream:
+                yield pa.Table.from_batches([batch])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _put(files: Any, path: str, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    if not _local(files):
+        # An object store's put is atomic.
+        with files.open(path, "wt", encoding="utf-8") as file:
+            file.write(text)
+        return
+    partial = Path(f"{files._strip_protocol(path)}.partial")
+    partial.write_text(text, encoding="utf-8")
+    _sync(files, str(partial))
+    partial.rename(files._strip_protocol(path))
+    for folder in (partial.parent, partial.parent.parent):
+        _sync(files, str(folder))
+
+
+def _sync(files: Any, path: str) -> None:
+    if _local(files):
+        handle = os.open(files._strip_protocol(path), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _local(files: Any) -> bool:
+    return "file" in (files.protocol if isinstance(files.protocol, tuple) else (files.protocol,))

@@ -1,0 +1,182 @@
+"""Bootstrap: the snapshot that a captured table begins with, under living writers, without gap or double.
+
+The slot gives the snapshot of exactly the moment from which it streams. The snapshot becomes a batch of events as any
+other, which begins with a TRUNCATE: what the dataset held before goes in the same publish. A bootstrap that fails
+leaves neither slot nor publication at the source.
+
+Not here: how a slot is made (new_slot.py); the stream that follows (capture.py).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from varve.cdc.capture import source_database as sources
+from varve.cdc.capture.new_slot import forerunner, slot_with_snapshot
+from varve.cdc.capture.open_transactions import WaitLimits
+from varve.cdc.capture.positions import Position
+from varve.cdc.captured_table import check
+from varve.cdc.event import ChangeType, event
+from varve.model.errors import ServiceUnavailable, VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from varve.cdc.capture.batch_writer import EventBatch
+    from varve.cdc.capture.event_log import EventLog
+    from varve.cdc.capture.positions import Positions
+    from varve.cdc.capture.source_database import SourceDatabase
+    from varve.cdc.captured_table import CapturedTable, SourceTable
+
+# How often a snapshot is begun anew because the table was truncated or rewritten right then.
+_TRIES = 5
+
+
+@dataclass
+class _Attempt:
+    """What a bootstrap has done at the source; `cleared`: slot and publication of an earlier one are gone."""
+
+    cleared: bool = False
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """One captured table, its source and where its events go.
+
+    Attributes:
+        step: told the name of each step before it is taken.
+        seconds: how long is waited for transactions and locks of others at the source, each time.
+        say: told who is waited for.
+    """
+
+    captured: CapturedTable
+    source: SourceDatabase
+    positions: Positions
+    log: EventLog
+    step: Callable[[str], None] = lambda _: None
+    seconds: float = 60.0
+    say: Callable[[str], None] = lambda _: None
+
+    def bootstrap(self, *, again: bool = False) -> EventBatch:
+        """Take a snapshot of the table under living writers; the stream goes on from exactly there.
+
+        Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
+        break the application or could not be exact. Until the snapshot is durable, nothing of an earlier one changes.
+        """
+        dataset = self.captured.dataset.name
+        before = self.positions.find(dataset)
+        if before is not None and before.generation and before.state != "starting" and not again:
+            raise VarveError(
+                f"{dataset} is captured already; nothing was changed. A new snapshot: varve cdc resnapshot {dataset}"
+            )
+        if before is not None and before.declared and before.declared["history"] != self.captured.history:
+            raise VarveError(
+                f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
+                "rows lie so. Nothing was changed. Declare a dataset of another name."
+            )
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
+            table = sources.described(connection, self.captured)
+            check(self.captured, table)
+            if before is None and sources.slot_of(connection, self.captured.slot) is not None:
+                raise VarveError(
+                    f"{dataset}: the source has a replication slot {self.captured.slot} that is not ours: another "
+                    "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
+                    f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
+                )
+            patience = WaitLimits(self.captured, connection, self.seconds, self.say)
+            # Transactions that are open now are waited for before anything is changed.
+            with forerunner(self.source, patience) as reads_first, self._all_or_nothing(before) as attempt:
+                self.step("start")
+                server, generation = sources.server(connection), (before.generation if before else 0) + 1
+                taken, tries, until = None, 0, time.monotonic() + self.seconds
+                # An application that truncates all the time leaves some moment in which it does not.
+                while taken is None and (tries < _TRIES or time.monotonic() < until):
+                    tries += 1
+                    sources.unpublish(connection, self.captured)
+                    attempt.cleared = True
+                    patience.with_lock(table.oid, lambda: sources.publish(connection, self.captured))
+                    self.step("publish")
+                    with slot_with_snapshot(self.source, self.captured.slot, patience) as (lsn, snapshot):
+                        reads_first.read_until(lsn)
+                        self.step("slot")
+                        taken = self._snapshot(patience, lsn, snapshot, generation)
+                if taken is None:
+                    raise ServiceUnavailable(
+                        f"{dataset}: {self.captured.source} was truncated or rewritten each of the {tries} times that "
+                        "a snapshot of it was begun. Nothing was published. Run it again."
+                    )
+                after, batch = taken
+                self.step("begin")
+                self.positions.begin(dataset, _position_after(self.captured, server, after, batch))
+        return batch
+
+    @contextmanager
+    def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:
+        """Where no snapshot is taken, leave no slot and no publication of ours at the source."""
+        attempt = _Attempt()
+        self.positions.start(self.captured.dataset.name, self.captured.source)
+        try:
+            yield attempt
+        except BaseException:
+            # What cannot be undone now is found by the next attempt: the position says that it is ours.
+            with suppress(psycopg.Error, VarveError):
+                self._undo(before, attempt)
+            raise
+
+    def _undo(self, before: Position | None, attempt: _Attempt) -> None:
+        captured_before = before is not None and before.generation > 0
+        with closing(self.source.connect()) as connection:
+            untouched = not attempt.cleared and sources.slot_of(connection, self.captured.slot) is not None
+            if not (captured_before and untouched):
+                sources.unpublish(connection, self.captured)
+        # An earlier capture whose slot is gone cannot go on: it stays as one whose snapshot was not finished.
+        if untouched or not captured_before:
+            self.positions.undo_start(self.captured.dataset.name, before)
+
+    def _snapshot(
+        self, patience: WaitLimits, lsn: int, snapshot: str, generation: int
+    ) -> tuple[SourceTable, EventBatch] | None:
+        """The table and its rows at that moment; None where they are not to be had any more."""
+        connection = patience.connection
+        with connection.transaction():
+            connection.execute("set transaction isolation level repeatable read, read only")
+            connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)))
+            table = sources.described(connection, self.captured)
+            check(self.captured, table)
+            patience.with_lock(table.oid, lambda: sources.hold_still(connection, self.captured.source))
+            if not sources.lies_still(connection, table):
+                return None
+            writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
+            try:
+                source, at = self.captured.source, sources.moment(connection)
+                writer.add(event(ChangeType.TRUNCATE, relation=source, timestamp=at))
+                for place, row in enumerate(self._rows(connection, table), 1):
+                    new = dict(zip(table.names, row, strict=True))
+                    writer.add(event(ChangeType.INSERT, new=new, relation=source, timestamp=at, seq=place))
+                writer.commit(lsn)
+                self.step("snapshot")
+                return table, writer.finish(lsn, filenode=table.filenode)
+            except BaseException:
+                writer.abandon()
+                raise
+
+    def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
+        schema, _, name = self.captured.source.partition(".")
+        # No casts: the stream has what a type's output function writes, which `::text` is not for boolean and char(n).
+        columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
+        query = sql.SQL("copy (select {} from only {}) to stdout").format(columns, sql.Identifier(schema, name))
+        with connection.cursor().copy(query) as copy:
+            yield from copy.rows()
+
+
+def _position_after(captured: CapturedTable, server: sources.Server, table: SourceTable, batch: EventBatch) -> Position:
+    return Position(
+        captured.dataset.name, captured.source, "running", None, server.system_identifier, server.timeline, table,
+        batch.generation, batch.last_lsn, -1, None, 0, None, None, captured.declaration,
+    )  # fmt: skip

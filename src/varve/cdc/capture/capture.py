@@ -1,0 +1,237 @@
+"""Capture: the source's log into durable batches of events, exactly once.
+
+The order is: a batch is durable, then the slot is told. After a crash in between, or a source that forgot what it was
+told (slot positions are written at checkpoints only), the same transactions come again and are passed over. The slot
+is told only what was read whole; a look that its limit cut off before it held anything of ours is followed by another.
+
+Not here: one look at the slot (slot_reader.py); the snapshot that a table begins with (bootstrap.py); what the events
+make of a dataset (apply.py).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from varve.cdc.capture import source_database as sources
+from varve.cdc.capture.decoding import Undecodable, decoding
+from varve.cdc.capture.slot_reader import SlotReader
+from varve.cdc.captured_table import NeedsResnapshot, compare, refuse_other_declaration
+from varve.cdc.event import format_lsn, parse_lsn
+from varve.model.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from varve.cdc.capture.batch_writer import EventBatch
+    from varve.cdc.capture.event_log import EventLog
+    from varve.cdc.capture.positions import Position, Positions
+    from varve.cdc.capture.source_database import SourceDatabase
+    from varve.cdc.captured_table import CapturedTable, SourceTable
+
+_ADVANCE = "select pg_replication_slot_advance(%s, %s::pg_lsn)"
+_FLUSH_SECONDS = 30
+# So long a capture looks for a moment at which the table is not being altered or truncated.
+_QUIET_SECONDS = 30
+# Between the times that a source which cannot decode its log is asked.
+_PAUSES = (0.2, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The table as it was at one place of the source's log."""
+
+    upto: int
+    table: SourceTable
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One captured table, its source and where its events go.
+
+    Attributes:
+        step: told the name of each step before it is taken.
+        most: about so many changes are read at once and go into one batch; a transaction is never cut.
+    """
+
+    captured: CapturedTable
+    source: SourceDatabase
+    positions: Positions
+    log: EventLog
+    step: Callable[[str], None] = lambda _: None
+    most: int = 500_000
+
+    def capture(self) -> EventBatch | None:
+        """Make what has been committed at the source since the last time durable; None where there was nothing.
+
+        Raises NeedsResnapshot, which is also noted, where the stream cannot say what the table holds.
+        """
+        position = self.positions.of(self.captured.dataset.name)
+        if position.state != "running":
+            unfinished = f"{position.dataset}: its snapshot was not finished: varve cdc resnapshot {position.dataset}"
+            raise NeedsResnapshot(position.reason or unfinished)
+        refuse_other_declaration(self.captured, position.declared)
+        try:
+            return self._asking_again(position)
+        except NeedsResnapshot as error:
+            self.positions.stop(position.dataset, str(error))
+            raise
+
+    def end(self) -> int:
+        """Where the source's log ends now."""
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
+            return sources.end_of_log(connection)
+
+    def slot(self) -> sources.Slot | None:
+        """What keeps the source's log for us; None where it has no slot of ours."""
+        with closing(self.source.connect()) as connection, sources.asked(self.captured):
+            return sources.slot_of(connection, self.captured.slot)
+
+    def _asking_again(self, position: Position) -> EventBatch | None:
+        """Capture; where the source's decoding fails, in a new session a few times more."""
+        for pause in (*_PAUSES, None):
+            try:
+                with closing(self.source.connect()) as connection:
+                    return self._capture_over(connection, position)
+            except Undecodable as error:
+                if pause is None:
+                    raise NeedsResnapshot(
+                        f"{position.dataset}: the log of {self.captured.source} cannot be decoded from "
+                        f"{format_lsn(self.log.captured(position.generation) or 0)} on: {error}. It was asked for "
+                        f"{len(_PAUSES) + 1} times. What was captured before stays; the dataset serves its last exact "
+                        f"state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
+                    ) from error
+                time.sleep(pause)
+            position = self.positions.of(position.dataset)
+        raise AssertionError
+
+    def _capture_over(self, connection: psycopg.Connection, position: Position) -> EventBatch | None:
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while time.monotonic() < deadline:
+            moment = self._quiet_moment(connection, position)
+            if moment is not None:
+                return self._capture_until(connection, position, moment)
+        raise ServiceUnavailable(
+            f"{position.dataset}: {self.captured.source} was altered again and again for {_QUIET_SECONDS} s. Nothing "
+            "of that was captured yet, and nothing is lost. Run it again."
+        )
+
+    def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> _Moment | None:
+        """Up to where to look, and the table there; None where it was being altered just then."""
+        with sources.asked(self.captured):
+            self._checked_slot(connection, position)
+            # What it is before and after `upto` it was at `upto`, if both are the same.
+            table = sources.described(connection, self.captured)
+            upto = self._flushed(connection)
+            return _Moment(upto, table) if sources.described(connection, self.captured) == table else None
+
+    def _capture_until(self, connection: psycopg.Connection, position: Position, moment: _Moment) -> EventBatch | None:
+        """The next batch; None where nothing of ours was committed until then.
+
+        The end stays where it is, however many looks it takes: an application that goes on cannot keep us here.
+        """
+        table, notes = moment.table, compare(self.captured, position.table, moment.table)
+        # A batch may be durable whose table the position does not know yet: a crash in between.
+        rewritten = table.filenode not in {position.table.filenode, self.log.filenode(position.generation)}
+        while True:
+            cut, batch = self._look(connection, position, moment, notes, rewritten=rewritten)
+            if batch is not None or not cut:
+                return batch
+            position = self.positions.of(position.dataset)
+
+    def _look(
+        self, connection: psycopg.Connection, position: Position, moment: _Moment, notes: list[str], *, rewritten: bool
+    ) -> tuple[bool, EventBatch | None]:
+        """Whether the limit cut this look off, and the batch that came of it."""
+        with sources.asked(self.captured):
+            slot = self._checked_slot(connection, position)
+        done = self.log.captured(position.generation) or 0
+        # Whether rows were written anew can be said only of all that happened until they were.
+        reader = SlotReader(connection, self.captured, None if rewritten else self.most)
+        self.step("peek")
+        writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
+        try:
+            with sources.asked(self.captured), decoding():
+                look = reader.look(writer, position.table, done, moment.upto)
+            if rewritten:
+                self._refuse_rewritten(moment.table, look.truncated_by)
+        except BaseException:
+            writer.abandon()
+            raise
+        batch = None
+        if writer.counts.events:
+            self.step("write")
+            batch = writer.finish(look.last, notes=notes, filenode=moment.table.filenode)
+        else:
+            writer.abandon()
+        self.step("durable")
+        self.positions.captured(position.dataset, replace(moment.table, version=look.version))
+        # Without a batch all that was read whole is not ours or durable; else the slot may keep what follows.
+        target = look.last if batch else look.whole_until
+        self.positions.tell(position.dataset, target)
+        self.step("tell")
+        if target > slot.confirmed:
+            with sources.asked(self.captured), decoding():
+                connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
+        self.step("told")
+        return look.cut, batch
+
+    def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
+        """Raise NeedsResnapshot unless a TRUNCATE of the stream was the last to give the table's rows a new place."""
+        if table.changed_by in truncated_by:
+            return
+        what = (
+            "was truncated and then altered, or truncated within a savepoint: whether its rows were written anew since "
+            "(ALTER TABLE, VACUUM FULL or CLUSTER), the stream does not say"
+            if truncated_by
+            else "had every row written anew (ALTER TABLE, VACUUM FULL or CLUSTER), and the stream does not say with "
+            "which values"
+        )
+        dataset = self.captured.dataset
+        raise NeedsResnapshot(
+            f"{dataset}: {self.captured.source} {what}. Nothing of it was captured; the dataset serves its last exact "
+            f"state. Take a new snapshot: varve cdc resnapshot {dataset}"
+        )
+
+    def _checked_slot(self, connection: psycopg.Connection, position: Position) -> sources.Slot:
+        assert position.system_identifier is not None
+        assert position.timeline is not None
+        expected = sources.Server(position.system_identifier, position.timeline)
+        sources.refuse_other_server(self.captured, expected, sources.server(connection))
+        slot = sources.slot_of(connection, self.captured.slot)
+        gone = (
+            "is gone"
+            if slot is None
+            else "has lost its place (max_slot_wal_keep_size)"
+            if slot.wal_status == "lost"
+            else ""
+        )
+        if slot is not None and slot.confirmed > position.told_lsn:
+            gone = (
+                f"was moved to {format_lsn(slot.confirmed)} by somebody else; we are at {format_lsn(position.told_lsn)}"
+            )
+        if slot is None or gone:
+            raise NeedsResnapshot(
+                f"{position.dataset}: the replication slot {self.captured.slot} {gone}, so changes were missed. The "
+                f"dataset serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
+            )
+        return slot
+
+    def _flushed(self, connection: psycopg.Connection) -> int:
+        """Where the log ends, once that is on disk: decoding reads no further, whatever was visible in tables."""
+        deadline = time.monotonic() + _FLUSH_SECONDS
+        end = sources.end_of_log(connection)
+        while True:
+            row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+            if row is not None and parse_lsn(row[0]) >= end:
+                return end
+            if time.monotonic() > deadline:
+                raise ServiceUnavailable(
+                    f"{self.captured.dataset}: the source has not flushed its log up to {format_lsn(end)} for "
+                    f"{_FLUSH_SECONDS} s. Nothing was captured; run it again."
+                )
+            time.sleep(0.05)

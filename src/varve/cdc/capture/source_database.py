@@ -1,0 +1,304 @@
+"""The source of changes: a PostgreSQL that is somebody else's, asked politely, by ordinary connections.
+
+The user needs REPLICATION and the right to read the table; to publish it, its ownership.
+
+Not here: what is done with what it says (capture.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.conninfo import make_conninfo
+
+from varve.cdc.captured_table import NeedsResnapshot, SourceColumn, SourceRefused, SourceTable
+from varve.cdc.event import parse_lsn
+from varve.model.errors import ServiceUnavailable
+from varve.services.secrets import redacted
+from varve.services.sessions import FIRST_NAMES, NO_LIMIT, open_session, settings_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg.pq.abc import PGconn
+
+    from varve.cdc.captured_table import CapturedTable
+
+# The text forms that events are captured in must not depend on how the source is set up.
+_SESSION = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
+    "-c lc_monetary=C -c statement_timeout=0 "
+    # Nor on where names of types, functions and tables (regclass) are looked up; and a policy that hides rows from us
+    # is an error, not a smaller table.
+    "-c search_path=pg_catalog -c row_security=off "
+    # Nor may a limit that the source has for its users end a session that waits or that holds a snapshot.
+    "-c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0 "
+    "-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed"
+)
+# From this version on a publication may have stored generated columns; virtual ones none may have.
+GENERATED_PUBLISHED_SINCE = 180_000
+_SERVER = """
+    select system_identifier::text, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+    from pg_control_system()
+"""
+_TABLE = """
+    select c.oid::bigint, c.relreplident::text, c.relkind::text, c.relpersistence::text,
+           c.relfilenode::bigint, c.xmin::text::bigint
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
+"""
+# Entries of the catalog that are not as they were say that some changes were perhaps not published for a while.
+_PUBLISHED = """
+    select concat_ws('/', p.oid, p.xmin, r.oid, r.xmin)
+    from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+    where p.pubname = %s and r.prrelid = %s
+"""
+_WITH_GENERATED = " with (publish_generated_columns = stored)"
+_FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
+_COLUMNS = """
+    select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
+           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), attgenerated::text
+    from pg_attribute
+    where attrelid = %s and attnum > 0 and not attisdropped order by attnum
+"""
+_KEY = """
+    select array_agg(a.attname::text order by k.place), bool_and(i.indimmediate) from pg_index i
+    cross join unnest(i.indkey) with ordinality k (attnum, place)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+    where i.indrelid = %s and case when %s then i.indisreplident else i.indisprimary end and k.place <= i.indnkeyatts
+    group by i.indexrelid
+"""
+_SLOT = """
+    select confirmed_flush_lsn::text, wal_status, safe_wal_size, active,
+           pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, plugin
+    from pg_replication_slots where slot_name = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Which server it is: LSNs mean something on it only, and only on its timeline."""
+
+    system_identifier: str
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What keeps the source from discarding its log before we have read it.
+
+    Attributes:
+        confirmed: up to where it was told that we have everything.
+        retained: bytes of log that it keeps at the source.
+        safe: bytes that may still be written before the source gives it up; None: it never does.
+    """
+
+    confirmed: int
+    wal_status: str
+    safe: int | None
+    active: bool
+    retained: int
+
+    @property
+    def scarce(self) -> bool:
+        """Whether the source is to give up more log before long than it has kept so far."""
+        return self.wal_status in {"unreserved", "lost"} or (self.safe is not None and self.safe < self.retained)
+
+
+@dataclass(frozen=True)
+class SourceDatabase:
+    """A source database by its libpq URL."""
+
+    url: str = field(repr=False)
+
+    def connect(self) -> psycopg.Connection:
+        """An autocommit connection whose text forms are fixed. Raises ServiceUnavailable."""
+        try:
+            return open_session(
+                self.url,
+                application="varve cdc",
+                wanted={"search_path": "pg_catalog"},
+                connecting={
+                    "options": _SESSION,
+                    # The server converts; messages of its log too.
+                    "client_encoding": "UTF8",
+                    # A source whose machine is gone says nothing, not even that.
+                    "keepalives_idle": 30, "tcp_user_timeout": 60_000,
+                },
+            )  # fmt: skip
+        except psycopg.OperationalError as error:
+            raise ServiceUnavailable(
+                f"the source of changes (VARVE_SOURCE_URL) cannot be reached: {redacted(str(error).strip())} "
+                "Nothing was changed."
+            ) from error
+
+    def connect_for_slot(self) -> PGconn:
+        """A replication connection, which makes slots with their snapshots. Raises ServiceUnavailable."""
+        text = make_conninfo(
+            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION
+        )
+        connection = pq.PGconn.connect(text.encode())
+        if connection.status != pq.ConnStatus.OK:
+            error_message = redacted(connection.error_message.decode().strip())
+            connection.finish()
+            raise ServiceUnavailable(
+                f"the source gives no replication connection: {error_message} The user needs REPLICATION, and a line "
+                "in pg_hba.conf; the server a free place (max_wal_senders). Nothing was changed."
+            )
+        for setting in (NO_LIMIT, FIRST_NAMES, settings_statement()):
+            connection.exec_(setting.encode())
+        return connection
+
+
+@contextlib.contextmanager
+def asked(captured: CapturedTable) -> Iterator[None]:
+    """Raise ServiceUnavailable where the source refuses what it is asked, or breaks off."""
+    try:
+        yield
+    except psycopg.errors.ObjectInUse as error:
+        raise ServiceUnavailable(
+            f"{captured.dataset}: the replication slot {captured.slot} is read by another session: {_said(error)} "
+            "What is durable stays; nothing is lost. Run it again when that session has ended: one of a process that "
+            "was killed lives on there for a moment."
+        ) from error
+    except psycopg.Error as error:
+        raise ServiceUnavailable(
+            f"{captured.dataset}: the source of {captured.source} refused or broke off: {_said(error)} What is durable "
+            "stays; nothing is lost. Run it again."
+        ) from error
+
+
+def _said(error: psycopg.Error) -> str:
+    found = str(error).strip().rstrip(".")
+    return f"{found}."
+
+
+def moment(connection: psycopg.Connection) -> str:
+    """When the transaction began, in the form of the timestamps of events."""
+    row = connection.execute("select transaction_timestamp()").fetchone()
+    assert row is not None
+    found: dt.datetime = row[0]
+    return found.astimezone(dt.UTC).isoformat(timespec="microseconds")
+
+
+def server(connection: psycopg.Connection) -> Server:
+    """Which server this is."""
+    row = connection.execute(_SERVER).fetchone()
+    assert row is not None
+    return Server(*row)
+
+
+def end_of_log(connection: psycopg.Connection) -> int:
+    """Where the log ends, on disk or not."""
+    (end,) = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone() or ("0/0",)
+    return parse_lsn(end)
+
+
+def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
+    """What the source says of `schema.table` now; None where there is none.
+
+    Raises SourceRefused for what is no ordinary, logged table.
+    """
+    row = connection.execute(_TABLE, (name, name, name)).fetchone()
+    if row is None:
+        return None
+    oid, identity, kind, persistence, filenode, changed_by = row
+    if kind != "r" or persistence != "p":
+        what = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
+        raise SourceRefused(
+            f"{name} is {what.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
+            "changes are not in the source's log under that name. Nothing was changed."
+        )
+    columns, unsent = [], []
+    published = {"", "s"} if connection.info.server_version >= GENERATED_PUBLISHED_SINCE else {""}
+    for column, number, type_, typmod, labels, generated in connection.execute(_COLUMNS, (oid,)):
+        if generated in published:
+            columns.append(SourceColumn(column, number, type_, typmod, tuple(labels)))
+        else:
+            unsent.append(column)
+    key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
+    names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
+    # Servers that can publish generated columns refuse to change rows whose old image would have others.
+    blocked = identity == "f" and bool(unsent) and "s" in published
+    return SourceTable(
+        oid, tuple(columns), names, identity, not immediate, filenode, changed_by, unsent=tuple(unsent), blocked=blocked
+    )
+
+
+def described(connection: psycopg.Connection, captured: CapturedTable) -> SourceTable:
+    """The same of a captured table. Raises NeedsResnapshot where it is not there."""
+    table = describe(connection, captured.source)
+    if table is None:
+        raise NeedsResnapshot(
+            f"{captured.dataset}: the source has no table {captured.source}: dropped, renamed, or another database. "
+            "Nothing was captured; the dataset serves its last exact state. Put it back, or declare where it is now "
+            f"and take a new snapshot: varve cdc resnapshot {captured.dataset}"
+        )
+    row = connection.execute(_PUBLISHED, (captured.slot, table.oid)).fetchone()
+    return replace(table, publication=row[0] if row else "")
+
+
+def hold_still(connection: psycopg.Connection, name: str) -> None:
+    """Lock the table against rewrites and TRUNCATE until the transaction ends."""
+    schema, _, plain = name.partition(".")
+    connection.execute(sql.SQL("lock table only {} in access share mode").format(sql.Identifier(schema, plain)))
+
+
+def lies_still(connection: psycopg.Connection, table: SourceTable) -> bool:
+    """Whether its rows lie where the transaction's snapshot has them.
+
+    Rewrites and TRUNCATE do not respect snapshots: to one that is older the table looks empty.
+    """
+    return connection.execute(_FILENODE_NOW, (table.oid,)).fetchone() == (table.filenode,)
+
+
+def slot_of(connection: psycopg.Connection, name: str) -> Slot | None:
+    """The slot as the source has it; None where it has none."""
+    row = connection.execute(_SLOT, (name,)).fetchone()
+    if row is None:
+        return None
+    confirmed, wal_status, safe, active, retained, _ = row
+    return Slot(parse_lsn(confirmed) if confirmed else 0, wal_status or "lost", safe, active, retained or 0)
+
+
+def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
+    """Publish the table under its slot's name, and nothing else there."""
+    schema, _, table = captured.source.partition(".")
+    name = sql.Identifier(captured.slot)
+    with connection.transaction():
+        connection.execute(sql.SQL("drop publication if exists {}").format(name))
+        # Also where the table has no generated column: the application may add one.
+        options = connection.info.server_version >= GENERATED_PUBLISHED_SINCE
+        connection.execute(
+            sql.SQL("create publication {} for table only {}{}").format(
+                name, sql.Identifier(schema, table), sql.SQL(_WITH_GENERATED if options else "")
+            )
+        )
+
+
+def unpublish(connection: psycopg.Connection, captured: CapturedTable) -> None:
+    """Remove slot and publication, as far as they are there."""
+    if slot_of(connection, captured.slot) is not None:
+        connection.execute("select pg_drop_replication_slot(%s)", (captured.slot,))
+    connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(captured.slot)))
+
+
+def refuse_other_server(captured: CapturedTable, expected: Server, found: Server) -> None:
+    """Raise NeedsResnapshot where LSNs that we hold mean nothing any more."""
+    if expected != found:
+        what = (
+            "is another server (restored from a backup?)"
+            if expected.system_identifier != found.system_identifier
+            else f"is on timeline {found.timeline}, was on {expected.timeline} (a standby was promoted?)"
+        )
+        raise NeedsResnapshot(
+            f"{captured.dataset}: the source {what}: system {found.system_identifier}, was "
+            f"{expected.system_identifier}. Positions in its log have lost their meaning; nothing was "
+            "captured, and the dataset serves its last exact state. "
+            f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
+        )

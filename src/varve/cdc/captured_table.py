@@ -1,0 +1,371 @@
+"""A captured table: which source table a dataset follows, what its columns may become, and what a change of it allows.
+
+Not here: asking the source (capture/source_database.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import VarveError
+from varve.model.schema import Column, ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from varve.model.dataset import Dataset
+
+# PostgreSQL type -> the lake types that hold every value of it. All others are text, exactly as PostgreSQL prints them.
+_HOLDS = {
+    "smallint": {"SMALLINT", "INT", "BIGINT"},
+    "integer": {"INT", "BIGINT"},
+    "bigint": {"BIGINT"},
+    "bytea": {"BINARY"},
+    "boolean": {"BOOLEAN"},
+    "real": {"FLOAT", "DOUBLE"},
+    "double precision": {"DOUBLE"},
+    "date": {"DATE"},
+    "timestamp without time zone": {"TIMESTAMP", "TIMESTAMP_NTZ"},
+    "timestamp with time zone": {"TIMESTAMP"},
+}
+# Changes of a type that keep every value as it is and rewrite nothing.
+_WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
+
+# What rows that were written as the first type can be read as.
+_READABLE = {("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE")}
+
+# What each row of a history has beside its columns: the time in which it was true, half open; current ones have no end.
+VALIDITY = (
+    Column("valid_from_lsn", ColumnType.BIGINT, "end LSN of the commit that made the row so"),
+    Column("valid_to_lsn", ColumnType.BIGINT, "end LSN of the commit that ended it; missing while it is so"),
+    Column("valid_from", ColumnType.TIMESTAMP, "when that transaction committed"),
+    Column("valid_to", ColumnType.TIMESTAMP, "when it was ended; missing while it is so"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of the source.
+
+    Attributes:
+        number: its attnum, which stays the same when it is renamed and never comes back.
+        labels: the values of an enum in the order in which they were made.
+    """
+
+    name: str
+    number: int
+    type: str
+    typmod: int = -1
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """What the source says of a table.
+
+    Attributes:
+        key: the columns that tell its rows apart: of the primary key, or of the index that is its replica identity.
+        identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
+        deferrable: whether its key is checked at the end of transactions only, so that two rows may share it meanwhile.
+        filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
+        changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
+        version: how often its columns have changed since it was captured first, and one.
+        publication: what the source's catalog has of its publication; empty where it is not published.
+        unsent: the generated columns that no publication of this server has: virtual ones and, before PostgreSQL 18,
+            stored ones.
+        blocked: whether they belong to the replica identity, so that the server would refuse to change its rows.
+    """
+
+    oid: int
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    identity: str
+    deferrable: bool = False
+    filenode: int = 0
+    changed_by: int = 0
+    version: int = 1
+    publication: str = ""
+    unsent: tuple[str, ...] = ()
+    blocked: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """What a description in the stream says of the columns too."""
+        return tuple((column.name, column.typmod) for column in self.columns)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows are told apart by their key at every moment; else they are counted as a multiset."""
+        return bool(self.key) and not self.deferrable
+
+
+class ChangeFormat(StrEnum):
+    """How files of changes are written."""
+
+    WAL2JSON = "wal2json"
+    DEBEZIUM = "debezium"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFiles:
+    """Where changes come as files that others have captured, a JSON object per line, in the order of their names.
+
+    Attributes:
+        key: the columns that tell rows apart; empty: rows are counted, and files must carry whole old rows.
+    """
+
+    format: ChangeFormat
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A dataset that follows a table of a live PostgreSQL.
+
+    Attributes:
+        source: `schema.table` in the source database.
+        partition_by: for each partition column a Spark SQL expression over the dataset's columns; never NULL.
+        renames: source column -> dataset column, where they differ.
+        history: keep every version of each row (slowly changing dimension, type 2); the dataset has VALIDITY's columns.
+        ignore_null_updates: an update that sends NULL leaves the value as it is.
+        files: changes come as files; None: from the source's own log.
+    """
+
+    dataset: Dataset
+    source: str
+    partition_by: Mapping[str, str]
+    renames: Mapping[str, str] = field(default_factory=dict)
+    history: bool = False
+    ignore_null_updates: bool = False
+    files: ChangeFiles | None = None
+
+    def __post_init__(self) -> None:
+        if set(self.partition_by) != set(self.dataset.partitioning.names):
+            raise VarveError(
+                f"dataset {self.dataset}: partition_by says how to find {', '.join(self.partition_by)}, but it is "
+                f"partitioned by {', '.join(self.dataset.partitioning.names)}."
+            )
+
+        if odd := [column.name for column in self.dataset.schema.columns if set(column.name) & set(".`")]:
+            raise VarveError(
+                f"dataset {self.dataset}: Spark takes the dots and backticks of {', '.join(odd)} for more than a name. "
+                f"Declare other names and say so in renames, {{'{odd[0]}': 'plain_name'}}: the source may keep its own."
+            )
+        declared = {column.name: column.type for column in self.dataset.schema.columns}
+        lacking = [column for column in VALIDITY if declared.get(column.name) != column.type]
+        if self.history and lacking:
+            wanted = ", ".join(f"{column.name} {column.type}" for column in lacking)
+            raise VarveError(f"dataset {self.dataset}: its history needs the columns {wanted}; add VALIDITY to them.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The dataset's columns that the source has."""
+        ours = {column.name for column in VALIDITY} if self.history else set()
+        return tuple(column for column in self.dataset.schema.columns if column.name not in ours)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(column.name for column in self.columns)
+
+    @property
+    def slot(self) -> str:
+        """The name of its replication slot and publication in the source."""
+        return "varve_" + self.dataset.name.replace(".", "_")[:56]
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """What rows that lie in the dataset were made with, as JSON has it."""
+        return {
+            "source": self.source,
+            "columns": {column.name: str(column.type) for column in self.dataset.schema.columns},
+            "partition_by": dict(self.partition_by),
+            "renames": dict(self.renames),
+            "history": self.history,
+            "ignore_null_updates": self.ignore_null_updates,
+        }
+
+    def column(self, source: str) -> str:
+        """The dataset's column that a source column becomes."""
+        return self.renames.get(source, source)
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The source's names of the columns that the dataset declares."""
+        renamed = {name for name, column in self.renames.items() if column in self.names}
+        return tuple(sorted(renamed | (self.names - set(self.renames.values()))))
+
+
+class SourceRefused(VarveError):
+    """The source table cannot be captured as it is; nothing was published, so the application was never at risk."""
+
+
+class NeedsResnapshot(VarveError):
+    """The stream cannot say what the table holds now; its last exact state stays in force."""
+
+
+def check_key(captured: CapturedTable, *, keyed: bool) -> None:
+    """Raise SourceRefused where what is asked for needs rows that can be told apart."""
+    asked = "a history" if captured.history else "ignore_null_updates" if captured.ignore_null_updates else None
+    if asked and not keyed:
+        raise SourceRefused(
+            f"{captured.dataset} from {captured.source}: {asked} follows rows by their key, and the table has none "
+            "that is checked at once. Nothing was changed. Give it a primary key that is not deferrable, or declare "
+            "the dataset without."
+        )
+
+
+def check(captured: CapturedTable, table: SourceTable) -> None:
+    """Raise SourceRefused where capture would break the application or could not be exact."""
+    where = f"{captured.dataset} from {captured.source}"
+    _check_identity(captured, table)
+    check_key(captured, keyed=table.keyed)
+    sources = {captured.column(column.name): column for column in table.columns}
+    missing = [column.name for column in captured.columns if column.name not in sources]
+    if unsent := [name for name in missing if name in {captured.column(name) for name in table.unsent}]:
+        raise SourceRefused(
+            f"{where}: {', '.join(unsent)} is generated, and the source does not send it: PostgreSQL 18 and newer send "
+            "stored generated columns, none sends virtual ones. Nothing was changed. Declare the dataset without it."
+        )
+    if missing:
+        raise SourceRefused(
+            f"{where}: the source has no column {', '.join(missing)}; it has {', '.join(table.names)}. Nothing was "
+            "changed. Declare what is there, or say in `renames` what they are called."
+        )
+    for column in captured.columns:
+        kind = sources[column.name].type
+        holds = _HOLDS.get(kind, set()) | {"STRING"}
+        if str(column.type) not in holds:
+            raise SourceRefused(
+                f"{where}: {column.name} is {kind} at the source and declared {column.type}, which does not hold every "
+                f"value of it. Nothing was changed. Declare it {' or '.join(sorted(holds))}."
+            )
+    keys = {captured.column(name) for name in table.key}
+    if table.keyed and (absent := keys - captured.names):
+        raise SourceRefused(
+            f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
+        )
+
+
+def _check_identity(captured: CapturedTable, table: SourceTable) -> None:
+    """Raise SourceRefused where PostgreSQL would refuse to change rows, or would not say which ones were changed."""
+    where = f"{captured.dataset} from {captured.source}"
+    refused = (
+        "so PostgreSQL would refuse every UPDATE and DELETE of the application once the table is published. Nothing "
+        "was changed."
+    )
+    what = ""
+    if table.identity == "n":
+        what = "its replica identity is NOTHING"
+    elif table.identity == "i" and not table.key:
+        what = "the index that is its replica identity is gone"
+    elif table.identity == "d" and table.deferrable:
+        what = "its primary key is deferrable"
+    elif table.identity == "d" and not table.key:
+        what = "it has no primary key"
+    if what:
+        raise SourceRefused(
+            f"{where}: {what}, {refused} Run this at the source first: ALTER TABLE {captured.source} REPLICA IDENTITY "
+            "FULL, or give it a primary key that is not deferrable."
+        )
+    if table.blocked:
+        raise SourceRefused(
+            f"{where}: its replica identity is FULL and {', '.join(table.unsent)} is a virtual generated column, which "
+            f"no publication can have, {refused} Drop the column at the source, make it STORED, or let a key tell its "
+            f"rows apart: ALTER TABLE {captured.source} REPLICA IDENTITY DEFAULT, with a primary key."
+        )
+    if unsent := [name for name in table.key if name in table.unsent]:
+        raise SourceRefused(
+            f"{where}: its key column {', '.join(unsent)} is generated, which PostgreSQL sends from version 18 on, so "
+            "which rows were changed would not be said. Nothing was changed. Let other columns tell its rows apart: "
+            f"ALTER TABLE {captured.source} REPLICA IDENTITY USING INDEX, with a unique index of columns that are not "
+            "generated and not NULL."
+        )
+
+
+def refuse_other_declaration(captured: CapturedTable, then: Mapping[str, Any] | None) -> None:
+    """Raise NeedsResnapshot where rows lie in the dataset that were made with another declaration of it."""
+    now = captured.declaration
+    if then is None or then == now:
+        return
+    words = "; ".join(f"{name}: {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name])
+    kinds = [(kind, now["columns"].get(name, kind)) for name, kind in then.get("columns", {}).items()]
+    other = "Undo it, or declare a dataset of another name: "
+    if captured.files is not None:
+        advice = f"{other}files have no snapshot."
+    elif any(before != after and (before, after) not in _READABLE for before, after in kinds):
+        advice = f"{other}rows that lie in the lake cannot be read as another type."
+    else:
+        advice = f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
+    raise NeedsResnapshot(
+        f"{captured.dataset}: its declaration has changed since its rows were loaded ({words}), which the stream does "
+        f"not make up for. Nothing was changed; the dataset serves its last exact state. {advice}"
+    )
+
+
+def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[str]:
+    """What has changed, in words, where the stream alone says all of it; raises NeedsResnapshot where it cannot.
+
+    A new column of the source is not loaded until the dataset declares it; a dropped one keeps its values in old rows
+    and is NULL in new ones.
+    """
+    where, declared = f"{captured.dataset} from {captured.source}", captured.names
+    if before.oid != now.oid:
+        raise _stop(where, "the table was dropped and created again")
+    if before.publication != now.publication:
+        how = "was changed" if now.publication else "is gone, or has lost the table"
+        raise _stop(where, f"its publication {captured.slot} {how}, so that changes may not have been sent")
+    if set(before.key) != set(now.key) or before.keyed != now.keyed:
+        raise _stop(where, f"its key was ({', '.join(before.key)}) and is ({', '.join(now.key)})")
+    old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
+    notes: list[str] = []
+    for number, column in old.items():
+        if number in new:
+            notes += _compare_column(captured, column, new[number])
+            continue
+        ours = captured.column(column.name) in declared
+        if ours and any(found.name == column.name for found in now.columns):
+            raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
+        notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if ours else ""))
+    for number, column in new.items():
+        if number not in old:
+            if captured.column(column.name) in declared:
+                raise _stop(where, f"column {column.name}, which the dataset declares, was added; what older rows have "
+                                   "in it is not in the stream")  # fmt: skip
+            notes.append(f"column {column.name} {column.type} was added; declare it and resnapshot to load it")
+    return notes
+
+
+def _compare_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> list[str]:
+    where, ours = f"{captured.dataset} from {captured.source}", captured.column(before.name) in captured.names
+    notes = []
+    if now.name != before.name:
+        if ours:
+            raise _stop(where, f"column {before.name} is now called {now.name}; declare renames={{'{now.name}': "
+                               f"'{captured.column(before.name)}'}}")  # fmt: skip
+        notes.append(f"column {before.name} is now called {now.name}")
+    if (now.type, now.typmod) != (before.type, before.typmod):
+        narrower = now.typmod != -1 and (before.typmod == -1 or now.typmod < before.typmod)
+        if ours and ((before.type, now.type) not in _WIDENS or narrower):
+            raise _stop(where, f"column {before.name} was {before.type} and is {now.type}: PostgreSQL rewrote its rows "
+                               "without a word in the stream")  # fmt: skip
+        notes.append(f"column {before.name} was {before.type} and is {now.type}")
+    elif ours and now.labels[: len(before.labels)] != before.labels:
+        raise _stop(where, f"values of {now.type} were renamed, and with them those of column {before.name}, without a "
+                           "word in the stream")  # fmt: skip
+    return notes
+
+
+def _stop(where: str, what: str) -> NeedsResnapshot:
+    dataset = where.partition(" ")[0]
+    return NeedsResnapshot(
+        f"{where}: {what}. Capture stops before it; the dataset serves its last exact state. Take a new snapshot: "
+        f"varve cdc resnapshot {dataset}"
+    )

@@ -1,0 +1,169 @@
+"""One captured table with everything that it needs, opened and closed in one place.
+
+Not here: what is done with it (capture/capture.py, apply.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.leases import MARK_SESSION
+from varve.cdc import retention
+from varve.cdc.apply import Applied, Apply
+from varve.cdc.capture.bootstrap import Bootstrap
+from varve.cdc.capture.capture import Capture
+from varve.cdc.capture.change_files import FileCapture
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
+from varve.cdc.capture.source_database import SourceDatabase
+from varve.model.errors import ServiceUnavailable, VarveError
+from varve.services.addresses import libpq_url
+from varve.services.postgres import connect
+from varve.services.postgres_server import PostgresServer
+from varve.services.sessions import open_session
+from varve.stores.folders.layout import Layout
+from varve.stores.lake.store import LakeStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from varve.cdc.capture.batch_writer import EventBatch
+    from varve.cdc.capture.positions import Position
+    from varve.cdc.capture.source_database import Slot
+    from varve.cdc.captured_table import CapturedTable
+    from varve.services.settings import Settings
+
+# Where the settings name no source: a database of the embedded server, for applications that try it.
+SOURCE_DATABASE = "varve_source"
+
+
+@dataclass(frozen=True)
+class SlotHealth:
+    """What the source keeps for us (None: nothing), and what is wrong with that."""
+
+    slot: Slot | None
+    warning: str | None
+
+
+@dataclass(frozen=True)
+class OpenCapture:
+    """A captured table; whoever changes something of it holds its lock."""
+
+    captured: CapturedTable
+    settings: Settings
+    catalog: Catalog
+    capturing: Capture | FileCapture
+
+    @property
+    def position(self) -> Position:
+        """How far it is."""
+        return self.capturing.positions.of(self.captured.dataset.name)
+
+    def kept(self) -> SlotHealth:
+        """What the source keeps for us; what it says instead where it cannot be asked."""
+        try:
+            slot = self.capturing.slot()
+        except ServiceUnavailable as error:
+            return SlotHealth(None, str(error))
+        if slot is None or not slot.scarce:
+            return SlotHealth(slot, None)
+        left = "at the next checkpoint" if not slot.safe or slot.safe < 0 else f"after {slot.safe / 1e6:,.1f} MB more"
+        return SlotHealth(
+            slot,
+            f"{self.captured.dataset}: the source keeps {slot.retained / 1e6:,.1f} MB of its log for us and gives up "
+            f"{left} (max_slot_wal_keep_size; {slot.wal_status}). Capture now: varve cdc capture "
+            f"{self.captured.dataset}",
+        )
+
+    def bootstrap(self, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> EventBatch:
+        """See `Bootstrap.bootstrap`; `say` is told who is waited for."""
+        one = self.capturing
+        if isinstance(one, FileCapture):
+            raise VarveError(
+                f"{self.captured.dataset} follows the files in {one.folder}, which have no snapshot. Nothing was "
+                "changed. Capture takes what is there."
+            )
+        bootstrap = Bootstrap(
+            one.captured, one.source, one.positions, one.log, seconds=self.settings.bootstrap_seconds, say=say
+        )
+        return bootstrap.bootstrap(again=again)
+
+    def capture(self) -> int:
+        """Capture all that is there now, not what an application adds meanwhile; how many events."""
+        # Beginning with a batch: what stops capture says more than what keeps the end from being asked.
+        events, end = 0, None
+        while (batch := self.capturing.capture()) is not None:
+            events += batch.counts.events
+            end = self.capturing.end() if end is None else end
+            if end is not None and batch.last_lsn >= end:
+                break
+        return events
+
+    def apply(self, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
+        """Apply what was captured; see `Apply.apply`. Opens Spark only where there is something."""
+        position = self.position
+        if not self.capturing.log.batches(position.generation, after=position.applied_lsn):
+            return None
+        store = LakeStore(Layout(self.settings.lake), self.catalog, spark)
+        applied = Apply(
+            self.captured, self.capturing.positions, self.capturing.log, store, spark(), lambda _: None, run_id
+        )
+        done = applied.apply()
+        retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
+        return done
+
+
+@contextlib.contextmanager
+def opened(
+    captured: CapturedTable, settings: Settings, *, lock: bool = True, run_id: str | None = None
+) -> Iterator[OpenCapture]:
+    """The captured table, under its lock; without it, to look only. Raises AlreadyBuilding where another has it.
+
+    `run_id` is the run that has it: where the run counts as dead, its session is ended, and so its lock.
+    """
+    connection = connect(settings, application=f"varve cdc {captured.dataset}")
+    try:
+        catalog, positions = Catalog(connection), Positions(connection)
+        catalog.ensure_schema()
+        if run_id is not None:
+            connection.execute(MARK_SESSION, (run_id,))
+        positions.ensure_schema()
+        if lock:
+            positions.lock(captured.dataset.name)
+        try:
+            log = EventLog(settings.lake, captured.dataset)
+            capturing = (
+                Capture(captured, SourceDatabase(source_url(settings)), positions, log)
+                if captured.files is None
+                else FileCapture(captured, settings.landing, positions, log, settings.settle_seconds)
+            )
+            yield OpenCapture(captured, settings, catalog, capturing)
+        finally:
+            if lock:
+                with contextlib.suppress(psycopg.Error):
+                    positions.unlock(captured.dataset.name)
+    finally:
+        connection.close()
+
+
+def source_url(settings: Settings) -> str:
+    """The libpq URL of the source; a database of the embedded server where the settings name none."""
+    if settings.source_url is not None:
+        return libpq_url(settings.source_url)
+    if settings.postgres_url is not None:
+        raise VarveError(
+            "VARVE_SOURCE_URL is not set: which PostgreSQL has the tables that are captured? Nothing was changed."
+        )
+    server = PostgresServer(settings.home_dir)
+    server.ensure_up()
+    with open_session(server.url("postgres"), application="varve") as connection:
+        if not connection.execute("select 1 from pg_database where datname = %s", (SOURCE_DATABASE,)).fetchone():
+            connection.execute(f"create database {SOURCE_DATABASE}".encode())
+    return server.url(SOURCE_DATABASE)

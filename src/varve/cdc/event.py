@@ -1,0 +1,155 @@
+"""`ChangeEvent`: one change of one row, as in seed 004, with what exactness needs beside it.
+
+Not here: where events come from (protocol/pgoutput.py, protocol/wal2json.py, protocol/debezium.py) and how they are
+applied (resources/cdc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Text = str | None
+
+
+class ChangeType(StrEnum):
+    """The type of a change. A row of a snapshot is an insert at the LSN of the snapshot."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """One change of one row; its total order is (commit_lsn, seq), never the timestamp.
+
+    Values are PostgreSQL's text forms, None where they are NULL. A column that is absent from `column_names` is
+    unchanged, not NULL: PostgreSQL does not send large values (TOAST) that an update has left alone.
+
+    Attributes:
+        timestamp: when the transaction committed, ISO 8601 in UTC; all events of a transaction share it.
+        column_names, column_values: the new image; empty for delete and truncate.
+        old_key_names, old_key_values: the key before the change, for update and delete; empty without a key.
+        relation: `schema.table` in the source.
+        commit_lsn: where the commit of its transaction ends in the source's log.
+        seq: its place among the row changes of the transaction.
+        old_names, old_values: the whole row before the change, where the source sends it (REPLICA IDENTITY FULL).
+        schema_version: which version of the table's columns it was written under.
+    """
+
+    change_type: ChangeType
+    timestamp: str
+    column_names: tuple[str, ...] = ()
+    column_values: tuple[Text, ...] = ()
+    old_key_names: tuple[str, ...] = ()
+    old_key_values: tuple[Text, ...] = ()
+    relation: str = ""
+    commit_lsn: int = 0
+    seq: int = 0
+    xid: int = 0
+    old_names: tuple[str, ...] = ()
+    old_values: tuple[Text, ...] = ()
+    schema_version: int = 1
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its place in the history of the source."""
+        return (self.commit_lsn, self.seq)
+
+    @property
+    def new(self) -> dict[str, Text]:
+        """The new image by column."""
+        return dict(zip(self.column_names, self.column_values, strict=True))
+
+    @property
+    def old_key(self) -> dict[str, Text]:
+        """The old key by column."""
+        return dict(zip(self.old_key_names, self.old_key_values, strict=True))
+
+    @property
+    def old(self) -> dict[str, Text]:
+        """The old image by column; empty where the source does not send it."""
+        return dict(zip(self.old_names, self.old_values, strict=True))
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is an update that gives its row another key."""
+        new = self.new
+        return self.change_type is ChangeType.UPDATE and any(
+            name in new and new[name] != value for name, value in self.old_key.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a batch of events holds, from which the way to resolve it is chosen.
+
+    Attributes:
+        masked: inserts and updates that do not carry every column.
+        moves: updates that change the key.
+        imageless: updates and deletes without the whole old row.
+    """
+
+    events: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    masked: int = 0
+    moves: int = 0
+    imageless: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    @classmethod
+    def of(cls, events: Iterable[ChangeEvent], columns: Iterable[str]) -> Counts:
+        """The counts of these events of a table with these columns."""
+        wanted, total = frozenset(columns), dict.fromkeys(cls.__slots__, 0)
+        for event in events:
+            total["events"] += 1
+            total[f"{event.change_type}s"] += 1
+            carries = event.change_type in (ChangeType.INSERT, ChangeType.UPDATE)
+            total["masked"] += carries and not wanted <= set(event.column_names)
+            total["moves"] += event.moves
+            has_old = event.change_type in (ChangeType.UPDATE, ChangeType.DELETE)
+            total["imageless"] += has_old and not wanted <= set(event.old_names)
+        return cls(**total)
+
+
+def event(
+    change_type: ChangeType,
+    *,
+    new: Mapping[str, Text] | None = None,
+    old_key: Mapping[str, Text] | None = None,
+    old: Mapping[str, Text] | None = None,
+    timestamp: str = "",
+    relation: str = "",
+    commit_lsn: int = 0,
+    seq: int = 0,
+    xid: int = 0,
+    schema_version: int = 1,
+) -> ChangeEvent:
+    """The event with these images, given by column."""
+    new, old_key, old = new or {}, old_key or {}, old or {}
+    return ChangeEvent(
+        change_type, timestamp, tuple(new), tuple(new.values()), tuple(old_key), tuple(old_key.values()), relation,
+        commit_lsn, seq, xid, tuple(old), tuple(old.values()), schema_version,
+    )  # fmt: skip
+
+
+def parse_lsn(text: str) -> int:
+    """`16/B374D848` as a number. Raises ValueError."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def format_lsn(lsn: int) -> str:
+    """A number as PostgreSQL writes an LSN."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,0 +1,50 @@
+"""What is wrong with captures, as far as the catalog knows: for `varve doctor`.
+
+Not here: what the source says of its slots (captures.py), which may be down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from varve.cdc.capture.positions import Positions
+from varve.model.errors import AlreadyBuilding, counted
+from varve.model.inventory import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from varve.cdc.capture.positions import Position
+
+
+def capture_findings(connection: psycopg.Connection, dataset: str | None) -> Iterator[Finding]:
+    """A finding for each captured table that has stopped, was begun and not finished, or has events in quarantine."""
+    positions = Positions(connection)
+    for position in positions.all() if positions.exist() else ():
+        if dataset in {None, position.dataset}:
+            yield from _findings(positions, position)
+
+
+def _findings(positions: Positions, position: Position) -> Iterator[Finding]:
+    name = position.dataset
+    if position.state == "stopped":
+        yield Finding(name, "", None, f"its capture of {position.source} has stopped", position.reason or "")
+    if position.state == "starting" and not _busy(positions, name):
+        command = "resnapshot" if position.generation else "bootstrap"
+        text = f"a snapshot of {position.source} was begun and not finished"
+        yield Finding(name, "", None, text, f"Take it again: varve cdc {command} {name}")
+    if position.quarantined:
+        text = f"{counted(position.quarantined, 'event')} of {position.source} could not be decided"
+        yield Finding(name, "", None, text, f"`varve cdc quarantine {name}` says why.")
+
+
+def _busy(positions: Positions, dataset: str) -> bool:
+    """Whether a process takes the snapshot right now."""
+    try:
+        positions.lock(dataset)
+    except AlreadyBuilding:
+        return True
+    positions.unlock(dataset)
+    return False

@@ -1,0 +1,190 @@
+"""PostgreSQL's `pgoutput` messages, protocol versions 1 and 2, from bytes to values.
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats". Two-phase commits (version 3) are refused.
+
+Not here: what they say (messages.py), transactions and events (stream.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from typing import TYPE_CHECKING
+
+from varve.cdc.protocol.messages import (
+    Begin,
+    Commit,
+    Message,
+    Origin,
+    RelationMessage,
+    RowChange,
+    StreamAbort,
+    StreamCommit,
+    StreamedColumn,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    Type,
+)
+from varve.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from varve.cdc.event import Text
+    from varve.cdc.protocol.messages import Decoded
+
+_EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+
+
+class Decoder:
+    """Decodes the messages of one session, in their order: changes refer to relations that were described before."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, RelationMessage] = {}
+        self._streaming = False
+
+    def decode(self, data: bytes) -> Decoded:
+        """The message. Raises BadInput for bytes that are none, or one of another protocol version."""
+        reader = _Reader(data)
+        kind = ""
+        try:
+            kind = reader.char()
+            return self._decode(kind, reader)
+        except (struct.error, IndexError, ValueError, KeyError) as error:
+            raise BadInput(
+                f"a pgoutput message {kind!r} of {len(data)} bytes cannot be read ({error!r}): {data[:60]!r}. "
+                "Nothing was captured beyond it. Is it protocol version 1 or 2?"
+            ) from error
+
+    def _decode(self, kind: str, reader: _Reader) -> Decoded:  # noqa: PLR0911, PLR0912 - a case per message
+        # Inside a block of a transaction in progress every message says whose it is (a subtransaction's, perhaps).
+        xid = reader.int32() if self._streaming and kind in "RYIUDTM" else None
+        match kind:
+            case "B":
+                return Begin(reader.int64(), reader.moment(), reader.int32())
+            case "C":
+                reader.int8()
+                return Commit(reader.int64(), reader.int64(), reader.moment())
+            case "R":
+                return self._relation(reader, xid)
+            case "Y":
+                return Type(reader.int32(), reader.string(), reader.string(), xid)
+            case "O":
+                return Origin(reader.int64(), reader.string())
+            case "I" | "U" | "D":
+                return self._change(kind, reader, xid)
+            case "T":
+                count, flags = reader.int32(), reader.int8()
+                relations = tuple(self._relations[reader.int32()] for _ in range(count))
+                return Truncate(relations, bool(flags & 1), bool(flags & 2), xid)
+            case "M":
+                flags, lsn, prefix = reader.int8(), reader.int64(), reader.string()
+                return Message(bool(flags & 1), lsn, prefix, reader.bytes(reader.int32()), xid)
+            case "S":
+                self._streaming = True
+                return StreamStart(reader.int32(), bool(reader.int8()))
+            case "E":
+                self._streaming = False
+                return StreamStop()
+            case "c":
+                streamed = reader.int32()
+                reader.int8()
+                return StreamCommit(streamed, reader.int64(), reader.int64(), reader.moment())
+            case "A":
+                return StreamAbort(reader.int32(), reader.int32())
+            case _:
+                raise ValueError("unknown kind")
+
+    def _relation(self, reader: _Reader, xid: int | None) -> RelationMessage:
+        oid, namespace, name, identity = reader.int32(), reader.string(), reader.string(), reader.char()
+        columns = []
+        for _ in range(reader.int16()):
+            flags, column = reader.int8(), reader.string()
+            columns.append(StreamedColumn(column, reader.int32(), reader.signed32(), bool(flags & 1)))
+        found = RelationMessage(oid, namespace or "pg_catalog", name, identity, tuple(columns), xid)
+        self._relations[oid] = found
+        return found
+
+    def _change(self, kind: str, reader: _Reader, xid: int | None) -> RowChange:
+        relation = self._relations[reader.int32()]
+        mark, old, new = reader.char(), None, None
+        full = mark == "O"
+        if mark in "KO":
+            old = self._row(reader, relation)
+            mark = reader.char() if kind == "U" else ""
+        if mark == "N":
+            new = self._row(reader, relation)
+        if old is not None and not full:
+            # The columns beside the key are sent as NULL, which says nothing of them.
+            old = {column.name: old[column.name] for column in relation.columns if column.key}
+        if new is not None and old is not None and full:
+            # Under FULL the old row has what the new one leaves out as unchanged.
+            new = {column.name: new[column.name] if column.name in new else old[column.name]
+                   for column in relation.columns}  # fmt: skip
+        return RowChange(kind, relation, new, old, full, xid)
+
+    @staticmethod
+    def _row(reader: _Reader, relation: RelationMessage) -> dict[str, Text]:
+        count = reader.int16()
+        if count != len(relation.columns):
+            raise ValueError(f"{count} columns, described {len(relation.columns)}")
+        row: dict[str, Text] = {}
+        for column in relation.columns:
+            match reader.char():
+                case "n":
+                    row[column.name] = None
+                case "t":
+                    row[column.name] = reader.bytes(reader.int32()).decode()
+                case "u":
+                    continue
+                case other:
+                    raise ValueError(f"column {column.name} is sent as {other!r}; ask for text")
+        return row
+
+
+class _Reader:
+    """Reads network-order values one after the other."""
+
+    __slots__ = ("_data", "_place")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def _unpack(self, form: str, size: int) -> int:
+        (found,) = struct.unpack_from(form, self._data, self._place)
+        self._place += size
+        return int(found)
+
+    def int8(self) -> int:
+        return self._unpack(">B", 1)
+
+    def int16(self) -> int:
+        return self._unpack(">H", 2)
+
+    def int32(self) -> int:
+        return self._unpack(">I", 4)
+
+    def signed32(self) -> int:
+        return self._unpack(">i", 4)
+
+    def int64(self) -> int:
+        return self._unpack(">Q", 8)
+
+    def char(self) -> str:
+        return chr(self.int8())
+
+    def moment(self) -> str:
+        return (_EPOCH + dt.timedelta(microseconds=self._unpack(">q", 8))).isoformat(timespec="microseconds")
+
+    def string(self) -> str:
+        end = self._data.index(b"\0", self._place)
+        found = self._data[self._place : end].decode()
+        self._place = end + 1
+        return found
+
+    def bytes(self, size: int) -> bytes:
+        found = self._data[self._place : self._place + size]
+        if len(found) != size:
+            raise ValueError(f"{size} bytes announced, {len(found)} there")
+        self._place += size
+        return found

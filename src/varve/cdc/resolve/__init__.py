@@ -1,0 +1,1 @@
+"""Change events to the rows of a dataset, in Spark."""

@@ -1,0 +1,67 @@
+"""Tables without a usable key: sums of rows, + for each new image and - for each old one.
+
+Not here: tables whose rows are told apart by a key (resolve.py).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.resolve.shape import NEW, OLD, UNFIT, WEIGHT, Resolution, TableShape, among, column_of, sent, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+
+def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> Resolution:
+    """Rows are counted: + for each new image, - for each old one. Order does not matter, duplicates stay."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    once = events.dropDuplicates(["commitLsn", "seq"])
+
+    def images(of: tuple[str, str], kinds: Sequence[str], weight: int) -> DataFrame:
+        wanted = once.where(F.col("changeType").isin(*kinds))
+        texts = {name: column_of(of, shape.source(name)) for name in shape.names}
+        absent = [~sent(of, shape.source(name)) for name in shape.names]
+        wrong = [texts[name].isNotNull() & typed(texts[name], shape.kind(name)).isNull() for name in shape.names]
+        return wanted.select(
+            *[typed(texts[name], shape.kind(name)).alias(name) for name in shape.names],
+            F.lit(weight).cast("bigint").alias(WEIGHT),
+            reduce(lambda one, other: one | other, [*absent, *wrong]).alias(UNFIT),
+        )
+
+    plus = images(NEW, ("insert", "update"), 1)
+    changes = plus.unionByName(images(OLD, ("delete", "update"), -1)).localCheckpoint()
+    if unfit := changes.where(UNFIT).count():
+        raise NeedsResnapshot(
+            f"{shape.name}: {unfit} events of this table without a usable key lack a column of their rows, or have a "
+            "value that the lake cannot hold. Nothing was applied; the dataset serves its last exact state. Is the "
+            "table REPLICA IDENTITY FULL, and declared with types that hold its values? Then: varve cdc resnapshot "
+            f"{shape.name}"
+        )
+    net = changes.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0").localCheckpoint()
+
+    def counted(part: DataFrame) -> DataFrame:
+        weighted = part.select(*shape.names, F.lit(1).cast("bigint").alias(WEIGHT)).unionByName(net)
+        return weighted.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
+
+    touched = net.select(*[F.col(name).alias(f"__n_{name}") for name in shape.names])
+    pairs = [(name, f"__n_{name}") for name in shape.names]
+    before = among(base, touched, pairs, "left_semi", shape).select(*shape.names, *shape.places).localCheckpoint()
+    total = counted(before).localCheckpoint()
+    if missing := total.where(f"{WEIGHT} < 0").count():
+        raise NeedsResnapshot(
+            f"{shape.name}: the events take away {missing} rows that the dataset does not have: an event was lost, or "
+            "somebody else wrote the dataset. Nothing was applied. Take a new snapshot: varve cdc resnapshot "
+            f"{shape.name}"
+        )
+    after = total.withColumn(WEIGHT, F.explode(F.sequence(F.lit(1).cast("bigint"), F.col(WEIGHT)))).drop(WEIGHT)
+    return Resolution(
+        before=before,
+        after=after,
+        replaced=lambda part: among(part, touched, pairs, "left_anti", shape),
+    )

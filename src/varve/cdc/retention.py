@@ -1,0 +1,77 @@
+"""What becomes of batches of events that were applied: kept for a while, for people to look at, then removed.
+
+What is never removed: batches that are not applied, the manifest of the last one, which says what was captured, and the
+manifests of files of changes, which say what was taken.
+
+Not here: the batches of datasets (varve/stores/folders/clean.py).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import fsspec
+
+if TYPE_CHECKING:
+    from varve.cdc.capture.event_log import EventLog
+    from varve.cdc.capture.positions import Position
+
+# A folder without a manifest is what a crash left of a batch, or one that is being written right now.
+_ABANDONED_SECONDS = 86_400.0
+_FOLDER = re.compile(r"(generation|events|quarantine)=([0-9]+)")
+
+
+def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
+    """Remove what is older and not needed; how many folders or files. The caller holds the dataset's lock."""
+    files, root = fsspec.core.url_to_fs(log.folder)
+    if not files.exists(root):
+        return 0
+    removed = 0
+    for folder in files.ls(root, detail=False, refresh=True):
+        found = _FOLDER.fullmatch(folder.rstrip("/").rsplit("/", 1)[-1])
+        # An earlier generation ended with the snapshot that began this one; it goes when that is applied and old.
+        if found and int(found[2]) < position.generation and _old_generation(log, position, keep_seconds):
+            files.rm(folder, recursive=True)
+            removed += 1
+    return removed + _batches(log, position, keep_seconds) + _leftovers(log, position)
+
+
+def _old_generation(log: EventLog, position: Position, keep_seconds: float) -> bool:
+    batches = log.batches(position.generation)
+    return bool(batches) and position.applied_lsn >= batches[0].last_lsn and batches[0].age() > keep_seconds
+
+
+def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
+    files, _ = fsspec.core.url_to_fs(log.root)
+    batches, removed = log.batches(position.generation), 0
+    for place, batch in enumerate(batches):
+        if batch.last_lsn > position.applied_lsn or batch.age() <= keep_seconds:
+            continue
+        if batch.kind != "file" and place < len(batches) - 1:
+            files.rm(batch.location, recursive=True)
+            removed += 1
+        elif files.exists(batch.data):
+            files.rm(batch.data)
+            removed += 1
+    return removed
+
+
+def _leftovers(log: EventLog, position: Position) -> int:
+    """Folders of batches that never were, and of quarantines that a later apply has replaced."""
+    files, root = fsspec.core.url_to_fs(log.generation(position.generation))
+    known = {batch.location.rsplit("/", 1)[-1] for batch in log.batches(position.generation)}
+    known |= {position.quarantine.rsplit("/", 1)[-1]} if position.quarantine else set()
+    removed = 0
+    for folder in files.ls(root, detail=False, refresh=True) if files.exists(root) else ():
+        name = folder.rstrip("/").rsplit("/", 1)[-1]
+        found = _FOLDER.match(name)
+        if not found or name in known:
+            continue
+        # The name of a quarantine says its LSN; it is written under the lock that we hold, and named in the position.
+        abandoned = found[1] == "quarantine" or time.time() - int(found[2]) / 1_000 > _ABANDONED_SECONDS
+        if abandoned:
+            files.rm(folder, recursive=True)
+            removed += 1
+    return removed

@@ -1,0 +1,346 @@
+"""The commands, each a few lines over a module of its own: services.py, sql.py; those over batches are in keeping.py.
+
+A project may add commands of its own: [tool.varve] commands = ["MODULE"], a module with a Typer `app`.
+
+Heavy libraries are imported by the command that needs them: `varve --help` costs what typer costs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from varve.cli import keeping, planning, warehouse
+from varve.cli.printing import open_console
+from varve.model.errors import VarveError
+
+app = typer.Typer(
+    help="Rerun any partition, any time, and no reader notices.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    epilog="Settings are environment variables, VARVE_...; docs/reference.md lists them.",
+)
+console = open_console()
+# What a person mends outside of Varve: a full disk, or files that belong to somebody else.
+_OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+app.add_typer(warehouse.app, name="warehouse")
+
+
+@app.callback()
+def choose_project(
+    context: typer.Context,
+    project: Annotated[
+        Path | None, typer.Option("--project", help="The project's folder; default: found from where you are, upward.")
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", help="One of its [tool.varve.deployments]; default: its own choice.")
+    ] = None,
+) -> None:
+    """The options that every command has before its name."""
+    if project is None and deployment is None:
+        return
+    from varve.project import Project
+
+    chosen = Project.find(project, deployment=deployment)
+    context.obj = chosen
+    # What this process starts, and Dagster's storage within it, find the same one.
+    os.environ |= chosen.environment
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+class GraphForm(StrEnum):
+    """How `varve graph` prints."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    JSON = "json"
+
+
+@app.command()
+def up() -> None:
+    """Start the embedded PostgreSQL and Spark, where the settings name no servers of your own. Safe to repeat."""
+    from varve.cli import services
+
+    services.up(console)
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded services. Data and catalog stay; the next command that needs a service starts it again."""
+    from varve.cli import services
+
+    services.down(console)
+
+
+@app.command()
+def status(*, as_json: Json = False) -> None:
+    """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
+    from varve.cli import services
+
+    found = services.status()
+    if as_json:
+        console.print_json(json.dumps(found))
+    else:
+        services.show_status(console, found)
+
+
+@app.command()
+def show(
+    dataset: Annotated[str, typer.Argument(help="db.table")],
+    partition: Annotated[list[str] | None, typer.Argument(help="One partition, as column=value words.")] = None,
+    *,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="A batch id: show what that was made from, and what was made from it.")
+    ] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the text that Spark runs for the partition.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.
+
+    Example: [bold]varve show shop.sales day=2026-11-01 store=Paris[/]
+    """
+    if batch is not None:
+        from varve.cli import traced
+
+        traced.show(console, dataset, partition or [], batch, as_json=as_json)
+        return
+    from varve.cli import show as shown
+
+    shown.show(console, dataset, partition or [], as_json=as_json, folder=folder, sql=sql)
+
+
+@app.command()
+def check(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder of .sql files; default: the project's assets.")
+    ] = None,
+    *,
+    against: Annotated[
+        str | None, typer.Option(help="A git revision, or a folder: tell which uses of columns the change breaks.")
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Ask Spark's analyzer too, about files that it has not seen yet.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Check all SQL datasets: every problem of every file, with its place and what to write."""
+    from varve.cli import sql
+
+    sql.check(console, folder, against=against, spark=spark, as_json=as_json)
+
+
+@app.command("fmt")
+def format_sql(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the project's assets.")] = None,
+    *,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 where a file would change.")
+    ] = False,
+) -> None:
+    """Put SQL datasets into their canonical layout. Comments, expressions and queries stay as they were written."""
+    from varve.cli import sql
+
+    sql.fmt(console, paths or [], only_check=only_check)
+
+
+@app.command()
+def graph(
+    *,
+    form: Annotated[GraphForm, typer.Option("--format", help="How to print it.")] = GraphForm.TEXT,
+    columns: Annotated[bool, typer.Option("--columns", help="Of SQL datasets: which column is made of which.")] = False,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+) -> None:
+    """Show who reads whom, and by which partitions; or which column is made of which."""
+    from varve.cli import sql
+
+    sql.graph(console, form=form.value, columns=columns, folder=folder)
+
+
+keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+
+@keys.command("list")
+def list_keys(*, as_json: Json = False) -> None:
+    """Show every dynamic set with its keys."""
+    from varve.cli import keys as sets
+
+    sets.show(console, as_json=as_json)
+
+
+@keys.command("add")
+def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
+    """Add keys to a set; what has the dimension sees them at the next tick."""
+    from varve.cli import keys as sets
+
+    sets.add(console, name, key)
+
+
+@keys.command("remove")
+def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
+    """Take keys out of a set. Their data stays until it is retired."""
+    from varve.cli import keys as sets
+
+    sets.remove(console, name, key)
+
+
+@keys.command("follow")
+def follow_keys() -> None:
+    """Add the windows that have come to pass, as the sensor `partition_sets` does: for use without the daemon."""
+    from varve.cli import keys as sets
+
+    sets.follow(console)
+
+
+cdc = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", no_args_is_help=True)
+app.add_typer(cdc, name="cdc")
+Captured = Annotated[str, typer.Argument(metavar="DATASET", help="db.table")]
+
+
+@cdc.command("status")
+def cdc_status(*, as_json: Json = False) -> None:
+    """Show how far each captured table is, what is quarantined, and what the source keeps for us.
+
+    The state is `running`, `starting` (a snapshot was begun: run it again) or `stopped` (the reason says what to do;
+    the dataset serves its last exact state). `kept at the source` grows until we have read it: where it nears the
+    limit that the source has for it, that is said too.
+    """
+    from varve.cli import cdc as captures
+
+    captures.status(console, as_json=as_json)
+
+
+@cdc.command("bootstrap")
+def cdc_bootstrap(dataset: Captured, *, as_json: Json = False) -> None:
+    """Take the first snapshot of a table while it is written; the stream of its changes goes on from exactly there.
+
+    The table is checked first: nothing is published that would break its application, and what cannot be captured
+    exactly is refused with the ALTER TABLE that it needs. One that died is run again.
+    """
+    from varve.cli import cdc as captures
+
+    captures.bootstrap(console, dataset, again=False, as_json=as_json)
+
+
+@cdc.command("capture")
+def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
+    """Capture what was committed since the last time, and publish the partitions that differ.
+
+    Killed at any moment it has repeated nothing and lost nothing: run it again. Where it stops because the stream
+    cannot say what the table holds (a renamed column, a rewritten table, a lost slot), it says which, and `varve cdc
+    resnapshot` goes on from there.
+    """
+    from varve.cli import cdc as captures
+
+    captures.capture(console, dataset, as_json=as_json)
+
+
+@cdc.command("resnapshot")
+def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
+    """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published.
+
+    Also after a change of the dataset's declaration: another column, type or partition_by.
+    """
+    from varve.cli import cdc as captures
+
+    captures.bootstrap(console, dataset, again=True, as_json=as_json)
+
+
+@cdc.command("quarantine")
+def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
+    """Show the events that could not be decided, and why; each apply tries them again.
+
+    Their rows stay as they were. A later full row or delete of the same key releases them, and so does a new snapshot.
+    """
+    from varve.cli import cdc as captures
+
+    captures.quarantine(console, dataset, as_json=as_json)
+
+
+@app.command()
+def ui(
+    *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None
+) -> None:
+    """Serve the Dagster UI with its daemon until Ctrl-C. Backfills run while it is up, and sensors you switch on."""
+    from varve.cli import services
+
+    services.serve_ui(console, port)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def psql(context: typer.Context) -> None:
+    """Open psql on the warehouse. Further words go to psql: `varve psql -c 'select * from shop.revenue'`."""
+    from varve.cli import services
+
+    services.psql(context.args)
+
+
+app.add_typer(keeping.app)
+app.add_typer(planning.app)
+
+
+def add_commands_of_project(main_app: typer.Typer) -> None:
+    """Give `varve` the commands that the project brings itself; none where there is no project yet."""
+    from varve.project import NoProject, Project
+
+    words = sys.argv[1:]
+    given = words[words.index("--project") + 1 :][:1] if "--project" in words else []
+    try:
+        project = Project.find(given[0] if given else None)
+    except NoProject:
+        # The command that needs one says so.
+        return
+    groups = {group.name: group.typer_instance for group in main_app.registered_groups}
+    for name in project.commands:
+        theirs: typer.Typer = project.module(name).app
+        main_app.registered_commands += theirs.registered_commands
+        for group in theirs.registered_groups:
+            ours = groups.get(group.name)
+            if ours is None or group.typer_instance is None:
+                main_app.registered_groups.append(group)
+            else:
+                ours.registered_commands += group.typer_instance.registered_commands
+
+
+def main() -> None:
+    """The entry point: errors that a person can mend are one red message and exit code 1."""
+    try:
+        add_commands_of_project(app)
+        app()
+    except VarveError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
+        Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
+            Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
+            sys.exit(1)
+        shown = Console(stderr=True)
+        with shown.capture() as text:
+            shown.print_exception()
+        shown.file.write(_without_secrets(text.get()))
+        Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
+        sys.exit(2)
+
+
+def _without_secrets(told: object) -> str:
+    from varve.services.secrets import redacted
+
+    return redacted(str(told))

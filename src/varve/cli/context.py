@@ -1,0 +1,49 @@
+"""The project that a command is about: `--project`, `VARVE_PROJECT`, or the one of the working directory.
+
+Not here: what is in it (varve/dagster/discovery.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from varve.project import Project
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from varve.planning.graph import Graph
+    from varve.services.settings import Settings
+
+
+def chosen_project() -> Project:
+    """The project of the running command. Raises NoProject."""
+    context = click.get_current_context(silent=True)
+    given = context.find_object(Project) if context is not None else None
+    return given or Project.find()
+
+
+def chosen_settings() -> Settings:
+    """Its settings as they are now."""
+    return chosen_project().settings
+
+
+def chosen_graph() -> Graph:
+    """The graph of its datasets, read once in a process."""
+    from varve.dagster.discovery import load_project
+
+    return load_project(chosen_project()).graph
+
+
+def chosen_definitions() -> dg.Definitions:
+    """What Dagster loads of it. Raises NoProject where its module has no `defs`."""
+    from varve.project import NoProject
+
+    project = chosen_project()
+    module = project.module(project.definitions)
+    if not hasattr(module, "defs"):
+        raise NoProject(f"{project.definitions} has no `defs`; write defs = varve.definitions(project) in it.")
+    found: dg.Definitions = module.defs
+    return found

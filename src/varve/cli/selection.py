@@ -1,0 +1,95 @@
+"""What a person writes on the command line, as values: a dataset, partitions by column, moments and spans of time.
+
+Not here: commands.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+import re
+import socket
+from typing import TYPE_CHECKING
+
+from varve.cli.context import chosen_graph
+from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.partitions.key import parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from varve.model.dataset import Dataset
+
+_SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+def declared(name: str) -> Dataset:
+    """The dataset of that name. Raises VarveError with the names there are, DatasetIsBroken for one that is broken."""
+    from varve.cli.broken import refuse_broken
+
+    refuse_broken(name, chosen_graph())
+    if name not in chosen_graph().datasets:
+        raise VarveError(
+            f"there is no dataset {name!r}; there are {', '.join(sorted(chosen_graph().datasets)) or 'none'}."
+        )
+    return chosen_graph().datasets[name]
+
+
+def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Those of the catalog's partitions whose columns have the values of words like `day=2013-01-05 origin=EWR`.
+
+    No words mean all. Raises UnknownPartition where a column is none of the dataset's, or nothing matches.
+    """
+    wanted: dict[str, str] = {}
+    for word in words:
+        column, equals, value = word.partition("=")
+        if not equals or column not in dataset.partitioning.names:
+            raise UnknownPartition(
+                f"{word!r} names no partition of {dataset}; write column=value with "
+                f"{', '.join(dataset.partitioning.names)}."
+            )
+        wanted[column] = value
+    every = sorted(set(paths))
+    found = [path for path in every if wanted.items() <= dict(parse_path(path)).items()]
+    if words and not found:
+        raise UnknownPartition(
+            f"{dataset} has no partition {' '.join(words)} in the catalog; it has {some(every, limit=3) or 'none'}."
+        )
+    return found
+
+
+def moment(text: str) -> dt.datetime:
+    """`2013-01-05`, `2013-01-05T13:00`, with or without an offset; without one it is UTC. Raises VarveError."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise VarveError(f"{text!r} is no time; write it like 2013-01-05T13:00 (UTC) or with an offset.") from None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def span(text: str) -> dt.timedelta:
+    """`7d`, `12h`, `30m`, `45s` or `0`. Raises VarveError."""
+    if text == "0":
+        return dt.timedelta(0)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text)
+    if not found:
+        raise VarveError(f"{text!r} is no span of time; write it like 7d, 12h, 30m or 45s.")
+    return dt.timedelta(**{_SPANS[found[2]]: float(found[1])})
+
+
+def who() -> str:
+    """Who runs the command, for the catalog."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        return f"somebody@{socket.gethostname()}"
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: `12.3 MB`."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1_000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1_000
+    return f"{amount:.1f} TB"

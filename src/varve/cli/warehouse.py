@@ -1,0 +1,113 @@
+"""`varve warehouse migrate | compact | roles`: what is particular to the store of period tables.
+
+Not here: what both stores have, history and the like.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.printing import open_console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+
+app = typer.Typer(help="The warehouse: migrations, compaction and roles.", no_args_is_help=True)
+console = open_console()
+
+Named = Annotated[str, typer.Argument(metavar="DATASET", help="For example shop.revenue.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done; change nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("migrate")
+def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Make a dataset's view exactly as it is declared, where a column has another type or is to go.
+
+    Tables stay, the view and all that depends on it are made anew in one transaction: readers see the one or the other.
+    """
+    from varve.stores.warehouse.migrate import migrate
+
+    with _catalog() as (settings, catalog):
+        done = migrate(catalog, _declared(dataset), seconds=settings.publish_seconds, dry_run=dry_run)
+    if as_json:
+        console.print_json(
+            json.dumps({"changes": done.changes, "statements": done.statements, "restored": done.restored})
+        )
+        return
+    if not done.changes:
+        console.print(f"The view of {dataset} is as it is declared.")
+        return
+    for statement in done.statements:
+        console.print(f"{statement};", markup=False, highlight=False, soft_wrap=True)
+    again = f" Made again: {', '.join(done.restored)}." if done.restored else ""
+    told = "That is what would be done; nothing was changed." if dry_run else "Done, in one transaction."
+    console.print(f"\n{'; '.join(done.changes)}.{again} {told}", markup=False, highlight=False)
+
+
+@app.command("compact")
+def compact_periods(dataset: Named, *, dry_run: DryRun = False) -> None:
+    """Put the tables of every period that is over into one each, as a publish of the dataset does by itself."""
+    from varve.stores.warehouse.compact import compact, due
+
+    with _catalog() as (settings, catalog):
+        found = _declared(dataset)
+        periods = due(catalog, found)
+        for together in periods:
+            if dry_run:
+                console.print(f"{together} would share one table.", highlight=False)
+            else:
+                table = compact(catalog, found, together, seconds=settings.publish_seconds)
+                console.print(f"{together} shares {table}.", markup=False, highlight=False)
+    if not periods:
+        console.print(f"{dataset} has no period to put together.")
+
+
+@app.command()
+def roles(*, dry_run: DryRun = False) -> None:
+    """Make the roles varve_owner and varve_reader on the server, once; needs the right to create roles."""
+    from varve.services.postgres import connect
+    from varve.stores.warehouse.tables.roles import create_roles, ensure_roles
+
+    settings = chosen_settings()
+    # Without the catalog's tables: whoever makes the roles is not who shall own those.
+    with connect(settings, application="varve warehouse") as connection:
+        make = create_roles if dry_run else ensure_roles
+        done = make(connection, connections=settings.reader_connections, statement_seconds=settings.reader_seconds)
+        statements = [one if isinstance(one, str) else one.as_string(connection) for one in done]
+    for statement in statements:
+        console.print(f"{statement};", markup=False, highlight=False, soft_wrap=True)
+    if not statements:
+        console.print("Both roles are there.")
+
+
+@contextmanager
+def _catalog() -> Iterator[tuple[Settings, Catalog]]:
+    from varve.catalog.catalog import Catalog
+    from varve.services.postgres import connect
+
+    settings = chosen_settings()
+    with connect(settings, application="varve warehouse") as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        yield settings, catalog
+
+
+def _declared(name: str) -> Dataset:
+
+    from varve.model.dataset import StoreKind
+    from varve.model.errors import VarveError
+
+    known = sorted(one.name for one in chosen_graph().datasets.values() if one.store is StoreKind.WAREHOUSE)
+    if name not in known:
+        raise VarveError(f"{name} is no dataset of the warehouse; those are {', '.join(known) or 'none'}.")
+    return chosen_graph().datasets[name]

@@ -1,0 +1,1 @@
+"""All that knows Dagster: assets, IO manager, builds, sensors, schedules, mappings, report."""

@@ -1,0 +1,66 @@
+"""Datasets that cannot be computed as their files are written, as Dagster shows them.
+
+Each is an asset that nothing can materialise, with a check that fails and says why. So a broken file stops no other
+dataset, and is not silently gone either.
+
+Not here: what is wrong with a file (sql/), and which datasets are broken (varve/sql/sql_project.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from varve.dagster.partitions.definitions import partitions_def
+from varve.model.broken_dataset import UNTOUCHED, BrokenDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+CHECK = "file_can_be_used"
+_log = logging.getLogger(__name__)
+
+
+def key_of(broken: BrokenDataset) -> dg.AssetKey:
+    """The asset of a broken dataset: its own; one of its file where nobody can tell its name."""
+    return dg.AssetKey(broken.name.split(".") if broken.name else ["varve", "broken", Path(broken.file).stem])
+
+
+def broken_spec(broken: BrokenDataset, names: Collection[str]) -> dg.AssetSpec:
+    """The asset of a broken dataset: it stays visible with its history, and cannot be run; `names` are all datasets."""
+    metadata: dict[str, Any] = {"varve/file": broken.file}
+    return dg.AssetSpec(
+        key_of(broken),
+        deps=[dg.AssetKey(name.split(".")) for name in broken.reads if name in names and name != broken.name],
+        description=f"**{broken.state}**: {UNTOUCHED}\n\n```\n{broken.reason}\n```",
+        metadata=metadata,
+        group_name=broken.name.partition(".")[0] or "varve",
+        tags={"varve/broken": "yes"},
+        partitions_def=None if broken.partitioning is None else partitions_def(broken.partitioning),
+    )
+
+
+def broken_check(broken: BrokenDataset) -> dg.AssetChecksDefinition:
+    """The check of a broken dataset: it fails, and says what is wrong in its file, or which upstream it waits for."""
+    key = key_of(broken)
+
+    @dg.asset_check(
+        asset=key, name=CHECK, description="Fails as long as the dataset cannot be computed as it is written."
+    )
+    def check() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(
+            passed=False,
+            description=f"{broken.title} is {broken.state}: {broken.headline}. {UNTOUCHED}",
+            metadata={"varve/why": dg.MetadataValue.md(f"```\n{broken.reason}\n```")},
+        )
+
+    return check
+
+
+def log_broken(broken: Iterable[BrokenDataset]) -> None:
+    """One line for each in the log of whatever loads the definitions."""
+    for each in broken:
+        _log.error("%s is %s and left out: %s", each.title, each.state, each.headline)

@@ -1,0 +1,151 @@
+"""A captured table as Dagster sees it: one asset, a sensor that captures, a job that applies, and a check.
+
+The asset's partitions are published by the job, as many as the changes touched; what is downstream of it becomes due by
+the ordinary rules, which look at the catalog.
+
+Not here: capturing and applying (resources/cdc), and the tables (assets/).
+"""
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from varve.cdc.captured_table import CapturedTable
+from varve.cdc.captures import OpenCapture, opened
+from varve.dagster.assets.datasets import IO_MANAGER, DatasetAsset
+from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.model.errors import AlreadyBuilding, VarveError
+from varve.project import Project
+
+
+def captured_asset(captured: CapturedTable) -> DatasetAsset:
+    """The dataset of a captured table, for other datasets to read."""
+    dataset = captured.dataset
+    spec = dg.AssetSpec(
+        dg.AssetKey([dataset.db, dataset.table]),
+        description=f"{dataset.comment} Captured from {captured.source}.",
+        group_name=dataset.db,
+        kinds={"postgres", "parquet"},
+        partitions_def=dataset_partitions_def(dataset),
+        metadata={"dagster/table_name": dataset.name, "varve/source": captured.source},
+    ).with_io_manager_key(IO_MANAGER)
+    return DatasetAsset(dataset, spec, (), "", captured)
+
+
+@dataclass(frozen=True)
+class Automation:
+    """What Dagster has of a captured table beside its asset."""
+
+    job: dg.JobDefinition
+    sensor: dg.SensorDefinition
+    check: dg.AssetChecksDefinition
+
+
+def automation(captured: CapturedTable, project: Project) -> Automation:
+    """The job, the sensor and the check of a captured table."""
+    job = capture_job(captured, project)
+    return Automation(job, capture_sensor(captured, project, job), exactness_check(captured, project))
+
+
+def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
+    """Captures what is there, applies it, and reports each partition that was published."""
+    dataset = captured.dataset
+    name = f"capture_{dataset.db}_{dataset.table}"
+    key = dg.AssetKey([dataset.db, dataset.table])
+
+    @dg.op(name=name, required_resource_keys={"spark"}, description=f"Changes of {captured.source} into {dataset}.")
+    def capture_and_apply(context: dg.OpExecutionContext) -> None:
+        try:
+            with opened(captured, project.settings, run_id=context.run_id) as capture:
+                events = capture.capture()
+                done = capture.apply(lambda: context.resources.spark.spark_session, context.run_id)
+                lag = lag_of(capture)
+        except VarveError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from None
+        context.log.info("%d events captured, %d applied", events, done.events if done else 0)
+        for batch in done.published if done else ():
+            partition = dataset.partitioning.to_dagster(batch.partition)
+            context.log_event(
+                dg.AssetMaterialization(
+                    key,
+                    partition=partition,
+                    metadata={
+                        "dagster/partition_row_count": batch.rows,
+                        "dagster/uri": batch.location,
+                        "varve/quarantined": done.quarantined if done else 0,
+                        **lag,
+                    },
+                )
+            )
+
+    @dg.job(name=f"{name}_job", executor_def=dg.in_process_executor, description=f"Brings {dataset} up to its source.")
+    def job() -> None:
+        capture_and_apply()
+
+    return job
+
+
+def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """Captures a micro-batch at each tick, without Spark, and asks for a run where something is to be applied."""
+    dataset = captured.dataset
+
+    @dg.sensor(
+        name=f"capture_{dataset.db}_{dataset.table}_sensor",
+        job_name=job.name,
+        minimum_interval_seconds=30,
+        description=f"Changes of {captured.source} become durable; a run applies them.",
+    )
+    def evaluate() -> dg.SensorResult | dg.SkipReason:
+        try:
+            with opened(captured, project.settings) as capture:
+                events = capture.capture()
+                position = capture.position
+                pending = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+        except AlreadyBuilding as error:
+            return dg.SkipReason(str(error))
+        except VarveError as error:
+            return dg.SkipReason(f"Nothing was captured: {error}")
+        if not pending:
+            return dg.SkipReason("The dataset holds what the source had committed.")
+        reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
+        run_key = f"{position.generation}-{pending[-1].last_lsn}"
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={"varve/reason": reason})])
+
+    return evaluate
+
+
+def exactness_check(captured: CapturedTable, project: Project) -> dg.AssetChecksDefinition:
+    """Whether every event that was captured could be decided, and the stream still says what the table holds."""
+    dataset = captured.dataset
+
+    @dg.asset_check(
+        asset=dg.AssetKey([dataset.db, dataset.table]),
+        name="exact",
+        description="No event is quarantined, capture has not stopped, and the source will not give up its log soon.",
+    )
+    def exact() -> dg.AssetCheckResult:
+        with opened(captured, project.settings, lock=False) as capture:
+            position, warning = capture.position, capture.kept().warning
+            exactly = position.quarantined == 0 and position.state == "running"
+            return dg.AssetCheckResult(
+                passed=exactly and warning is None,
+                severity=dg.AssetCheckSeverity.WARN if exactly else dg.AssetCheckSeverity.ERROR,
+                metadata={"quarantined": position.quarantined, "state": position.state,
+                          "reason": position.reason or warning or "", **lag_of(capture)},
+            )  # fmt: skip
+
+    return exact
+
+
+def lag_of(capture: OpenCapture) -> dict[str, int]:
+    """How far the dataset is behind what is durable, and what the source keeps for us, in bytes."""
+    slot = capture.kept().slot
+    position = capture.position
+    captured = capture.capturing.log.captured(position.generation) or 0
+    behind = max(0, captured - position.applied_lsn) if position.applied_lsn >= 0 else captured
+    found = {"varve/bytes_to_apply": behind}
+    if slot is not None:
+        found["varve/bytes_retained"] = slot.retained
+        if slot.safe is not None:
+            found["varve/bytes_safe"] = slot.safe
+    return found

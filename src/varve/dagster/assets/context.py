@@ -1,0 +1,104 @@
+"""What an asset's body may ask about its partitions: `partitions_of(context)`.
+
+Dagster's own context knows folded keys as text, and several of them in no order; this one has them whole, typed and
+sorted.
+
+Not here: what the partitions read (its inputs are the function's arguments).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pendulum
+
+from varve.model.errors import VarveError, some
+from varve.stores.frames import in_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import dagster as dg
+    from pyspark.sql import Column
+
+    from varve.dagster.partitions.dynamic_sets import PartitionSets
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import DynamicDimension, TimeDimension
+    from varve.model.partitions.key import PartitionKey, Value
+
+
+@dataclass(frozen=True)
+class RunPartitions:
+    """The partitions of one dataset that a run computes.
+
+    Attributes:
+        keys: all of them, in the order of their windows, then of their other keys.
+        sets: the dynamic sets, to add keys to.
+    """
+
+    dataset: Dataset
+    keys: tuple[PartitionKey, ...]
+    sets: PartitionSets
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition of a run of one. Raises VarveError for a run of several."""
+        if len(self.keys) != 1:
+            raise VarveError(
+                f"{self.dataset}: the run computes {len(self.keys)} partitions, {some(self.keys, limit=3)}; "
+                "use `keys`, or give the asset one partition for each run."
+            )
+        return self.keys[0]
+
+    @property
+    def window(self) -> pendulum.Interval[pendulum.DateTime]:
+        """The half-open window of the run: of its partition, or from the first one's start to the last one's end."""
+        time = self._time()
+        starts = sorted(time.start_of(key[time.name]) for key in self.keys)
+        first, last = (time.window(time.value_at(start)) for start in (starts[0], starts[-1]))
+        return pendulum.interval(first.start, last.end)
+
+    @property
+    def where(self) -> Column:
+        """A Spark condition on the partition columns: the rows that belong to the run's partitions."""
+        return in_partitions(self.keys)
+
+    def past(self) -> Iterator[PartitionKey]:
+        """The partitions before the run's first with the same other keys, the newest first, back to the beginning."""
+        time, first = self._time(), self.keys[0]
+        at = time.start_of(first[time.name])
+        while (at := time.calendar.floor(at - 1)) >= time.first:
+            values: list[Value] = [time.value_at(at) if name == time.name else value for name, value in first.fields]
+            yield self.dataset.partitioning.key(values)
+
+    def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
+        """Add keys to the dimension's set; the new ones. What has the dimension sees them at the next tick."""
+        return self.sets.add(dimension, keys)
+
+    def remove(self, dimension: DynamicDimension, keys: Iterable[Value]) -> None:
+        """Take keys out of the dimension's set."""
+        self.sets.remove(dimension, keys)
+
+    def _time(self) -> TimeDimension:
+        time = self.dataset.partitioning.time
+        if time is None:
+            raise VarveError(
+                f"{self.dataset} has no time dimension, so that its partitions have no window and no past."
+            )
+        return time
+
+
+def partitions_of(context: dg.AssetExecutionContext) -> RunPartitions:
+    """The partitions that this run of a `dataset_asset` computes."""
+    builds = context.resources.builds
+    build = builds.of(context).build
+    return RunPartitions(build.dataset, in_order(build.dataset, build.partitions), builds.sets(context.instance))
+
+
+def in_order(dataset: Dataset, keys: Iterable[PartitionKey]) -> tuple[PartitionKey, ...]:
+    """The keys in the order of their windows, which need not be that of their texts: 01:30 comes before 01:00-0500."""
+    time = dataset.partitioning.time
+    if time is None:
+        return tuple(sorted(keys))
+    return tuple(sorted(keys, key=lambda key: (time.start_of(key[time.name]), key)))

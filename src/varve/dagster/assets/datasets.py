@@ -1,0 +1,191 @@
+"""A `Dataset` and the function that computes it, as one Dagster asset.
+
+Not here: the datasets themselves (assets/).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from varve.dagster.partitions.definitions import dataset_partitions_def, warn_of_size
+from varve.dagster.partitions.mappings import compiled
+from varve.model.broken_dataset import BrokenDataset
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
+from varve.model.reads import Reads
+from varve.planning.graph import Graph, edge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from varve.cdc.captured_table import CapturedTable
+
+# A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
+IO_MANAGER = "varve_io_manager"
+_KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "postgres"}}
+
+
+@dataclass(frozen=True)
+class DatasetAsset:
+    """A dataset with its Dagster asset, the datasets it reads, a hash of its code, and the table that it captures."""
+
+    dataset: Dataset
+    asset: dg.AssetsDefinition | dg.AssetSpec
+    reads: tuple[Reads, ...]
+    code_version: str
+    captured: CapturedTable | None = None
+
+
+def dataset_asset(
+    dataset: Dataset,
+    *,
+    reads: Mapping[str, Dataset | Reads] | None = None,
+    code_version: str | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], DatasetAsset]:
+    """Make the decorated function compute `dataset`.
+
+    The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset
+    which the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame
+    with the declared columns, for all partitions of the run. An entry says by `Reads` which partitions those are, where
+    they are not simply those that overlap in time and have the same keys.
+
+    `code_version` is by default a hash of the function's text; `about` are further arguments of the Dagster asset.
+
+    Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
+    """
+    upstreams = {name: Reads(found) if isinstance(found, Dataset) else found for name, found in (reads or {}).items()}
+    warn_of_size(dataset.name, dataset.partitioning)
+
+    def decorate(compute: Callable[..., Any]) -> DatasetAsset:
+        version = code_version or _code_version(dataset, compute)
+        with warnings.catch_warnings():
+            # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            asset = _asset(dataset, upstreams, version, about or {})(compute)
+        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version)
+
+    return decorate
+
+
+def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[DatasetAsset | BrokenDataset]:
+    """All that is declared, and the rejected rows of each landing dataset that lets some be: nobody declares those.
+
+    Raises VarveError where another dataset has its name.
+    """
+    everything = list(declared)
+    listed = [found for found in everything if isinstance(found, DatasetAsset)]
+    given = {found.dataset.name: found.dataset for found in listed}
+    for found in listed:
+        rejected = found.dataset.rejected_dataset()
+        if rejected is None:
+            continue
+        other = given.get(rejected.name)
+        if other is None:
+            given[rejected.name] = rejected
+            everything.append(rejected_asset(found, rejected))
+        elif other.rejected_of != found.dataset.name:
+            what = f"the rejected rows of {other.rejected_of}" if other.rejected_of else "another dataset"
+            raise VarveError(
+                f"dataset {found.dataset}: its rejected rows are to go into {rejected.name}, which is {what}; take "
+                "another name for one of them."
+            )
+    return everything
+
+
+def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
+    """The dataset of the rejected rows of a landing dataset: the runs of that publish both."""
+    landing = of.dataset
+    spec = dg.AssetSpec(
+        dg.AssetKey([rejected.db, rejected.table]),
+        deps=[dg.AssetKey([landing.db, landing.table])],
+        description=f"{rejected.comment} Runs of {landing.name} write it.",
+        group_name=rejected.db,
+        kinds=_KINDS[rejected.store],
+        owners=list(rejected.owners),
+        partitions_def=dataset_partitions_def(rejected),
+        metadata=_metadata(rejected),
+    ).with_io_manager_key(IO_MANAGER)
+    return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version)
+
+
+def _asset(
+    dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    mappings = {name: compiled(edge(dataset, reads).dependency) for name, reads in upstreams.items()}
+    decorate: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+        key=dg.AssetKey([dataset.db, dataset.table]),
+        ins={
+            name: dg.AssetIn(
+                key=dg.AssetKey([reads.dataset.db, reads.dataset.table]), partition_mapping=mappings[name].mapping
+            )
+            for name, reads in upstreams.items()
+        },
+        partitions_def=dataset_partitions_def(dataset),
+        # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        io_manager_key=IO_MANAGER,
+        # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
+        pool=dataset.store.value,
+        required_resource_keys={"builds", "landing", "spark"},
+        description=dataset.comment,
+        group_name=dataset.db,
+        kinds=_KINDS[dataset.store],
+        owners=list(dataset.owners),
+        code_version=version,
+        metadata={
+            **_metadata(dataset),
+            **{
+                f"varve/reads/{reads.dataset.name}": mappings[name].why or "exactly the partitions that Dagster shows"
+                for name, reads in upstreams.items()
+            },
+            **about.get("metadata", {}),
+        },
+        **{name: value for name, value in about.items() if name != "metadata"},
+    )
+    return decorate
+
+
+def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
+    """The graph of these datasets, and of their rejected rows.
+
+    Raises VarveError for an unknown dataset, a circle, and rejected rows that go into another dataset.
+    """
+    everything = with_rejected(declared)
+    listed = [found for found in everything if isinstance(found, DatasetAsset)]
+    return Graph(
+        {found.dataset.name: found.dataset for found in listed},
+        {found.dataset.name: found.reads for found in listed},
+        {found.dataset.name: found.code_version for found in listed},
+        tuple(found for found in everything if isinstance(found, BrokenDataset)),
+    )
+
+
+def _metadata(dataset: Dataset) -> dict[str, Any]:
+    columns = (*dataset.partition_columns, *dataset.schema.columns)
+    return {
+        "dagster/table_name": dataset.name,
+        "dagster/storage_kind": "postgres" if dataset.store is StoreKind.WAREHOUSE else "parquet",
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn(
+                    column.name,
+                    column.type.lower(),
+                    column.comment or ("partition column" if column in dataset.partition_columns else None),
+                    dg.TableColumnConstraints(nullable=column.nullable),
+                )
+                for column in columns
+            ]
+        ),
+    }
+
+
+def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
+    text = f"{dataset!r}\n{inspect.getsource(compute)}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

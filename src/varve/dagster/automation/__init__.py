@@ -1,0 +1,1 @@
+"""Sensors, schedules, checks and the report: what asks for runs, and what tells of their state."""

@@ -1,0 +1,159 @@
+"""The asset `varve/report`: the state of every partition as a picture in Dagster, and a check that none is left failed.
+
+It has no data of its own; the schedule `report` draws it anew.
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+import dagster as dg
+import pendulum
+
+from varve.catalog.rejected import RejectedArrivals
+from varve.dagster.automation.reconciling import limits_of, looked_up
+from varve.model.errors import counted, some
+from varve.planning.arrivals.arrivals import Rejected
+from varve.planning.graph import Graph
+from varve.planning.heat import WORST_FIRST, heat
+from varve.planning.judging import State
+from varve.planning.reconcile import RunPlan, reconcile
+from varve.project import Project
+from varve.services.postgres import connect
+from varve.services.settings import Settings
+
+KEY = dg.AssetKey(["varve", "report"])
+CHECK = "no_partition_left_failed"
+COLOURS = {
+    State.FAILED: "#d64545",
+    State.BACKING_OFF: "#e8833a",
+    State.HELD: "#a35bbf",
+    State.UNWANTED: "#6b7280",
+    State.IN_FLIGHT: "#3aa7c9",
+    State.DUE: "#f0c330",
+    State.WAITING: "#5b7bd5",
+    State.UPCOMING: "#b9c4e0",
+    State.MISSING: "#d9dce1",
+    State.CURRENT: "#3fa66b",
+}
+# Of the picture, in pixels: a row, a cell with its gap, and where cells begin.
+_ROW, _CELL, _LEFT = 20, 14, 200
+_LISTED = 20
+
+
+def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
+    """The report over all datasets of a graph."""
+
+    @dg.asset(
+        key=KEY,
+        group_name="varve",
+        description="Every dataset over time: what is current, missing, due, in flight, failed, held.",
+        check_specs=[
+            dg.AssetCheckSpec(CHECK, asset=KEY, description="Fails where a partition was given up after its attempts.")
+        ],
+    )
+    def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        plan, rejected = look(graph, context.instance, project.settings)
+        counts = Counter(found.state for judged in plan.judgements.values() for found in judged.values())
+        return dg.MaterializeResult(
+            metadata={
+                "varve/over time": dg.MetadataValue.md(picture(graph, plan)),
+                "varve/due runs": len(plan.runs),
+                "varve/rejected arrivals": dg.MetadataValue.md(listed(rejected)),
+                **{f"varve/{state}": counts[state] for state in WORST_FIRST},
+            },
+            check_results=[checked(plan)],
+        )
+
+    return report
+
+
+def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = ()) -> dg.ScheduleDefinition:
+    """Draws the report, and runs these checks, every ten minutes."""
+    target: dg.AssetSelection = dg.AssetSelection.assets(KEY)
+    for each in checks:
+        target |= dg.AssetSelection.checks(each)
+    return dg.ScheduleDefinition(
+        name="report",
+        target=target,
+        cron_schedule="*/10 * * * *",
+        description="Draws the state of every partition anew; checks that none is left failed, and none rejected.",
+    )
+
+
+def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tuple[RunPlan, list[tuple[str, Rejected]]]:
+    """Every partition judged as of now, and what arrived and is not taken, by dataset.
+
+    Raises VarveError where a server cannot be reached.
+    """
+    with connect(settings, application="varve report") as connection:
+        facts, members = looked_up(graph, connection, instance, settings)
+        plan = reconcile(graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings))
+        return plan, RejectedArrivals(connection).all()
+
+
+def listed(rejected: Sequence[tuple[str, Rejected]]) -> str:
+    """What arrived and is not taken, as a table in Markdown."""
+    if not rejected:
+        return "Everything that has arrived is taken."
+    cells = [
+        f"| {dataset} | {_cell(one.uri)} | {one.kind} | {_cell(one.reason)} |" for dataset, one in rejected[:_LISTED]
+    ]
+    more = [f"and {len(rejected) - _LISTED} more"] if len(rejected) > _LISTED else []
+    return "\n".join(["| dataset | what | kind | why |", "|---|---|---|---|", *cells, "", *more])
+
+
+def _cell(text: str) -> str:
+    return escape(text).replace("|", "\\|")
+
+
+def picture(graph: Graph, plan: RunPlan) -> str:
+    """The cells of each dataset as an image in Markdown, and how many partitions are in which state."""
+    found = heat(graph, plan)["datasets"]
+    image = base64.b64encode(drawn(found).encode()).decode()
+    counts = [
+        f"| {one['dataset']} | {', '.join(f'{count:,} {state}' for state, count in one['states'].items()) or 'none'} |"
+        for one in found
+    ]
+    head = f"![every dataset over time](data:image/svg+xml;base64,{image})"
+    return "\n".join([head, "", "| dataset | partitions |", "|---|---|", *counts])
+
+
+def drawn(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of a heat map as SVG: a square for each cell in the colour of its state, and the legend."""
+    width, height = _LEFT + 32 * _CELL + 10, (len(datasets) + 2) * _ROW
+    font = 'font-family="sans-serif" font-size="12" fill="#333"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {font}>']
+    for row, one in enumerate(datasets):
+        parts.append(f'<text x="0" y="{row * _ROW + 14}">{escape(one["dataset"])}</text>')
+        squares: dict[str, str] = {}
+        for place, cell in enumerate(one["cells"]):
+            at = f"M{_LEFT + place * _CELL} {row * _ROW + 3}h12v14h-12z"
+            squares[cell["state"]] = squares.get(cell["state"], "") + at
+        parts += [f'<path fill="{COLOURS[State(state)]}" d="{path}"/>' for state, path in squares.items()]
+    for place, (state, colour) in enumerate(COLOURS.items()):
+        x, y = place % 5 * 120, len(datasets) * _ROW + 8 + place // 5 * 16
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 11}">{state}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def checked(plan: RunPlan) -> dg.AssetCheckResult:
+    """Whether no partition was given up, and which were, with their reasons."""
+    failed = {
+        f"{name} {path}": found.reason
+        for name, judged in plan.judgements.items()
+        for path, found in judged.items()
+        if found.state is State.FAILED
+    }
+    said = (
+        f"Given up: {counted(len(failed), 'partition')}: {some(list(failed), limit=3)}"
+        if failed
+        else "None was given up"
+    )
+    return dg.AssetCheckResult(
+        check_name=CHECK, asset_key=KEY, passed=not failed, description=f"{said}.",
+        metadata={path: reason for path, reason in sorted(failed.items())[:_LISTED]},  # noqa: C416
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Schedules that are not tied to partitions: a tick asks for the windows that it completes (seed 003).
+
+A daily schedule over an hourly dataset runs the day's 24 hours in one run; an hourly one over a daily dataset runs
+once the day is complete and skips, saying so, until then. What already has a batch is not run again.
+
+Not here: which windows a tick completes (varve/planning/schedule_ticks.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pendulum
+
+from varve.catalog.catalog import Catalog
+from varve.dagster.automation.reconciling import NOT_LOOKED
+from varve.dagster.automation.requesting import accepted, asset_key, run_request
+from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.dagster.partitions.sets_sensor import fill
+from varve.model.errors import VarveError
+from varve.planning import run_requests as triggers
+from varve.planning.mapping.dimension_mapping import everything
+from varve.planning.mapping.partition_subset import PartitionBox, choice_of
+from varve.planning.schedule_ticks import completed, previous_tick
+from varve.project import Project
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from varve.catalog.rejected import LeftOut
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.key import PartitionKey
+
+
+def partition_schedule(
+    dataset: Dataset, cron: str, *, project: Project | None = None, timezone: str = "UTC", name: str | None = None
+) -> dg.ScheduleDefinition:
+    """A schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the tick before.
+
+    `project` is whose settings count, by default that of the working directory.
+
+    Raises VarveError for a dataset without a time dimension, and for a cron or zone that is none.
+    """
+    time = dataset.partitioning.time
+    if time is None:
+        raise VarveError(f"dataset {dataset}: a schedule needs windows that end, and it has no time dimension.")
+    try:
+        previous_tick(cron, timezone, pendulum.now("UTC"))
+    except VarveError as error:
+        raise VarveError(f"dataset {dataset}: its schedule: {error}") from None
+
+    @dg.schedule(
+        name=name or f"{dataset.db}_{dataset.table}_schedule",
+        cron_schedule=cron,
+        execution_timezone=timezone,
+        target=dg.AssetSelection.assets(asset_key(dataset)),
+        description=f"Runs the partitions of {dataset} that each tick completes.",
+    )
+    def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
+        tick = context.scheduled_execution_time
+        sets = PartitionSets(context.instance, [dataset.partitioning])
+        # Dagster refuses what is not in its sets, and the sensor that keeps them ticks at other times.
+        sets.follow()
+        fill(context.instance, dataset)
+        members = sets.members()
+        keys = keys_at(dataset, cron, timezone, tick, members)
+        if not keys:
+            return dg.SkipReason(f"No window of {dataset} is complete that was not at the tick before.")
+        settings = (project or Project.find()).settings
+        try:
+            with connect(settings, application="varve schedule") as connection:
+                catalog = Catalog(connection)
+                catalog.ensure_schema()
+                there = catalog.current(dataset.name, keys)
+                failures = catalog.failures(dataset.name)
+        except VarveError as error:
+            return dg.SkipReason(f"{NOT_LOOKED}: {error}")
+        missing = [key for key in keys if key.path not in there]
+        if not missing:
+            return dg.SkipReason(
+                f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
+            )
+        tokens = {path: str(count) for path, count in failures.items()}
+        dues = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
+        planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
+        left_out: list[LeftOut] = []
+        requests = [run_request(run) for run in accepted(planned, context.instance, left_out)]
+        for one in left_out:
+            context.log.error("%s %s is left out: %s", one.dataset, one.subject, one.reason)
+        return requests
+
+    return evaluate
+
+
+def keys_at(
+    dataset: Dataset, cron: str, timezone: str, tick: dt.datetime, members: Members | None = None
+) -> list[PartitionKey]:
+    """The partitions whose windows ended after the schedule's previous tick and not after this one, in order."""
+    partitioning = dataset.partitioning
+    assert partitioning.time is not None
+    before = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
+    windows = completed(partitioning.time, before, tick)
+    choices = tuple(
+        choice_of(dimension, windows) if dimension is partitioning.time else everything(dimension, members, tick)
+        for dimension in partitioning.dimensions
+    )
+    return list(PartitionBox(partitioning, choices).partitions())

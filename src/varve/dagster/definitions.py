@@ -1,0 +1,105 @@
+"""Everything wired together: `definitions(project)` for a project, `build_defs()` for any datasets.
+
+Of the environment only what Dagster must know of the definitions is read here, the interval of the sensors; no server
+is touched. All else happens when a run, a sensor or a command needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from varve.dagster.assets.broken import broken_check, broken_spec, log_broken
+from varve.dagster.assets.captured import automation
+from varve.dagster.assets.datasets import IO_MANAGER, DatasetAsset, graph_of, with_rejected
+from varve.dagster.automation.arrival_checks import arrival_check
+from varve.dagster.automation.report import report_asset, report_schedule
+from varve.dagster.automation.retiring import retirement_job, retirement_sensor
+from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
+from varve.dagster.discovery import load_project
+from varve.dagster.partitions.sets_sensor import has_sets, partition_sets_sensor
+from varve.dagster.runs.builds import builds_resource
+from varve.dagster.runs.io_manager import store_io_manager
+from varve.dagster.runs.landing import LandingResource
+from varve.dagster.runs.processes import fork_runs
+from varve.dagster.runs.spark import SparkResource
+from varve.project import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from varve.model.broken_dataset import BrokenDataset
+    from varve.planning.graph import Graph
+
+
+def definitions(project: Project, *, sensors_on: bool = False) -> dg.Definitions:
+    """The definitions of everything that a project declares; merge others into them with `dg.Definitions.merge`.
+
+    Raises NoProject where its folder of datasets cannot be loaded, VarveError for a dataset that is declared twice.
+    """
+    return build_defs(load_project(project).datasets, project=project, sensors_on=sensors_on)
+
+
+def build_defs(
+    datasets: Iterable[DatasetAsset | BrokenDataset],
+    *,
+    project: Project | None = None,
+    schedules: Iterable[dg.ScheduleDefinition] = (),
+    resource_overrides: Mapping[str, Any] | None = None,
+    sensors_on: bool = False,
+) -> dg.Definitions:
+    """The definitions of these datasets; tests and commands build variants through it.
+
+    `project` is whose settings count, by default that of the working directory.
+
+    What is broken among them is an asset that cannot be run, with a check that fails. `sensors_on`: `arrivals` and
+    `downstream` look from the start, not only when a person has switched them on.
+
+    Raises VarveError where the setting of the sensors' interval is wrong.
+    """
+    fork_runs()
+    project = project or Project.find()
+    declared = with_rejected(datasets)
+    listed = [found for found in declared if isinstance(found, DatasetAsset)]
+    graph = graph_of(declared)
+    log_broken(graph.broken)
+    names = {*graph.datasets, *(each.name for each in graph.broken)}
+    checks = [arrival_check(dataset, project) for dataset in graph.in_order() if dataset.arrives]
+    checks += [broken_check(each) for each in graph.broken]
+    captures = [automation(found.captured, project) for found in listed if found.captured is not None]
+    return dg.Definitions(
+        assets=[
+            *[found.asset for found in listed],
+            *[broken_spec(each, names) for each in graph.broken],
+            report_asset(graph, project),
+        ],
+        jobs=[retirement_job(graph, project), *[one.job for one in captures]],
+        asset_checks=[*[one.check for one in captures], *checks],
+        sensors=[
+            *_sensors(graph, project, on=sensors_on),
+            retirement_sensor(graph, project),
+            *[one.sensor for one in captures],
+        ],
+        schedules=[report_schedule(checks), *schedules],
+        # One run is one asset nearly always: a process for each step would only cost its start.
+        executor=dg.in_process_executor,
+        resources={
+            "spark": SparkResource(project=str(project.root)),
+            "builds": builds_resource(graph, project),
+            "landing": LandingResource(),
+            IO_MANAGER: store_io_manager(),
+            **(resource_overrides or {}),
+        },
+    )
+
+
+def _sensors(graph: Graph, project: Project, *, on: bool) -> list[dg.SensorDefinition]:
+    sensors, interval = [], project.sensor_settings.sensor_interval_seconds
+    if any(dataset.arrives for dataset in graph.datasets.values()):
+        sensors.append(arrival_sensor(graph, project, interval, on=on))
+    if not all(dataset.arrives or dataset.rejected_of for dataset in graph.datasets.values()):
+        sensors.append(downstream_sensor(graph, project, interval, on=on))
+    if has_sets(graph):
+        sensors.append(partition_sets_sensor(graph))
+    return sensors

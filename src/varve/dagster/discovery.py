@@ -1,0 +1,60 @@
+"""The datasets that a project declares, found in its folder, and their graph.
+
+Not here: what Dagster is given of them (definitions.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from varve.dagster.assets.datasets import graph_of, with_rejected
+from varve.dagster.assets.python_files import broken_modules, python_assets
+from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
+from varve.model.errors import VarveError
+from varve.project import NoProject
+
+if TYPE_CHECKING:
+    from varve.dagster.assets.datasets import DatasetAsset
+    from varve.model.broken_dataset import BrokenDataset
+    from varve.planning.graph import Graph
+    from varve.project import Project
+
+
+@dataclass(frozen=True)
+class LoadedProject:
+    """A project with its datasets."""
+
+    project: Project
+    datasets: tuple[DatasetAsset | BrokenDataset, ...]
+    graph: Graph
+
+
+@lru_cache
+def load_project(project: Project) -> LoadedProject:
+    """A project's datasets and their graph, read once in a process. Raises what `discover` raises."""
+    datasets = tuple(discover(project))
+    return LoadedProject(project, datasets, graph_of(datasets))
+
+
+def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
+    """Everything that a file of the project's folder declares: a new file there is all that a new dataset needs.
+
+    Files with errors are among it as broken datasets. Raises NoProject where there is no such folder,
+    VarveError for a dataset that is declared twice.
+    """
+    project.importable()
+    if not project.assets.is_dir():
+        raise NoProject(
+            f"{project.file or project.root} has its datasets in {project.assets}, which is no folder. Make it, or "
+            'name another in [tool.varve]: assets = "FOLDER".'
+        )
+    in_python, files = python_assets(project.assets), sql_datasets(project.assets)
+    in_sql = {
+        **{each.name: each.file for each in files.broken},
+        **{name: each.source.path for name, each in files.items()},
+    }
+    if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
+        raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
+    return with_rejected([*in_python, *sql_assets(files), *broken_modules(project.assets)])

@@ -1,0 +1,290 @@
+"""The only module that knows Dagster's private names; tests/dagster/test_internal.py pins the version.
+
+Here: the storage and the launcher named in dagster.yaml, and the partitions and the metadata of a running step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from dagster import (
+    AssetKey,
+    DefaultRunLauncher,
+    InputContext,
+    MultiPartitionsDefinition,
+    OutputContext,
+    PartitionKeyRange,
+    TimeWindowPartitionsDefinition,
+)
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.events import DagsterEventType
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster_postgres import DagsterPostgresStorage
+from dagster_postgres.event_log import PostgresEventLogStorage
+
+from varve.dagster.runs.heartbeat import Heartbeats, this_process
+from varve.dagster.runs.leases import dead_runs, end_lease, leases_in
+from varve.model.errors import VarveError
+from varve.project import Project
+from varve.services.postgres import dagster_storage_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagster import AssetExecutionContext, DagsterInstance, DagsterRun, PartitionsDefinition
+    from dagster._core.events.log import EventLogEntry
+    from dagster._core.execution.context.system import StepExecutionContext
+    from dagster._core.launcher.base import LaunchRunContext
+    from dagster._serdes import ConfigurableClassData
+
+logger = logging.getLogger(__name__)
+
+# The materializations of a step in statements of so many. Dagster's default is one by one, with two connections each:
+# 13 ms for each, most of what a run of thousands of small partitions took.
+os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
+
+
+class VarveEventLog(PostgresEventLogStorage):
+    """dagster-postgres' event log, which plans the partitions of a run in one statement as it materializes them.
+
+    Its own would take a statement, and two connections, for each of them: 13 ms.
+
+    The process that tells of its run's beginning takes the run's lease first, whichever job it is of and whoever has
+    launched it; so no run is STARTED that has none.
+    """
+
+    def __init__(self, postgres_url: str) -> None:
+        super().__init__(postgres_url)
+        self.heartbeats = Heartbeats()
+
+    def store_event(self, event: EventLogEntry) -> None:
+        """Called by Dagster."""
+        if _begins_here(event):
+            self.heartbeats.begin(Project.find().settings, event.run_id)
+        super().store_event(event)
+        kind = event.dagster_event_type if event.is_dagster_event else None
+        if kind in _ENDS and not self.heartbeats.end(event.run_id):
+            because = f"Dagster was told by another process that it had ended ({kind.value})"
+            end_lease(Project.find().settings, event.run_id, because)
+
+    def dispose(self) -> None:
+        """Called by Dagster."""
+        self.heartbeats.stop()
+        super().dispose()
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        """Called by Dagster, with events that belong together."""
+        planned = [event for event in events if _is_planned(event)]
+        if rest := [event for event in events if not _is_planned(event)]:
+            super().store_event_batch(rest)
+        if not planned:
+            return
+        with self._connect() as connection:
+            statement = self.prepare_insert_event_batch(planned).returning(SqlEventLogStorageTable.c.id)
+            ids = [row[0] for row in connection.execute(statement)]
+        # Of an asset only the last event is kept in its own row.
+        last = {event.get_dagster_event().asset_key: (event, id_) for event, id_ in zip(planned, ids, strict=True)}
+        with self.index_transaction() as connection:
+            self._store_asset_event_tags(connection, planned, ids)
+            for event, id_ in last.values():
+                self._store_asset_event(connection, event, id_)
+
+
+_ENDS = (DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
+
+
+def _begins_here(event: EventLogEntry) -> bool:
+    """Whether it is this process that computes the event's run: it tells of itself by its pid, or that it starts."""
+    if not event.is_dagster_event:
+        return False
+    if event.dagster_event_type is DagsterEventType.RUN_START:
+        return True
+    if event.dagster_event_type is not DagsterEventType.ENGINE_EVENT:
+        return False
+    pid = event.get_dagster_event().engine_event_data.metadata.get("pid")
+    return pid is not None and pid.value == str(os.getpid())
+
+
+def _is_planned(event: EventLogEntry) -> bool:
+    return event.get_dagster_event().event_type == DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+
+
+class VarveDagsterStorage(DagsterPostgresStorage):
+    """dagster-postgres' storage on the server the settings name, which is started first where it is the embedded one.
+
+    So `dagster`, the web server, the daemon and every run work from a cold start, and notice a server that has died.
+    """
+
+    def __init__(self, postgres_url: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(postgres_url, inst_data=inst_data)
+        self._event_log_storage = VarveEventLog(postgres_url)
+
+    @classmethod
+    def config_type(cls) -> Any:
+        """No configuration of its own: the settings decide."""
+        return {}
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> VarveDagsterStorage:
+        """Called by Dagster when it loads an instance."""
+        del config_value
+        return cls(postgres_url=dagster_storage_url(Project.find().settings), inst_data=inst_data)
+
+    # The inherited ones point at dagster-postgres' classes with our (empty) configuration; a process that were given
+    # such a reference could not load it. Storage as a whole is what instance references carry.
+    @property
+    def event_storage_data(self) -> ConfigurableClassData | None:
+        """None: see above."""
+        return None
+
+    @property
+    def run_storage_data(self) -> ConfigurableClassData | None:
+        """None: see above."""
+        return None
+
+    @property
+    def schedule_storage_data(self) -> ConfigurableClassData | None:
+        """None: see above."""
+        return None
+
+
+class VarveRunLauncher(DefaultRunLauncher):
+    """Dagster's default launcher, which also knows by its lease whether a run still lives, wherever its process is."""
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Launch a run, for whose process a lease is kept from now on."""
+        settings = Project.find().settings
+        try:
+            with leases_in(settings, "varve launcher") as leases:
+                leases.keep([context.dagster_run.run_id], f"launched by {this_process()}", settings.lease_seconds)
+        except (VarveError, psycopg.Error) as error:
+            # Its process begins the lease too. Whether it can do without the catalog is for the run to say.
+            logger.warning("No lease is kept for run %s: %s", context.dagster_run.run_id, error)
+        super().launch_run(context)
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        """True: the run monitor asks."""
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        """FAILED where the run counts as dead; where the catalog cannot be asked, it may live."""
+        settings = Project.find().settings
+        try:
+            with leases_in(settings, "varve monitor") as leases:
+                # With another storage, the runs of other people's jobs take no lease: it is all that they could lose.
+                told = dead_runs(leases, [run], settings, all_take=heartbeats_of(self._instance) is not None)
+        except (VarveError, psycopg.Error) as error:
+            return CheckRunHealthResult(WorkerStatus.RUNNING, f"its lease cannot be looked at: {error}")
+        if run.run_id in told:
+            return CheckRunHealthResult(WorkerStatus.FAILED, told[run.run_id])
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+def heartbeats_of(instance: DagsterInstance) -> Heartbeats | None:
+    """The heartbeats of the runs of this process; None where the instance has another storage than ours."""
+    storage = instance.event_log_storage
+    return storage.heartbeats if isinstance(storage, VarveEventLog) else None
+
+
+def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> StepExecutionContext:
+    """The step that a body, an input or an output belongs to."""
+    if isinstance(context, InputContext | OutputContext):
+        return context.step_context
+    return context.op_execution_context._step_execution_context
+
+
+def step_identity(step: StepExecutionContext) -> tuple[str, str]:
+    """Run id and step key: what one build belongs to."""
+    return step.run_id, step.step.key
+
+
+def step_asset(step: StepExecutionContext) -> AssetKey:
+    """The asset that the step materialises; our datasets are one asset each."""
+    # The checks of the asset are entities of the step too.
+    entities = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
+    (key,) = [entity for entity in entities if isinstance(entity, AssetKey)]
+    return key
+
+
+def run_assets(step: StepExecutionContext) -> tuple[set[AssetKey], set[AssetKey]]:
+    """The assets that the step's run is to compute, and those of them that this process is to.
+
+    They differ where a run goes on from a failure, and where an executor gives each step a process of its own.
+    """
+    plan, layer = step.execution_plan, step.job_def.asset_layer
+    here: set[AssetKey] = set()
+    for name in plan.step_keys_to_execute:
+        entities = layer.get_selected_entity_keys_for_node(plan.get_step_by_key(name).node_handle)
+        here.update(entity for entity in entities if isinstance(entity, AssetKey))
+    return set(layer.selected_asset_keys), here
+
+
+def step_partition_keys(step: StepExecutionContext) -> list[str]:
+    """All partitions of the step's asset that this run computes, as Dagster spells them, in no particular order.
+
+    `asset_partition_key_range` raises for a range over two dimensions; the subset does not.
+    """
+    definition = step.entity_partitions_def
+    if definition is None:
+        return []
+    with partition_loading_context(dynamic_partitions_store=step.instance):
+        subset = definition.empty_subset().with_partition_key_range(definition, step.partition_key_range)
+        return list(subset.get_partition_keys())
+
+
+def unknown_keys(definition: PartitionsDefinition[str], instance: DagsterInstance, texts: set[str]) -> set[str]:
+    """Those of the keys, as Dagster spells them, that a definition does not have at this moment."""
+    if isinstance(definition, MultiPartitionsDefinition):
+        parts = {text: text.split("|") for text in texts}
+        unknown = [
+            unknown_keys(each.partitions_def, instance, {part[place] for part in parts.values()})
+            for place, each in enumerate(definition.partitions_defs)
+        ]
+        return {text for text, part in parts.items() if any(map(set.__contains__, unknown, part))}
+    with partition_loading_context(dynamic_partitions_store=instance):
+        if isinstance(definition, TimeWindowPartitionsDefinition):
+            return {text for text in texts if not definition.has_partition_key(text)}
+        return texts - set(definition.get_partition_keys(dynamic_partitions_store=instance))
+
+
+def keys_in_range(definition: PartitionsDefinition[str], instance: DagsterInstance, first: str, last: str) -> set[str]:
+    """The keys that a run is given which asks for a range."""
+    with partition_loading_context(dynamic_partitions_store=instance):
+        subset = definition.empty_subset().with_partition_key_range(definition, PartitionKeyRange(first, last))
+        return set(subset.get_partition_keys())
+
+
+def validated(definition: PartitionsDefinition[str], instance: DagsterInstance, text: str) -> None:
+    """Raise what Dagster raises when a sensor asks for a run of a key that it does not have."""
+    with partition_loading_context(dynamic_partitions_store=instance) as context:
+        definition.validate_partition_key(text, context=context)
+
+
+def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
+    """Why each step of a run failed, as far as it has come, by the key of the step."""
+    found = {}
+    for record in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
+        event = record.get_dagster_event()
+        data = event.step_failure_data
+        if event.step_key is None:
+            continue
+        description = data.user_failure_data.description if data.user_failure_data else None
+        error = data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        found[event.step_key] = description or (error.to_string().strip().split("\n\nStack Trace")[0] if error else "")
+    return found
+
+
+def add_partition_metadata(
+    step: StepExecutionContext, asset: AssetKey, partition: str, metadata: Mapping[str, Any]
+) -> None:
+    """Metadata for the materialisation event of one partition of a run over many."""
+    step.add_asset_metadata(dict(metadata), asset_key=asset, partition_key=partition)

@@ -1,0 +1,1 @@
+"""Dimensions and dependencies as Dagster's partitions definitions and mappings."""

@@ -1,0 +1,123 @@
+"""Errors of Spark, PostgreSQL and the disk in the words of the dataset: what was found, what is in force, what to do.
+
+Not here: the errors of one dataset's rows (varve/sources/landing/landing.py), of a load's tasks
+(varve/stores/warehouse/loading/errors.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import psycopg
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.leases import lost as lost_lease
+from varve.dagster.runs.leases import leases_in
+from varve.dagster.runs.spark import lost
+from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
+from varve.services.postgres import connect
+from varve.services.secrets import redacted
+from varve.sources.landing.landing import explain_bad_row
+from varve.stores.frames import spark_errors, spark_says
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.model.build import Build
+    from varve.services.settings import Settings
+    from varve.stores.open_build import OpenBuild
+
+# A server that restarts after a crash is back in a second or two.
+_ASK_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
+    try:
+        yield
+    except VarveError as error:
+        # The message is complete; a chain of tracebacks would bury it.
+        raise dg.Failure(description=redacted(str(error)), allow_retries=False) from None
+
+
+@contextlib.contextmanager
+def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
+    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
+    build = opened.build
+    try:
+        yield
+    except spark_errors() as error:
+        if found := explain_bad_row(build, str(error)):
+            raise found from error
+        if "No space left on device" in str(error):
+            raise _full_disk(build) from error
+        if lost(error):
+            told = spark_says(error).strip().splitlines()[0]
+            raise VarveError(
+                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                "Run it again; the embedded server then starts by itself."
+            ) from error
+        if (hidden := redacted(str(error))) != str(error):
+            # A driver's words with the URL in them: Dagster would keep them, with all that they came from.
+            raise VarveError(f"{build}: {hidden.strip().splitlines()[0]} {NOTHING_LOST}") from None
+        raise
+    except OSError as error:
+        # Spark has written its files; the batch's description or an empty partition's file is ours.
+        if error.errno == errno.ENOSPC:
+            raise _full_disk(build) from error
+        raise
+    except psycopg.errors.DiskFull as error:
+        raise VarveError(
+            f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
+        ) from error
+    except psycopg.OperationalError as error:
+        if opened.catalog.connection.broken:
+            _refuse_dead(build, settings, error)
+        became = (
+            _what_became_of(build, settings) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
+        )
+        raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {became}") from error
+
+
+def _full_disk(build: Build) -> VarveError:
+    return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
+
+
+def _refuse_dead(build: Build, settings: Settings, error: Exception) -> None:
+    """Raise LeaseLost where the connection was lost because the run counts as dead, and its build is not in force."""
+    with contextlib.suppress(ServiceUnavailable, psycopg.Error), leases_in(settings, "varve after a loss") as leases:
+        lease = leases.of(build.run_id)
+        if lease is not None and lease.lost_at is not None and not Catalog(leases.connection).was_published(build):
+            raise lost_lease(lease, str(build)) from error
+
+
+def _what_became_of(build: Build, settings: Settings) -> str:
+    """Whether a build is in force that lost its connection: at the very commit, only the server knows."""
+    deadline = time.monotonic() + _ASK_SECONDS
+    while True:
+        try:
+            with connect(settings, application=f"varve {build.dataset} after a loss") as connection:
+                catalog = Catalog(connection)
+                # Whose locks are free has no session left that could still commit.
+                again = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
+                published = catalog.was_published(build)
+                catalog.release(again)
+        except (AlreadyBuilding, ServiceUnavailable, psycopg.Error):
+            if time.monotonic() < deadline:
+                time.sleep(0.5)
+                continue
+            return (
+                f"It cannot be asked whether the batch came into force: see `varve history {build.dataset}` when the "
+                "server is back, and run it again where it did not."
+            )
+        if published:
+            return (
+                "The batch had come into force by then, and readers have it; only this run's record is not whole. "
+                f"`varve repair {build.dataset}` brings everything in step; nothing needs to be run again."
+            )
+        return f"{NOTHING_LOST} Run it again when the server is back."

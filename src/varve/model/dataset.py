@@ -1,0 +1,227 @@
+"""A dataset: a named, partitioned table (seed 001).
+
+Not here: how it is computed (assets/) and where its batches lie (resources/).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from varve.model.errors import VarveError
+from varve.model.landing.options import LandingOptions
+from varve.model.landing.pattern import FilePattern
+from varve.model.policy import Policy
+from varve.model.rejection import REJECTED_ROWS, RejectInto
+from varve.model.schema import Column, ColumnType, Schema
+from varve.model.store_options import LakeOptions, WarehouseOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from varve.model.expectation import Expectation
+    from varve.model.external import OutsideTable
+    from varve.model.growth import Incremental
+    from varve.model.partitions.dimension import Dimension
+    from varve.model.partitions.partitioning import Partitioning
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+class StoreKind(StrEnum):
+    """Where the batches of a dataset lie: batch folders of parquet, or period tables in PostgreSQL."""
+
+    LAKE = "lake"
+    WAREHOUSE = "warehouse"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A named, partitioned table; one Dagster asset.
+
+    Attributes:
+        name: `db.name`, lower case, which readers use in Spark and in PostgreSQL.
+        partitioning: its dimensions, which are also its partition columns. Of one that arrives from others, the window
+            that is still open is there too, whatever was declared.
+        schema: its data columns, without the partition columns.
+        store: where its batches lie.
+        comment: what one row means, shown to readers.
+        landing: whether its partitions come from files in the landing folder; as options where they are not CSV as
+            it is read without any.
+        outside: the table of others that its partitions come from.
+        incremental: whether a run of a landing partition reads only the files that are new.
+        warehouse: how its period tables are made, where that is its store.
+        lake: how its parquet files are made, where that is its store.
+        expectations: what must hold of a batch before it is put in force, in either store.
+        policy: what the planner may do with it by itself.
+        reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes those.
+        rejected_of: the landing dataset whose rejected rows it holds, and whose runs write it; "": none.
+    """
+
+    name: str
+    partitioning: Partitioning
+    schema: Schema
+    store: StoreKind
+    comment: str
+    landing: bool | LandingOptions = False
+    owners: tuple[str, ...] = field(default=())
+    warehouse: WarehouseOptions = field(default=WarehouseOptions())
+    lake: LakeOptions = field(default=LakeOptions())
+    expectations: tuple[Expectation, ...] = field(default=())
+    # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
+    policy: Policy = field(default=Policy(), repr=False)
+    outside: OutsideTable | None = field(default=None, repr=False)
+    incremental: Incremental | None = field(default=None, repr=False)
+    # As above: a batch without rejected rows is the same under any tolerance.
+    reject_into: RejectInto | None = field(default=None, repr=False)
+    rejected_of: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
+        if self.arrives:
+            # What others send, they send for the window of now too.
+            object.__setattr__(self, "partitioning", self.partitioning.reaching(1))
+        try:
+            self.partitioning.check()
+            self.policy.check(has_time=self.partitioning.time is not None)
+            if isinstance(self.landing, LandingOptions):
+                FilePattern.of(self.landing, self.partitioning)
+            self._check_incremental()
+        except VarveError as error:
+            raise VarveError(f"dataset {self.name}: {error}") from None
+        if both := set(self.schema.names) & set(self.partitioning.names):
+            raise VarveError(
+                f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column; "
+                "take it out of the columns."
+            )
+        indexed = {column for index in self.warehouse.indexes for column in index.columns}
+        if unknown := indexed - set(self.schema.names):
+            raise VarveError(f"dataset {self.name}: an index names {', '.join(sorted(unknown))}, no data column of it.")
+
+        if unknown := set(self.lake.columns) - set(self.schema.names):
+            raise VarveError(
+                f"dataset {self.name}: sort or bounds name {', '.join(sorted(unknown))}, no data column of it."
+            )
+        self._check_reject_into()
+        names = [expectation.name for expectation in self.expectations]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
+
+    def _check_incremental(self) -> None:
+        """Raise VarveError where its partitions cannot grow."""
+        if self.incremental is None:
+            return
+        if not self.landing or not FilePattern.of(self.landing_options, self.partitioning).many:
+            raise VarveError(
+                "INCREMENTAL adds files to a partition, and it has no more than one: its partitions must be folders of "
+                "the landing folder, as files = 'day={day}/*.csv' says it."
+            )
+        self.incremental.check(self.partitioning)
+        if any(index.unique for index in self.warehouse.indexes):
+            raise VarveError(
+                "a unique index holds within a table, and INCREMENTAL has a table for each addition: what comes "
+                "twice would be found when they are put together. Leave the index or INCREMENTAL out."
+            )
+        if self.reject_into is not None:
+            raise VarveError(
+                "INCREMENTAL keeps the rows of files that are not read again, and REJECT UP TO counts the bad rows of "
+                "all files of a partition: take one of the two."
+            )
+        if self.warehouse.compact is not None:
+            raise VarveError(
+                "INCREMENTAL puts each partition together when its window is over, and compact several of them: take "
+                "one of the two."
+            )
+
+    def _check_reject_into(self) -> None:
+        into = self.reject_into
+        if into is None:
+            return
+        if not self.landing:
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset}: only rows of landing files are rejected."
+            )
+        if not _NAME.fullmatch(into.dataset):
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset!r}: a name is `db.table` in lower-case letters, "
+                "digits and _."
+            )
+        if into.dataset == self.name:
+            raise VarveError(f"dataset {self.name}: its rejected rows cannot go into itself; name another dataset.")
+        if both := set(REJECTED_ROWS.names) & set(self.partitioning.names):
+            raise VarveError(
+                f"dataset {self.name}: reject into {into.dataset}: a column of rejected rows is called "
+                f"{', '.join(sorted(both))}, as a partition column is; rename that."
+            )
+
+    def rejected_dataset(self) -> Dataset | None:
+        """The dataset of its rejected rows, of the same partitions, store and retention; None where it has none."""
+        if self.reject_into is None:
+            return None
+        return Dataset(
+            name=self.reject_into.dataset,
+            partitioning=self.partitioning,
+            schema=REJECTED_ROWS,
+            store=self.store,
+            comment=f"Rows of the files of {self.name} that cannot be read as they are declared.",
+            owners=self.owners,
+            policy=Policy(retention=self.policy.retention),
+            rejected_of=self.name,
+        )
+
+    @property
+    def db(self) -> str:
+        """The database (Spark) or schema (PostgreSQL) readers find it in."""
+        return self.name.partition(".")[0]
+
+    @property
+    def table(self) -> str:
+        """The table or view readers find it under."""
+        return self.name.partition(".")[2]
+
+    @property
+    def arrives(self) -> bool:
+        """Whether others produce its partitions: it reads no dataset, and follows what arrives."""
+        return bool(self.landing) or self.outside is not None
+
+    @property
+    def landing_options(self) -> LandingOptions:
+        """How its landing files are read."""
+        return self.landing if isinstance(self.landing, LandingOptions) else LandingOptions()
+
+    @property
+    def partition_columns(self) -> tuple[Column, ...]:
+        """The partition columns, typed as the keys of their dimensions."""
+        return tuple(
+            Column(dimension.name, partition_type(dimension), nullable=False)
+            for dimension in self.partitioning.dimensions
+        )
+
+    def read_columns(self, names: Collection[str] | None = None) -> tuple[Column, ...]:
+        """What a reader of these data columns (None: of all) gets: they, then the partition columns.
+
+        Raises VarveError for a name that is none of them.
+        """
+        known = [column.name for column in self.schema.columns]
+        if unknown := [name for name in names or () if name not in known]:
+            raise VarveError(
+                f"dataset {self} has no data column {', '.join(unknown)}; it has {', '.join(known)}, and its partition "
+                "columns are always read."
+            )
+        wanted = [column for column in self.schema.columns if names is None or column.name in names]
+        return (*wanted, *self.partition_columns)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def partition_type(dimension: Dimension) -> ColumnType:
+    """The column type of a dimension's keys; intervals and rich keys are text.
+
+    Hours are text: a TIMESTAMP partition column means other instants to readers in other session zones.
+    """
+    return {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)

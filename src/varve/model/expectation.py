@@ -1,0 +1,39 @@
+"""What must hold of a batch before it is put in force: written, audited, and only then published.
+
+Not here: evaluating them on a staged batch (varve/stores/expectations.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from varve.model.errors import VarveError
+
+
+class Of(StrEnum):
+    """What an expectation is about."""
+
+    ROW = "row"
+    """Every row: `sold >= 0`. As with a CHECK in SQL, NULL is no violation."""
+    PARTITION = "partition"
+    """All rows of a partition, also of an empty one: `count(*) > 0`. NULL is a violation: nothing was proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition in Spark SQL over the data and partition columns, under a name that failures are told by."""
+
+    name: str
+    condition: str
+    of: Of = Of.ROW
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise VarveError(f"expectation {self.name!r}: a name has lower-case letters, digits and _ only.")
+        if not self.condition.strip():
+            raise VarveError(f"expectation {self.name}: the condition is empty; write one like 'sold >= 0'.")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.condition})"

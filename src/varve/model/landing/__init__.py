@@ -1,0 +1,1 @@
+"""What partners send: file patterns and the options of their formats."""

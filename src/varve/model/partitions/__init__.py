@@ -1,0 +1,1 @@
+"""Partition keys and the dimensions they come from: time, static, dynamic, custom."""

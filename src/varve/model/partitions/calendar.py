@@ -1,0 +1,189 @@
+"""Calendars: how time is tiled into half-open windows, exactly, whatever the clocks of a zone do.
+
+A calendar answers by arithmetic on whole seconds since 1970 (see zone.py) and never lists windows to find one.
+
+Where clocks move, a window begins
+- once for each wall of `0 0 * * *`, `30 1 * * 1` and their like: when the clock first shows the wall, or where it skips
+  it, at the moment it does;
+- each time the clock shows a wall of an expression whose hour is `*`, and never for one that it skips.
+So days have 23 or 25 hours, hours stay on the hour in zones that move by 30 minutes, and every key is one window.
+
+Not here: keys (dimension.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pendulum
+
+from varve.model.errors import VarveError
+from varve.model.partitions.cron import EveryDays, Walls, cron_walls
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.zone import DAY, instants, moment_of, stretch, wall_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Windows of one duration, end to end from an anchor: what cron cannot say (7 minutes, 90 minutes, two weeks).
+
+    Attributes:
+        duration: whole seconds. Whole days count by the calendar of the zone, so that they begin at one time of day;
+            anything else is counted in seconds, so that every window is equally long.
+        anchor: a moment at which a window begins, in the zone of the windows.
+    """
+
+    duration: dt.timedelta
+    anchor: pendulum.DateTime
+
+    def __str__(self) -> str:
+        return f"every {pendulum.duration(seconds=self.duration.total_seconds()).in_words(locale='en')}"
+
+
+# A grain, a cron expression or shorthand (`@hourly`), or a duration from an anchor.
+Tiling: TypeAlias = Grain | str | Every
+
+
+class Calendar(Protocol):
+    """A tiling of time into half-open windows; instants are seconds since 1970, UTC."""
+
+    def floor(self, instant: int) -> int:
+        """The start of the window that holds the instant."""
+        ...
+
+    def following(self, instant: int) -> int:
+        """The first start of a window after the instant."""
+        ...
+
+    def wall(self, start: int) -> dt.datetime:
+        """The wall at which the window is meant to begin: what the clock shows at its start, or what it skips then."""
+        ...
+
+    def starts(self, wall: dt.datetime) -> list[int]:
+        """The starts of windows at which the clock shows, or skips, a wall: none, one, or two where it goes back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WallCalendar:
+    """Windows that begin at walls of a zone.
+
+    Attributes:
+        repeats: whether a wall begins a window each time the clock shows it (see the module).
+    """
+
+    walls: Walls
+    timezone: str
+    repeats: bool
+
+    def floor(self, instant: int) -> int:
+        """See Calendar."""
+        while True:
+            around = stretch(self.timezone, instant)
+            wall = self.walls.floor(instant + around.offset)
+            if wall >= self._first(around.start, around.offset, around.before):
+                return wall - around.offset
+            if self._begins(around.start, around.offset, around.before):
+                return around.start
+            instant = around.start - 1
+
+    def following(self, instant: int) -> int:
+        """See Calendar."""
+        around = stretch(self.timezone, instant)
+        wall = self.walls.following(instant + around.offset)
+        while True:
+            first = self._first(around.start, around.offset, around.before)
+            if wall < first:
+                wall = self.walls.following(first - 1)
+            if wall - around.offset < around.end:
+                return wall - around.offset
+            around = stretch(self.timezone, around.end)
+            if self._begins(around.start, around.offset, around.before):
+                return around.start
+            wall = self.walls.following(around.start + around.offset - 1)
+
+    def wall(self, start: int) -> dt.datetime:
+        """See Calendar."""
+        around = stretch(self.timezone, start)
+        wall = start + around.offset
+        if start == around.start and self.walls.floor(wall) != wall:
+            wall = self.walls.floor(wall)
+        return moment_of(wall)
+
+    def starts(self, wall: dt.datetime) -> list[int]:
+        """See Calendar."""
+        at = wall_of(wall)
+        if found := instants(self.timezone, at):
+            return [start for start in found if self.floor(start) == start]
+        skipped = self.floor(at - stretch(self.timezone, at - DAY).offset)
+        return [skipped] if self.wall(skipped) == wall else []
+
+    def _first(self, start: int, offset: int, before: int) -> int:
+        """The first wall of a stretch that may begin a window: it may have been shown before."""
+        return start + (offset if self.repeats else max(offset, before))
+
+    def _begins(self, start: int, offset: int, before: int) -> bool:
+        """Whether a window begins where the clock moves: it skips the wall at which one should; never a whole day's."""
+        if self.repeats or not before < offset < before + DAY:
+            return False
+        return self.walls.following(start + before - 1) < start + offset
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyCalendar:
+    """Windows of equally many seconds, end to end from an anchor."""
+
+    anchor: int
+    seconds: int
+    timezone: str
+
+    def floor(self, instant: int) -> int:
+        """See Calendar."""
+        return instant - (instant - self.anchor) % self.seconds
+
+    def following(self, instant: int) -> int:
+        """See Calendar."""
+        return self.floor(instant) + self.seconds
+
+    def wall(self, start: int) -> dt.datetime:
+        """See Calendar."""
+        return clock(self.timezone, start)
+
+    def starts(self, wall: dt.datetime) -> list[int]:
+        """See Calendar."""
+        return [start for start in instants(self.timezone, wall_of(wall)) if self.floor(start) == start]
+
+
+def clock(timezone: str, instant: int) -> dt.datetime:
+    """What the clock of a zone shows; fold=1 where it shows that for the second time."""
+    around = stretch(timezone, instant)
+    second = instant + around.offset < around.start + around.before
+    return moment_of(instant + around.offset).replace(fold=int(second))
+
+
+def calendar_of(tiling: Tiling, timezone: str) -> Calendar:
+    """The calendar of a tiling in a zone. Raises VarveError for a cron, a duration or a zone that is none."""
+    stretch(timezone, 0)
+    if not isinstance(tiling, Every):
+        walls = cron_walls(cron_of(tiling))
+        return WallCalendar(walls, timezone, walls.repeats)
+    seconds = tiling.duration.total_seconds()
+    if getattr(tiling.duration, "months", 0) or getattr(tiling.duration, "years", 0):
+        raise VarveError(f"{tiling}: months and years are not equally long; write a cron, such as 0 0 1 */2 *.")
+    if seconds < 1 or seconds != int(seconds):
+        raise VarveError(f"every {tiling.duration}: a duration is one or more whole seconds.")
+    if tiling.anchor.microsecond:
+        raise VarveError(f"{tiling}: the anchor {tiling.anchor} must be a whole second.")
+    anchor = int(tiling.anchor.timestamp())
+    if seconds % DAY == 0:
+        return WallCalendar(EveryDays(anchor + stretch(timezone, anchor).offset, int(seconds)), timezone, repeats=False)
+    return SteadyCalendar(anchor, int(seconds), timezone)
+
+
+def cron_of(tiling: Grain | str) -> str:
+    """The cron expression of a grain, or the text itself."""
+    return tiling.cron if isinstance(tiling, Grain) else tiling

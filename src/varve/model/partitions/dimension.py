@@ -1,0 +1,169 @@
+"""Dimensions, the axes of partitioning (seed 003): time, static and dynamic.
+
+A time dimension tiles time into half-open windows, a static one is an ordered list of keys, a dynamic one a set of keys
+that grows while the pipeline runs. Making one checks nothing: the dataset that has it does, and names itself.
+
+Not here: their product (partitioning.py), and how partitions of two datasets depend on each other
+(varve/planning/mapping/dataset_mapping.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.partitions.key import Interval, PartitionKey, Value, checked, escape, text_of, value_of
+from varve.model.partitions.time_dimension import Members, TimeDimension, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Above it a list of static keys is more likely a mistake than a wish; each dimension may say otherwise.
+STATIC_LIMIT = 10_000
+# What a file system gives to one folder.
+_SEGMENT_BYTES = 255
+# What Hive calls the partition of rows without a value.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class StaticDimension:
+    """An ordered list of keys, known beforehand.
+
+    Attributes:
+        members: the keys in their order, of one type: texts, whole numbers, dates, intervals or one class of rich keys.
+        limit: how many keys are taken without a question.
+    """
+
+    name: str
+    members: tuple[Value, ...]
+    limit: int = STATIC_LIMIT
+
+    @property
+    def value_type(self) -> type:
+        """The type of the keys."""
+        return type(self.members[0]) if self.members else str
+
+    @cached_property
+    def places(self) -> dict[Value, int]:
+        """Where each key stands in the order."""
+        return {member: place for place, member in enumerate(self.members)}
+
+    @cached_property
+    def _by_text(self) -> dict[str, Value]:
+        return {text_of(member): member for member in self.members}
+
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        check_name(self.name)
+        if not self.members:
+            raise VarveError(
+                f"dimension {self.name}: it has no keys; give a tuple of them, or use a dynamic dimension."
+            )
+        if len(self.members) > self.limit:
+            raise VarveError(
+                f"dimension {self.name}: {len(self.members)} keys, above the limit of {self.limit}. Raise `limit` "
+                "of the dimension if that is meant, or use a dynamic dimension or fewer, coarser keys."
+            )
+        if kinds := {type(member).__name__ for member in self.members if type(member) is not self.value_type}:
+            raise VarveError(
+                f"dimension {self.name}: its keys are of {self.value_type.__name__} and {', '.join(kinds)}."
+            )
+        for member in self.members:
+            check_member(self.name, member)
+        if len(self.places) != len(self.members):
+            doubled = sorted({text_of(key) for key in self.members if self.members.count(key) > 1})
+            raise VarveError(f"dimension {self.name}: {some(doubled)} is given more than once; give each key once.")
+
+    def exists(self, value: Value, members: Members | None = None) -> bool:
+        """Whether the dimension has this key."""
+        del members
+        return value in self.places
+
+    def parse(self, text: str) -> Value:
+        """The key that `text` spells; UnknownPartition where it is not in the list."""
+        if text not in self._by_text:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}, which has {some(self.members, limit=8)}."
+            )
+        return self._by_text[text]
+
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
+        """All keys, in the declared order."""
+        del members, now
+        return iter(self.members)
+
+
+@dataclass(frozen=True)
+class DynamicDimension:
+    """Keys that are added to a named set while the pipeline runs, and may be removed (AIP-76: assigned at run time).
+
+    Attributes:
+        set_name: the set; dimensions of several datasets that name the same set share its keys.
+        value_type: the type of the keys: str, int, date, Interval or a class of rich keys.
+    """
+
+    name: str
+    set_name: str
+    value_type: type = str
+
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        check_name(self.name)
+        if not re.fullmatch(r"[a-z][a-z0-9_.]*", self.set_name):
+            raise VarveError(
+                f"dimension {self.name}: a set is named in lower-case letters, digits, _ and ., not {self.set_name!r}."
+            )
+        if self.value_type is float or not issubclass(self.value_type, str | int | dt.date | PartitionKey | Interval):
+            raise VarveError(f"dimension {self.name}: keys cannot be of {self.value_type.__name__}; take text instead.")
+
+    def exists(self, value: Value, members: Members | None = None) -> bool:
+        """Whether the set has this key; where its members are not given, whether it could."""
+        return type(value) is self.value_type if members is None else value in members.get(self.set_name, ())
+
+    def parse(self, text: str) -> Value:
+        """The key that `text` spells, in the set or not. Raises UnknownPartition where it can be none."""
+        try:
+            value = checked(value_of(text, self.value_type))
+            check_member(self.name, value)
+        except (ValueError, VarveError) as error:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}, whose keys are of {self.value_type.__name__}: {error}"
+            ) from None
+        return value
+
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
+        """The keys that the set has, in order. Raises VarveError where its members are not given."""
+        del now
+        if members is None:
+            raise VarveError(
+                f"dimension {self.name}: the members of the dynamic set {self.set_name} are not known here."
+            )
+        return iter(sorted(members.get(self.set_name, ())))
+
+
+# One place to import any dimension from.
+__all__ = ["Dimension", "DynamicDimension", "Members", "StaticDimension", "TimeDimension", "check_member"]
+
+Dimension: TypeAlias = TimeDimension | StaticDimension | DynamicDimension
+
+
+def check_member(dimension: str, value: Value) -> None:
+    """Raise VarveError for a value that no store could keep apart from others, or hold at all."""
+    try:
+        checked(value)
+    except VarveError as error:
+        raise VarveError(f"dimension {dimension}: {error}") from None
+    text = text_of(value)
+    if not text or text == _HIVE_NULL or type(value) is float:
+        found = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
+        raise VarveError(f"dimension {dimension}: {found} is no key; give each key a text, whole number or date.")
+    if (size := len(f"{dimension}={escape(text)}".encode())) > _SEGMENT_BYTES:
+        raise VarveError(
+            f"dimension {dimension}: the key {text[:40]!r}... takes {size} bytes as a folder name, above the "
+            f"{_SEGMENT_BYTES} that file systems allow; give it a shorter name."
+        )

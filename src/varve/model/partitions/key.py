@@ -1,0 +1,314 @@
+"""`PartitionKey`, the identity of one partition: named, typed values; and the values' text, exact in both directions.
+
+Not here: dimensions and what keys they have (dimension.py), and how Dagster spells a key (partitioning.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, get_type_hints
+from urllib.parse import unquote
+
+import pendulum
+
+from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+Value: TypeAlias = "str | int | float | dt.date | Interval | PartitionKey"
+K = TypeVar("K", bound="PartitionKey")
+
+# What Hive and Spark escape in a partition path (org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils).
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | frozenset(map(chr, range(0x20)))
+_ESCAPES = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
+# Between and within the fields of a rich key.
+_FIELD_ESCAPES = {ord(char): f"%{ord(char):02X}" for char in "%,"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Interval:
+    """A half-open span of time as a value of a key, in UTC: from 2 pm yesterday to 2 pm today."""
+
+    start: pendulum.DateTime
+    end: pendulum.DateTime
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            object.__setattr__(self, name, pendulum.instance(getattr(self, name)).in_timezone("UTC"))
+        if self.end <= self.start:
+            raise VarveError(f"interval: its end {self.end} is not after its start {self.start}.")
+
+    def __str__(self) -> str:
+        return f"{_instant(self.start)}/{_instant(self.end)}"
+
+
+class PartitionKeyType(type):
+    """Makes subclasses of `PartitionKey` typed, and refuses those that would run code of their own at construction.
+
+    Keys are made in the scheduler and the web server, which must not run what a user wrote (AIP-76).
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> PartitionKeyType:
+        """Called by Python for each class statement. Raises VarveError, naming the class and what it may not have."""
+        root = next((base for base in bases if isinstance(base, PartitionKeyType)), None)
+        if root is None:
+            return super().__new__(mcs, name, bases, namespace)
+        if mcs is not PartitionKeyType or len(bases) > 1:
+            raise VarveError(f"partition key {name}: it can have no other base and no metaclass of its own.")
+        if root.field_types:
+            raise VarveError(f"partition key {name}: {root.__name__} has its fields; a key class is not extended.")
+        fields = list(namespace.get("__annotations__", {}))
+        taken = {*vars(root), *vars(object)} - _OVERRIDABLE - _OF_PYTHON
+        if refused := sorted(key for key in {*namespace, *fields} if key in taken or _is_hook(key)):
+            raise VarveError(
+                f"partition key {name}: it can have typed fields, methods and __str__, but not {', '.join(refused)}: "
+                "a key runs no code of its own when it is made, compared or copied."
+            )
+        defaults = {field: namespace.pop(field) for field in fields if field in namespace}
+        made = super().__new__(mcs, name, bases, {**namespace, "__slots__": ()})
+        made.field_types = _field_types(made, fields)
+        made.field_defaults = {field: _typed(made, field, value) for field, value in defaults.items()}
+        for place, field in enumerate(fields):
+            type.__setattr__(made, field, property(_getter(place)))
+        return made
+
+    field_types: dict[str, type] = {}  # noqa: RUF012 - each class has its own
+    field_defaults: dict[str, Any] = {}  # noqa: RUF012
+
+    def __call__(cls: type[K], *args: Any, **kwargs: Any) -> K:  # type: ignore[misc]
+        """`Position(1, 2, z=3)`: the fields in their order or by name. Raises VarveError for missing or wrong ones."""
+        types = cls.field_types
+        if not types:
+            return cls.of(**dict(*args, **kwargs))  # type: ignore[return-value]
+        given = {**cls.field_defaults, **dict(zip(types, args, strict=False)), **kwargs}
+        if len(args) > len(types) or given.keys() != types.keys():
+            raise VarveError(
+                f"partition key {cls.__name__}: its fields are {', '.join(types)}; "
+                f"given {', '.join([*map(repr, args), *(f'{name}={value!r}' for name, value in kwargs.items())])}."
+            )
+        return _made(cls, tuple((name, _typed(cls, name, given[name])) for name in types))
+
+
+class PartitionKey(metaclass=PartitionKeyType):
+    """One point of the product of a dataset's dimensions: named, typed values in the dataset's order of dimensions.
+
+    Immutable, hashable, ordered and equal by value. A subclass has fields of its own, and may be a value of one
+    dimension:
+
+        class Position(PartitionKey):
+            x: float
+            y: float
+            z: float = 0.0
+
+    Attributes:
+        fields: pairs of a name and its value: a str, int, float, date, `Interval` or rich key.
+    """
+
+    __slots__ = ("fields",)
+    if TYPE_CHECKING:
+        fields: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, **values: Value) -> PartitionKey:
+        """The key with these values, in this order: `PartitionKey.of(day=date(2013, 1, 5), origin="EWR")`."""
+        return _made(PartitionKey, tuple((name, checked(value)) for name, value in values.items()))
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values alone, in the order of the dimensions."""
+        return tuple(value for _, value in self.fields)
+
+    @property
+    def path(self) -> str:
+        """The key as a Hive path and as the catalog spells it: `day=2013-01-05/origin=EWR`."""
+        return "/".join([f"{name}={escape(text_of(value))}" for name, value in self.fields])
+
+    @property
+    def text(self) -> str:
+        """The values' texts, between commas: how a rich key is spelt as the value of one dimension."""
+        return ",".join(text_of(value).translate(_FIELD_ESCAPES) for _, value in self.fields)
+
+    def __getitem__(self, name: str) -> Value:
+        for found, value in self.fields:
+            if found == name:
+                return value
+        raise KeyError(name)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
+    def __lt__(self, other: PartitionKey) -> bool:
+        return self.fields < other.fields if type(other) is type(self) else NotImplemented
+
+    def __le__(self, other: PartitionKey) -> bool:
+        return self.fields <= other.fields if type(other) is type(self) else NotImplemented
+
+    def __gt__(self, other: PartitionKey) -> bool:
+        return self.fields > other.fields if type(other) is type(self) else NotImplemented
+
+    def __ge__(self, other: PartitionKey) -> bool:
+        return self.fields >= other.fields if type(other) is type(self) else NotImplemented
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self!r} is immutable")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self!r} is immutable")
+
+    def __reduce__(self) -> tuple[Callable[..., PartitionKey], tuple[object, ...]]:
+        return _remade, (type(self), self.fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.fields)})"
+
+    def __str__(self) -> str:
+        return self.text if type(self).field_types else self.path
+
+
+_set_fields = vars(PartitionKey)["fields"].__set__
+_KINDS: tuple[type, ...] = (str, int, float, dt.date, Interval, PartitionKey)
+_OVERRIDABLE = {"__str__", "__repr__", "__doc__", "__module__"}
+_OF_PYTHON = {"__annotations__", "__qualname__", "__firstlineno__", "__static_attributes__", "__annotate_func__"}
+
+
+def made(fields: tuple[tuple[str, Value], ...]) -> PartitionKey:
+    """The key with these fields, unchecked: for those that come from dimensions, a hundred thousand at a time."""
+    key = object.__new__(PartitionKey)
+    _set_fields(key, fields)
+    return key
+
+
+def checked(value: Value) -> Value:
+    """The value as keys hold it. Raises VarveError for one of a type, or with characters, that no key can have."""
+    kind = type(value)
+    if kind is str:
+        return _checked_text(value)  # type: ignore[arg-type]
+    if kind is int or isinstance(value, Interval | PartitionKey):
+        return value
+    if isinstance(value, float) and kind is float and math.isfinite(value):
+        # Makes -0.0 the 0.0 that it equals.
+        return value + 0.0
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.date(value.year, value.month, value.day)
+    raise VarveError(
+        f"{value!r} is no value of a partition key: those are texts, whole numbers, finite floats, dates, intervals "
+        "and subclasses of PartitionKey. For a moment write its text, or the interval that it begins."
+    )
+
+
+def text_of(value: Value) -> str:
+    """The one text of a value, before any escaping; whatever a rich key's own __str__ says."""
+    if type(value) is str:
+        return value
+    if isinstance(value, PartitionKey):
+        return value.text
+    return repr(value) if type(value) is float else str(value)
+
+
+def value_of(text: str, kind: type) -> Value:
+    """The value of a type that has this text, and only this. Raises ValueError."""
+    found: Value
+    if kind is str:
+        return text
+    if kind is dt.date:
+        found = dt.date.fromisoformat(text)
+    elif kind is int or kind is float:
+        found = kind(text)
+    elif kind is Interval:
+        start, _, end = text.partition("/")
+        found = Interval(_parsed(start), _parsed(end))
+    else:
+        texts = [unquote(part) for part in text.split(",")]
+        types = kind.field_types  # type: ignore[attr-defined]
+        found = kind(*[value_of(part, each) for part, each in zip(texts, types.values(), strict=True)])
+    if text_of(found) != text:
+        raise ValueError(text)
+    return found
+
+
+def plain(value: Value) -> str | int | dt.date:
+    """The value as a partition column holds it: a rich key, an interval or a float as text."""
+    return value if isinstance(value, str | int | dt.date) else text_of(value)
+
+
+def escape(text: str) -> str:
+    """One value as Hive and Spark write it in a path: `2013-01-05T13:00` -> `2013-01-05T13%3A00`."""
+    return text.translate(_ESCAPES)
+
+
+def parse_path(path: str) -> tuple[tuple[str, str], ...]:
+    """The inverse of `PartitionKey.path`, values still as text: their dimension types them."""
+    pairs = (segment.partition("=") for segment in path.split("/"))
+    return tuple((name, unquote(value) if "%" in value else value) for name, _, value in pairs)
+
+
+def _made(cls: type[K], fields: tuple[tuple[str, Value], ...]) -> K:
+    key = object.__new__(cls)
+    _set_fields(key, fields)
+    return key
+
+
+def _remade(cls: type[PartitionKey], fields: tuple[tuple[str, Value], ...]) -> PartitionKey:
+    return cls(**dict(fields))
+
+
+def _checked_text(text: str) -> str:
+    if bad := sorted({char for char in text if ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 or _is_surrogate(char)}):
+        raise VarveError(
+            f"{text!r} is no value of a partition key: it has {', '.join(map(repr, bad))}, and control characters show "
+            "nowhere. Take them out where the key is made."
+        )
+    return text
+
+
+def _is_surrogate(char: str) -> bool:
+    return "\ud800" <= char <= "\udfff"
+
+
+def _typed(cls: type, name: str, value: Any) -> Value:
+    """The value as the field's type; a whole number becomes a float where one is declared."""
+    kind = cls.field_types[name]  # type: ignore[attr-defined]
+    found = checked(float(value) if kind is float and type(value) is int else value)
+    if type(found) is not kind:
+        raise VarveError(f"partition key {cls.__name__}: {name} is a {kind.__name__}, given {value!r}.")
+    return found
+
+
+def _field_types(cls: type, fields: list[str]) -> dict[str, type]:
+    hints = get_type_hints(cls)
+    if not fields:
+        raise VarveError(f"partition key {cls.__name__}: it has no fields; write them as `x: float`.")
+    for field in fields:
+        if not (isinstance(hints[field], type) and (hints[field] in _KINDS or issubclass(hints[field], PartitionKey))):
+            kinds = ", ".join(kind.__name__ for kind in _KINDS)
+            raise VarveError(f"partition key {cls.__name__}: {field} is {hints[field]}; fields are of {kinds}.")
+    return {field: hints[field] for field in fields}
+
+
+def _getter(place: int) -> Callable[[PartitionKey], Value]:
+    return lambda key: key.fields[place][1]
+
+
+def _is_hook(name: str) -> bool:
+    """Whether Python itself would call something of this name."""
+    return name.startswith("__") and name.endswith("__") and name not in _OVERRIDABLE | _OF_PYTHON
+
+
+def _instant(moment: pendulum.DateTime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _parsed(text: str) -> pendulum.DateTime:
+    found = pendulum.parse(text)
+    if not isinstance(found, pendulum.DateTime):
+        raise ValueError(text)  # noqa: TRY004 - the text is wrong
+    return found

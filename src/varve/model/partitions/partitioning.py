@@ -1,0 +1,214 @@
+"""`Partitioning`, the product of a dataset's dimensions, and Dagster's spelling of its keys.
+
+Dagster has at most two dimensions. So the first of ours, which is the time dimension where there is one, stays by
+itself, and all others fold into one; only Dagster sees that. Its key of two dimensions is their texts joined by `|`,
+in the order of the dimensions' names.
+
+Not here: Dagster's own objects (varve/dagster/partitions/definitions.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import Dimension, DynamicDimension, TimeDimension
+from varve.model.partitions.key import PartitionKey, Value, made, parse_path, text_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from varve.model.partitions.dimension import Members
+
+# What Dagster refuses in keys or gives a meaning, our own mark between folded values, and the mark of an escape.
+_ESCAPES = {ord(char): f"%{ord(char):02X}" for char in "%|,[]~"}
+_FOLD = "~"
+# Above it Dagster's UI becomes slow (its own advice).
+DAGSTER_COMFORT = 100_000
+
+Fold: TypeAlias = tuple[Dimension, ...]
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The product of a dataset's dimensions, at most one of them time (AIP-76)."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the dimensions, which are also the partition columns."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @cached_property
+    def time(self) -> TimeDimension | None:
+        """The time dimension, if there is one."""
+        return next((dimension for dimension in self.dimensions if isinstance(dimension, TimeDimension)), None)
+
+    @cached_property
+    def folds(self) -> dict[str, Fold]:
+        """Dagster's dimensions by name, in the order of its keys; each with the dimensions of ours that it folds."""
+        lead: Dimension = self.time or self.dimensions[0]
+        others = tuple(dimension for dimension in self.dimensions if dimension is not lead)
+        folds: dict[str, Fold] = {lead.name: (lead,)}
+        if others:
+            folds[_FOLD.join(dimension.name for dimension in others)] = others
+        return dict(sorted(folds.items()))
+
+    def __getitem__(self, name: str) -> Dimension:
+        return self._by_name[name]
+
+    def reaching(self, end_offset: int) -> Partitioning:
+        """The same product, with at least so many windows beyond the last complete one there already."""
+        if self.time is None or end_offset <= self.time.end_offset:
+            return self
+        time = self.time.reaching(end_offset)
+        return Partitioning(tuple(time if each is self.time else each for each in self.dimensions))
+
+    def same_keys(self, other: Partitioning) -> bool:
+        """Whether the other has the same keys, whatever is there of their windows already."""
+        return self == other or (
+            len(self.dimensions) == len(other.dimensions)
+            and all(
+                one.same_windows(two) if isinstance(one, TimeDimension) else one == two
+                for one, two in zip(self.dimensions, other.dimensions, strict=True)
+            )
+        )
+
+    def check(self) -> None:
+        """Raise VarveError, naming the dimension, with what is wrong and what to do."""
+        names = list(self.names)
+        if not names:
+            raise VarveError("it has no dimension; a dataset has at least one.")
+        for dimension in self.dimensions:
+            dimension.check()
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise VarveError(
+                f"dimension {', '.join(doubled)}: two dimensions of one name in {names}; give each its own."
+            )
+        if sum(isinstance(dimension, TimeDimension) for dimension in self.dimensions) > 1:
+            times = [dimension.name for dimension in self.dimensions if isinstance(dimension, TimeDimension)]
+            raise VarveError(
+                f"dimension {times[1]}: more than one time dimension, {' and '.join(times)}; a product may have one "
+                "(AIP-76). Make the other a column, or a static dimension."
+            )
+
+    def key(self, values: Sequence[Value]) -> PartitionKey:
+        """The key with these values, in the order of the dimensions."""
+        return made(tuple(zip(self.names, values, strict=True)))
+
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[PartitionKey]:
+        """All keys: every combination, the last dimension fastest. See the dimensions' own `keys`."""
+        return keys_of(self.names, [dimension.keys(members, now) for dimension in self.dimensions])
+
+    def count(self, members: Members | None = None, now: dt.datetime | None = None) -> int:
+        """How many keys `keys` would yield."""
+        total = 1
+        for dimension in self.dimensions:
+            if isinstance(dimension, TimeDimension):
+                total *= _windows(dimension, dimension.first, dimension.known_until(now))
+            else:
+                total *= sum(1 for _ in dimension.keys(members, now))
+        return total
+
+    def exists(self, key: PartitionKey, members: Members | None = None) -> bool:
+        """Whether every value of the key exists in its dimension."""
+        return all(dimension.exists(key[dimension.name], members) for dimension in self.dimensions)
+
+    def from_dagster(self, text: str) -> PartitionKey:
+        """The key that Dagster spells so. Raises UnknownPartition."""
+        parts = text.split("|")
+        if len(parts) != len(self.folds):
+            raise UnknownPartition(f"{text!r} must have {len(self.folds)} parts, {'|'.join(self.folds)}.")
+        texts: dict[str, str] = {}
+        for part, (name, fold) in zip(parts, self.folds.items(), strict=True):
+            values = part.split(_FOLD)
+            if len(values) != len(fold):
+                raise UnknownPartition(f"{part!r} in {text!r} must have {len(fold)} parts, {name}.")
+            texts |= {dimension.name: unquote(value) for dimension, value in zip(fold, values, strict=True)}
+        return self._parse(texts)
+
+    def to_dagster(self, key: PartitionKey) -> str:
+        """The key as Dagster spells it."""
+        return "|".join(
+            [_FOLD.join([dagster_text(key[dimension.name]) for dimension in fold]) for fold in self.folds.values()]
+        )
+
+    def from_path(self, path: str) -> PartitionKey:
+        """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition."""
+        texts = dict(parse_path(path))
+        if texts.keys() != self._by_name.keys():
+            raise UnknownPartition(f"{path!r} must name the columns {', '.join(self.names)}.")
+        return self._parse(texts)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Dimension]:
+        return {dimension.name: dimension for dimension in self.dimensions}
+
+    def _parse(self, texts: Mapping[str, str]) -> PartitionKey:
+        return made(tuple([(dimension.name, dimension.parse(texts[dimension.name])) for dimension in self.dimensions]))
+
+
+def keys_of(names: Sequence[str], values: Sequence[Iterator[Value] | Sequence[Value]]) -> Iterator[PartitionKey]:
+    """Every combination of the values, as keys with these names; the last one fastest."""
+    return map(made, product(*[[(name, value) for value in each] for name, each in zip(names, values, strict=True)]))
+
+
+def dagster_text(value: Value) -> str:
+    """One value as it stands in a Dagster key: whatever Dagster would refuse or misread is escaped as in a URL."""
+    text = text_of(value).translate(_ESCAPES)
+    # Three dots are Dagster's mark of a range.
+    return re.sub(r"\.{3,}", lambda dots: "%2E" * len(dots[0]), text) if "..." in text else text
+
+
+def fold_texts(fold: Fold, members: Members | None = None, now: dt.datetime | None = None) -> list[str]:
+    """The keys of one of Dagster's dimensions, as it spells them, in order."""
+    return [
+        _FOLD.join(texts)
+        for texts in product(*[[dagster_text(value) for value in dimension.keys(members, now)] for dimension in fold])
+    ]
+
+
+def is_dynamic(fold: Fold) -> bool:
+    """Whether Dagster has the fold as a set that grows."""
+    return any(isinstance(dimension, DynamicDimension) for dimension in fold)
+
+
+def set_of(fold: Fold) -> str | None:
+    """The name of Dagster's set for a fold with a dynamic dimension; such names are shared by a whole deployment."""
+    dynamic = [dimension for dimension in fold if isinstance(dimension, DynamicDimension)]
+    if not dynamic:
+        return None
+    if len(fold) == 1:
+        return base_set(dynamic[0])
+    # The same product of another dataset is the same set.
+    digest = hashlib.blake2b(repr(fold).encode(), digest_size=4).hexdigest()
+    return f"varve/{_FOLD.join(dimension.name for dimension in fold)}/{digest}"
+
+
+def base_set(dimension: DynamicDimension) -> str:
+    """The name of Dagster's set with the members of one dynamic dimension."""
+    return f"varve/{dimension.set_name}"
+
+
+def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) -> str:
+    """The name of Dagster's set with the windows, kept so long, of a time dimension that Dagster cannot tile itself."""
+    text = repr(dimension) if retention is None else f"{dimension!r} kept {retention}"
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return f"varve/{dimension.name}/{digest}"
+
+
+@lru_cache
+def _windows(dimension: TimeDimension, start: int, end: int) -> int:
+    """How many windows there are; many datasets have the same, and a thousand of them are counted at every load."""
+    count = 0
+    while start < end:
+        start, count = dimension.calendar.following(start), count + 1
+    return count

@@ -1,0 +1,311 @@
+"""`TimeDimension`: the windows of a calendar as keys.
+
+Not here: where windows begin (calendar.py), and the other dimensions (dimension.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import pendulum
+
+from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
+from varve.model.partitions.calendar import Calendar, Every, Tiling, calendar_of, clock, cron_of
+from varve.model.partitions.cron import cron_walls
+from varve.model.partitions.key import Value, text_of
+from varve.model.partitions.zone import DAY, stretch, wall_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# The members of dynamic sets, by the name of the set.
+Members: TypeAlias = "Mapping[str, Sequence[Value]]"
+
+_DATE = "%Y-%m-%d"
+
+
+@dataclass(frozen=True)
+class TimeDimension:
+    """Windows of a tiling in one zone, from `start` (inclusive) to `end` (exclusive; None: without end).
+
+    Attributes:
+        name: also the partition column.
+        tiling: a `Grain`, a cron expression or shorthand (`@hourly`), or an `Every`.
+        start: where the first window begins; its zone is the zone of the windows.
+        key_format: how a window's start is spelt (strftime); None: as a date where every window begins on a date of its
+            own, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second time,
+            its key ends in the offset: `2013-11-03T01-0500`.
+        end_offset: how many windows beyond the last complete one are partitions already; 1: the open one, as of every
+            dataset that arrives from others and of those with OPEN WINDOWS; 1 + n: with WINDOWS AHEAD n.
+        timezone: the IANA zone of the windows, which is that of `start`.
+        problem: what was wrong with the texts that it was made from; `check` says it.
+    """
+
+    name: str
+    tiling: Tiling
+    start: pendulum.DateTime
+    end: pendulum.DateTime | None = None
+    key_format: str | None = None
+    end_offset: int = 0
+    timezone: str = field(init=False, repr=False, default="UTC")
+    problem: str = field(repr=False, default="")
+
+    def __post_init__(self) -> None:
+        # A field, as it tells dimensions apart whose starts are one instant in two zones, and so equal to Python.
+        object.__setattr__(self, "timezone", self.start.timezone_name or "UTC")
+
+    @classmethod
+    def of(
+        cls, name: str, tiling: Tiling, start: str, end: str | None = None, *, timezone: str = "UTC"
+    ) -> TimeDimension:
+        """The dimension from texts: `TimeDimension.of("day", "@daily", "2013-01-01", timezone="Europe/Paris")`.
+
+        A zone or moment that is none is told by `check`, as everything else is, so that the dataset can be named.
+        """
+        try:
+            stretch(timezone, 0)
+            return cls(name, tiling, _moment(start, timezone), _moment(end, timezone) if end else None)
+        except VarveError as error:
+            return cls(name, tiling, pendulum.datetime(1970, 1, 1), problem=str(error))
+
+    @cached_property
+    def calendar(self) -> Calendar:
+        """The arithmetic of the windows."""
+        return calendar_of(self.tiling, self.timezone)
+
+    @cached_property
+    def first(self) -> int:
+        """`start` in seconds since 1970."""
+        return int(self.start.timestamp())
+
+    @cached_property
+    def last(self) -> int | None:
+        """`end` in seconds since 1970."""
+        return None if self.end is None else int(self.end.timestamp())
+
+    @cached_property
+    def value_type(self) -> type:
+        """The type of the keys: date where every window begins on a date of its own, else str."""
+        if self.key_format is not None:
+            return str
+        if isinstance(self.tiling, Every):
+            midnight = wall_of(clock(self.timezone, int(self.tiling.anchor.timestamp()))) % DAY == 0
+            return dt.date if self.tiling.duration.total_seconds() % DAY == 0 and midnight else str
+        return dt.date if len(cron_walls(cron_of(self.tiling)).times) == 1 else str
+
+    @cached_property
+    def text_format(self) -> str:
+        """How a start is spelt, but for its offset (strftime)."""
+        if self.key_format is not None:
+            return self.key_format
+        if self.value_type is dt.date:
+            return _DATE
+        if isinstance(self.tiling, Every):
+            seconds = int(self.tiling.duration.total_seconds()) % 60 or int(self.tiling.anchor.timestamp()) % 60
+            return "%Y-%m-%dT%H:%M:%S" if seconds else "%Y-%m-%dT%H:%M"
+        return (
+            "%Y-%m-%dT%H:%M" if any(time % 3_600 for time in cron_walls(cron_of(self.tiling)).times) else "%Y-%m-%dT%H"
+        )
+
+    def check(self) -> None:
+        """Raise VarveError with what is wrong and what to write instead."""
+        check_name(self.name)
+        if self.problem:
+            raise VarveError(f"dimension {self.name}: {self.problem}")
+        if "/" not in self.timezone and re.match(r"[+-]\d", self.timezone):
+            raise VarveError(f"dimension {self.name}: {self.timezone} is an offset, not a zone; name one.")
+        try:
+            calendar = self.calendar
+        except VarveError as error:
+            raise VarveError(f"dimension {self.name}: {error}") from None
+        for word, moment in (("start", self.start), ("end", self.end)):
+            if moment is not None and self._floored(moment) != moment:
+                before, after = self._floored(moment), self._at(calendar.following(int(moment.timestamp())))
+                raise VarveError(
+                    f"dimension {self.name}: {word} {moment} is not on a boundary of its windows ({self.tiling}); "
+                    f"the nearest are {before} and {after}."
+                )
+        if self.last is not None and self.last <= self.first:
+            raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
+        if self.end_offset < 0:
+            raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
+        self._check_format()
+
+    def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
+        """The half-open window of a key. Raises UnknownPartition where no window begins there."""
+        start = self.start_of(value)
+        return pendulum.interval(self._at(start), self._at(self.calendar.following(start)))
+
+    def floor(self, instant: dt.datetime) -> pendulum.DateTime:
+        """The start of the window that holds `instant`."""
+        return self._at(self.calendar.floor(int(instant.timestamp() // 1)))
+
+    def holding(self, instant: dt.datetime) -> Value:
+        """The key of the window that holds `instant`, whether it exists or not."""
+        return self.value_at(self.calendar.floor(int(instant.timestamp() // 1)))
+
+    def exists(self, value: Value, members: Members | None = None) -> bool:
+        """Whether the key's window lies between `start` and `end`."""
+        del members
+        start = self.start_of(value)
+        return self.first <= start and (self.last is None or start < self.last)
+
+    def parse(self, text: str) -> Value:
+        """The key that `text` spells. Raises UnknownPartition where it spells none, or one outside the dimension."""
+        start = self._start_of_text(text)
+        if not (self.first <= start and (self.last is None or start < self.last)):
+            raise OutsideDimension(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
+        return self.value_at(start)
+
+    def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
+        """All keys from `start` to `end`; to the last complete window (and `end_offset`) where there is no end yet."""
+        del members
+        end, start, following, value = self.known_until(now), self.first, self.calendar.following, self.value_at
+        while start < end:
+            yield value(start)
+            start = following(start)
+
+    def known_until(self, now: dt.datetime | None = None) -> int:
+        """The end of the last window that is there at `now`, in seconds since 1970."""
+        at = int((now or pendulum.now("UTC")).timestamp() // 1)
+        until = max(self.first, self.calendar.floor(at))
+        for _ in range(self.end_offset):
+            until = self.calendar.following(until)
+        return until if self.last is None else min(until, self.last)
+
+    def reaching(self, end_offset: int) -> TimeDimension:
+        """The same windows, of which at least so many beyond the last complete one are there already."""
+        return self if end_offset <= self.end_offset else replace(self, end_offset=end_offset)
+
+    def same_windows(self, other: object) -> bool:
+        """Whether the other has the same windows and keys, whatever is there of them already."""
+        return self == other or (
+            isinstance(other, TimeDimension) and self == replace(other, end_offset=self.end_offset)
+        )
+
+    def shown(self, instant: int) -> str:
+        """An instant as the clock of the zone shows it: `2026-11-22 00:00 Europe/Paris`."""
+        return f"{self._at(instant).strftime('%Y-%m-%d %H:%M')} {self.timezone}"
+
+    @property
+    def extent(self) -> str:
+        """From when to when the dimension reaches, in words."""
+        until = "without end" if self.last is None else f"before {self.text_at(self.last)}"
+        return f"runs from {self.text_at(self.first)}, {until} ({self.timezone})"
+
+    def start_of(self, value: Value) -> int:
+        """Where the window of a key begins, in seconds since 1970. Raises UnknownPartition where no window does."""
+        if self.value_type is dt.date and isinstance(value, dt.date) and (starts := self._starts_on(value)):
+            return starts[0]
+        return self._start_of_text(text_of(value))
+
+    def value_at(self, start: int) -> Value:
+        """The key of the window that begins at `start`."""
+        return self.calendar.wall(start).date() if self.value_type is dt.date else self.text_at(start)
+
+    def text_at(self, start: int) -> str:
+        """The text of the key of the window that begins at `start`."""
+        if self.value_type is dt.date:
+            return self.calendar.wall(start).date().isoformat()
+        shown = clock(self.timezone, start)
+        if "%z" in self.text_format:
+            return self._at(start).strftime(self.text_format)
+        text = shown.strftime(self.text_format)
+        return f"{text}{self._at(start):%z}" if shown.fold else text
+
+    @cached_property
+    def _time_of_day(self) -> dt.timedelta:
+        """When on a date its window begins, where dates are the keys."""
+        return dt.timedelta(seconds=0 if isinstance(self.tiling, Every) else cron_walls(cron_of(self.tiling)).times[0])
+
+    def _starts_on(self, date: dt.date) -> list[int]:
+        return self.calendar.starts(dt.datetime(date.year, date.month, date.day) + self._time_of_day)  # noqa: DTZ001
+
+    def _start_of_text(self, text: str) -> int:
+        if self.value_type is dt.date and (date := _date(text)) and (starts := self._starts_on(date)):
+            return starts[0]
+        found = self._candidates(text)
+        if found is None:
+            raise UnknownPartition(
+                f"{text!r} is no key of dimension {self.name}; its keys look like {self.text_at(self.first)}."
+            )
+        for start in found:
+            if self.calendar.floor(start) == start and self.text_at(start) == text:
+                return start
+        holds = (
+            f"the window that holds it starts at {self.text_at(self.calendar.floor(found[0]))}"
+            if found
+            else ("no clock of the zone shows it")
+        )
+        raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {holds}.")
+
+    def _candidates(self, text: str) -> list[int] | None:
+        """The instants that a text may mean; None where it is no time at all."""
+        if self.value_type is dt.date:
+            date = _date(text)
+            return None if date is None else self._shown(dt.datetime(date.year, date.month, date.day))  # noqa: DTZ001
+        for text_format in (self.text_format, f"{self.text_format}%z"):
+            try:
+                moment = dt.datetime.strptime(text, text_format)  # noqa: DTZ007
+            except ValueError:
+                continue
+            return self._shown(moment) if moment.tzinfo is None else [int(moment.timestamp())]
+        return None
+
+    def _shown(self, wall: dt.datetime) -> list[int]:
+        return self.calendar.starts(wall) or [
+            int(pendulum.instance(wall, tz=self.timezone).timestamp()),
+        ]
+
+    def _at(self, start: int) -> pendulum.DateTime:
+        return pendulum.from_timestamp(start, tz=self.timezone)
+
+    def _floored(self, moment: pendulum.DateTime) -> pendulum.DateTime:
+        return self._at(self.calendar.floor(int(moment.timestamp() // 1)))
+
+    def _check_format(self) -> None:
+        """A format must tell one window from the next, and back."""
+        if self.key_format is None:
+            return
+        start = self.first
+        for _ in range(3):
+            text = self.text_at(start)
+            if self._candidates(text) is None or self._start_of_text(text) != start:
+                better = TimeDimension(self.name, self.tiling, self.start).text_format
+                raise VarveError(
+                    f"dimension {self.name}: key_format {self.key_format!r} spells {self._at(start)} as {text!r}, "
+                    f"which does not say which window that is; try {better!r}."
+                )
+            start = self.calendar.following(start)
+
+
+def check_name(name: str) -> None:
+    """Raise VarveError where a dimension cannot have this name."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "batch_id":
+        raise VarveError(
+            f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
+            "which names the folders of batches."
+        )
+
+
+def _date(text: str) -> dt.date | None:
+    """The date that has this text, and only this."""
+    try:
+        date = dt.date.fromisoformat(text)
+    except ValueError:
+        return None
+    return date if date.isoformat() == text else None
+
+
+def _moment(text: str, timezone: str) -> pendulum.DateTime:
+    try:
+        found = pendulum.parse(text, tz=timezone)
+    except ValueError:
+        found = None
+    if not isinstance(found, pendulum.DateTime):
+        raise VarveError(f"{text!r} is no moment; write it as 2013-01-01 or 2013-01-01T10:35.")
+    return found.in_timezone(timezone)

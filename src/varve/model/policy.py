@@ -1,0 +1,51 @@
+"""What the planner may do with a dataset by itself: rebuild, hold, refresh, retire.
+
+Not here: the judgement of a partition (varve/planning/judging.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+class OnUpstreamChange(StrEnum):
+    """What happens to a partition when something it was made from is published with other content."""
+
+    REBUILD = "rebuild"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a dataset follows what it reads, and time.
+
+    Attributes:
+        on_upstream_change: rebuild, or hold until a person asks (`varve backfill`).
+        refresh_last: so many of the newest complete windows are computed again whenever another one completes.
+        retention: a partition is retired so long after the end of its window; None: never.
+        partitions_per_run: at most so many in one run; None: what the settings say.
+        by_itself: whether the windows of a dataset that reads nothing run as they complete; without it such a dataset
+            runs by schedules, by hand and in backfills.
+    """
+
+    on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
+    refresh_last: int = 0
+    retention: dt.timedelta | None = None
+    partitions_per_run: int | None = None
+    by_itself: bool = False
+
+    def check(self, *, has_time: bool) -> None:
+        """Raise VarveError where the policy cannot hold for a dataset with or without a time dimension."""
+        if self.refresh_last < 0 or (self.partitions_per_run is not None and self.partitions_per_run < 1):
+            raise VarveError("its policy: refresh_last is 0 or more, and partitions_per_run 1 or more.")
+        if self.retention is not None and self.retention.total_seconds() <= 0:
+            raise VarveError(f"its policy: a retention of {self.retention} would keep nothing.")
+        if not has_time and (self.refresh_last or self.retention is not None):
+            raise VarveError("its policy: refresh_last and retention count windows, and it has no time dimension.")

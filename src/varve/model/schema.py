@@ -1,0 +1,254 @@
+"""Columns and their types, as every store understands them.
+
+Not here: what Spark, Arrow, PostgreSQL or Dagster call a type; each room that talks to one translates.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Kind(StrEnum):
+    """The outermost part of a type."""
+
+    STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_NTZ = "TIMESTAMP_NTZ"
+    BINARY = "BINARY"
+    ARRAY = "ARRAY"
+    MAP = "MAP"
+    STRUCT = "STRUCT"
+
+
+_SYNONYMS = {
+    "BYTE": Kind.TINYINT, "SHORT": Kind.SMALLINT, "INTEGER": Kind.INT, "LONG": Kind.BIGINT, "REAL": Kind.FLOAT,
+    "DEC": Kind.DECIMAL, "NUMERIC": Kind.DECIMAL, "TIMESTAMP_LTZ": Kind.TIMESTAMP,
+}  # fmt: skip
+_NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT})
+_DECIMAL_DIGITS = 38
+
+
+class ColumnType(str):
+    """The type of a column in its canonical Spark SQL spelling: `INT`, `DECIMAL(10,2)`, `STRUCT<a: INT, b: STRING>`.
+
+    A text, so that it can stand in DDL and JSON as it is; `ColumnType("numeric(10, 2)")` parses any spelling.
+
+    Attributes:
+        kind: its outermost part.
+        digits: precision and scale of a decimal, else empty.
+        parts: the element of an array, key and value of a map, the named fields of a struct.
+    """
+
+    __slots__ = ("digits", "kind", "parts")
+
+    kind: Kind
+    digits: tuple[int, ...]
+    parts: tuple[tuple[str, ColumnType], ...]
+
+    STRING: ClassVar[ColumnType]
+    BOOLEAN: ClassVar[ColumnType]
+    TINYINT: ClassVar[ColumnType]
+    SMALLINT: ClassVar[ColumnType]
+    INT: ClassVar[ColumnType]
+    BIGINT: ClassVar[ColumnType]
+    FLOAT: ClassVar[ColumnType]
+    DOUBLE: ClassVar[ColumnType]
+    DATE: ClassVar[ColumnType]
+    TIMESTAMP: ClassVar[ColumnType]
+    TIMESTAMP_NTZ: ClassVar[ColumnType]
+    BINARY: ClassVar[ColumnType]
+
+    # Types that were parsed before: one object for each spelling, so that they can be compared with `is`.
+    _known: ClassVar[dict[str, ColumnType]] = {}
+
+    def __new__(cls, text: str) -> ColumnType:  # noqa: PYI034 - a type that was parsed before is that very object
+        """The type that a text spells. Raises VarveError for what is no type of a column."""
+        if known := cls._known.get(text):
+            return known
+        parser = _Parser(text)
+        found = parser.type()
+        parser.end()
+        return found
+
+    @classmethod
+    def decimal(cls, precision: int, scale: int = 0) -> ColumnType:
+        """`DECIMAL(precision,scale)`."""
+        if not (1 <= precision <= _DECIMAL_DIGITS and 0 <= scale <= precision):
+            raise VarveError(
+                f"DECIMAL({precision},{scale}): a decimal has 1 to {_DECIMAL_DIGITS} digits, no more of them after the "
+                "point than in all."
+            )
+        return cls._made(f"DECIMAL({precision},{scale})", Kind.DECIMAL, digits=(precision, scale))
+
+    @classmethod
+    def array(cls, element: ColumnType) -> ColumnType:
+        """`ARRAY<element>`."""
+        return cls._made(f"ARRAY<{element}>", Kind.ARRAY, parts=(("element", element),))
+
+    @classmethod
+    def map(cls, key: ColumnType, value: ColumnType) -> ColumnType:
+        """`MAP<key, value>`."""
+        return cls._made(f"MAP<{key}, {value}>", Kind.MAP, parts=(("key", key), ("value", value)))
+
+    @classmethod
+    def struct(cls, fields: Mapping[str, ColumnType]) -> ColumnType:
+        """`STRUCT<name: type, ...>` in the order given."""
+        listed = ", ".join(f"{_spelt(name)}: {kind}" for name, kind in fields.items())
+        return cls._made(f"STRUCT<{listed}>", Kind.STRUCT, parts=tuple(fields.items()))
+
+    @property
+    def nested(self) -> bool:
+        """Whether it is an array, a map or a struct."""
+        return self.kind in _NESTED
+
+    @classmethod
+    def _made(
+        cls, text: str, kind: Kind, *, digits: tuple[int, ...] = (), parts: tuple[tuple[str, ColumnType], ...] = ()
+    ) -> ColumnType:
+        if text not in cls._known:
+            made = str.__new__(cls, text)
+            made.kind, made.digits, made.parts = kind, digits, parts
+            cls._known[text] = made
+        return cls._known[text]
+
+
+class _Parser:
+    """A recursive descent over the spelling of one type."""
+
+    _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|(\w+)|([<>(),:]))", re.ASCII)
+
+    def __init__(self, text: str) -> None:
+        self._text, self._place = text, 0
+
+    def type(self) -> ColumnType:
+        word = self._take().upper()
+        if word not in Kind.__members__ and word not in _SYNONYMS:
+            raise self._refused()
+        kind = _SYNONYMS.get(word) or Kind(word)
+        if kind is Kind.DECIMAL:
+            return self._decimal()
+        if kind not in _NESTED:
+            return ColumnType._made(kind.value, kind)
+        self._take("<")
+        if kind is Kind.ARRAY:
+            made = ColumnType.array(self.type())
+        elif kind is Kind.MAP:
+            key = self.type()
+            self._take(",")
+            made = ColumnType.map(key, self.type())
+        else:
+            made = self._struct()
+        self._take(">")
+        return made
+
+    def end(self) -> None:
+        if self._text[self._place :].strip():
+            raise self._refused()
+
+    def _decimal(self) -> ColumnType:
+        # Spark's own default.
+        precision, scale = "10", "0"
+        if self._next() == "(":
+            self._take("(")
+            precision = self._take()
+            if self._next() == ",":
+                self._take(",")
+                scale = self._take()
+            self._take(")")
+        if not (precision.isdecimal() and scale.isdecimal()):
+            raise self._refused()
+        return ColumnType.decimal(int(precision), int(scale))
+
+    def _struct(self) -> ColumnType:
+        fields: dict[str, ColumnType] = {}
+        while True:
+            name = self._take()
+            if name.startswith("`"):
+                name = name[1:-1].replace("``", "`")
+            if self._next() == ":":
+                self._take(":")
+            if name in fields:
+                raise VarveError(f"{self._text!r}: the field {name} is declared more than once.")
+            fields[name] = self.type()
+            if self._next() != ",":
+                return ColumnType.struct(fields)
+            self._take(",")
+
+    def _next(self) -> str:
+        found = self._TOKEN.match(self._text, self._place)
+        return found[found.lastindex or 0] if found else ""
+
+    def _take(self, wanted: str | None = None) -> str:
+        found = self._TOKEN.match(self._text, self._place)
+        word = found[found.lastindex or 0] if found else ""
+        if found is None or (word != wanted if wanted else word in "<>(),:"):
+            raise self._refused()
+        self._place = found.end()
+        return word
+
+    def _refused(self) -> VarveError:
+        simple = ", ".join(kind for kind in Kind if kind not in _NESTED and kind is not Kind.DECIMAL)
+        return VarveError(
+            f"{self._text!r} is no type of a column. Write one of {simple}, DECIMAL(digits,after_the_point), "
+            "ARRAY<type>, MAP<type, type>, STRUCT<name: type, ...>; cast anything else to one of them."
+        )
+
+
+def _spelt(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+for _kind in Kind:
+    if _kind not in _NESTED and _kind is not Kind.DECIMAL:
+        setattr(ColumnType, _kind.name, ColumnType(_kind.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, type and what it means (units included).
+
+    Attributes:
+        was: names it had before, newest last; batches written under one of them are read as this column.
+    """
+
+    name: str
+    type: ColumnType
+    comment: str = ""
+    nullable: bool = True
+    was: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The data columns of a dataset in their declared order; partition columns are not among them."""
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        names = [name.lower() for column in self.columns for name in (column.name, *column.was)]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise VarveError(f"column {', '.join(doubled)} is declared more than once; give each a name of its own.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(column.name for column in self.columns)

@@ -1,0 +1,1 @@
+"""What to do with files that arrive, and with those of partitions that grow."""

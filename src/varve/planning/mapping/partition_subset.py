@@ -1,0 +1,157 @@
+"""Sets of partitions without a list of them: boxes, the products of spans of time and of keys.
+
+Not here: how a box of one dataset maps to one of another (dataset_mapping.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.partitioning import keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from varve.model.partitions.dimension import Dimension
+    from varve.model.partitions.key import PartitionKey, Value
+    from varve.model.partitions.partitioning import Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpans:
+    """A set of windows of a time dimension: sorted, disjoint, half-open spans of seconds between their boundaries."""
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, spans: Iterable[tuple[int, int]]) -> TimeSpans:
+        """The union of any spans; empty ones count for nothing."""
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(span for span in spans if span[0] < span[1]):
+            if found and start <= found[-1][1]:
+                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            else:
+                found.append((start, end))
+        return cls(tuple(found))
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def within(self, start: int, end: int | None) -> TimeSpans:
+        """The part between two boundaries (None: without end)."""
+        ends = [(max(first, start), last if end is None else min(last, end)) for first, last in self.spans]
+        return TimeSpans.of(ends)
+
+    def without(self, start: int, end: int | None) -> TimeSpans:
+        """The part that is not between two boundaries."""
+        before = [(first, min(last, start)) for first, last in self.spans]
+        after = [] if end is None else [(max(first, end), last) for first, last in self.spans]
+        return TimeSpans.of([*before, *after])
+
+    def meet(self, other: TimeSpans) -> TimeSpans:
+        """What both have."""
+        return TimeSpans.of(
+            (max(start, first), min(end, last)) for start, end in self.spans for first, last in other.spans
+        )
+
+    def starts(self, dimension: TimeDimension) -> Iterator[int]:
+        """The starts of the windows, in order."""
+        following = dimension.calendar.following
+        for start, end in self.spans:
+            at = start
+            while at < end:
+                yield at
+                at = following(at)
+
+
+# Which keys of one dimension: spans of a time dimension, keys in their order of any other.
+KeySelection: TypeAlias = "TimeSpans | tuple[Value, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBox:
+    """The product of one choice for each dimension of a partitioning, in its order."""
+
+    partitioning: Partitioning
+    choices: tuple[KeySelection, ...]
+
+    @classmethod
+    def at(cls, partitioning: Partitioning, key: PartitionKey) -> PartitionBox:
+        """The box of one partition. Raises UnknownPartition where the key begins no window."""
+        return cls(
+            partitioning, tuple(choice_of(dimension, [key[dimension.name]]) for dimension in partitioning.dimensions)
+        )
+
+    @classmethod
+    def between(cls, partitioning: Partitioning, first: PartitionKey, last: PartitionKey) -> PartitionBox:
+        """All partitions from one corner to another, both included; other keys than times in their declared order."""
+        choices: list[KeySelection] = []
+        for dimension in partitioning.dimensions:
+            low, high = first[dimension.name], last[dimension.name]
+            if isinstance(dimension, TimeDimension):
+                end = dimension.calendar.following(dimension.start_of(high))
+                choices.append(TimeSpans.of([(dimension.start_of(low), end)]))
+            else:
+                places = getattr(dimension, "places", {low: 0, high: 0})
+                members = getattr(dimension, "members", (low,))
+                choices.append(tuple(members[places[low] : places[high] + 1]))
+        return cls(partitioning, tuple(choices))
+
+    def __bool__(self) -> bool:
+        return all(self.choices)
+
+    def partitions(self) -> Iterator[PartitionKey]:
+        """The partitions, the last dimension fastest."""
+        dimensions = self.partitioning.dimensions
+        values = [values_of(dimension, choice) for dimension, choice in zip(dimensions, self.choices, strict=True)]
+        return keys_of(self.partitioning.names, values)
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        for dimension, choice in zip(self.partitioning.dimensions, self.choices, strict=True):
+            value = key[dimension.name]
+            if isinstance(choice, TimeSpans):
+                assert isinstance(dimension, TimeDimension)
+                start = dimension.start_of(value)
+                if not any(first <= start < last for first, last in choice.spans):
+                    return False
+            elif value not in choice:
+                return False
+        return True
+
+
+def choice_of(dimension: Dimension, values: Sequence[Value]) -> KeySelection:
+    """The choice of these keys of a dimension."""
+    if not isinstance(dimension, TimeDimension):
+        return tuple(values)
+    starts = [dimension.start_of(value) for value in values]
+    return TimeSpans.of((start, dimension.calendar.following(start)) for start in starts)
+
+
+def values_of(dimension: Dimension, choice: KeySelection) -> Sequence[Value]:
+    """The keys of a choice, in order."""
+    if not isinstance(choice, TimeSpans):
+        return choice
+    assert isinstance(dimension, TimeDimension)
+    return [dimension.value_at(start) for start in choice.starts(dimension)]
+
+
+def boxes_of(partitioning: Partitioning, keys: Iterable[PartitionKey]) -> list[PartitionBox]:
+    """The partitions as few boxes: one for all windows that have the same other keys."""
+    others = [dimension.name for dimension in partitioning.dimensions if dimension is not partitioning.time]
+    rows: dict[tuple[Value, ...], list[PartitionKey]] = {}
+    for key in keys:
+        rows.setdefault(tuple([key[name] for name in others]), []).append(key)
+    return [
+        PartitionBox(
+            partitioning,
+            tuple(
+                choice_of(
+                    dimension, [key[dimension.name] for key in (row if dimension is partitioning.time else row[:1])]
+                )
+                for dimension in partitioning.dimensions
+            ),
+        )
+        for row in rows.values()
+    ]

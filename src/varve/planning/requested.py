@@ -1,0 +1,75 @@
+"""What a run is asked for, by its tags, and why a partition of it cannot be computed now.
+
+Not here: what Dagster makes of the tags (varve/dagster/internal.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from varve.model.errors import counted, some
+from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.windows import why_not_there
+from varve.planning.mapping.partition_subset import PartitionBox
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.key import PartitionKey
+
+RANGE_START_TAG = "dagster/asset_partition_range_start"
+RANGE_END_TAG = "dagster/asset_partition_range_end"
+# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
+AGAIN_TAG = "varve/again"
+PARTITION_TAG = "dagster/partition"
+
+
+def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:
+    """The partitions that the tags of a run name: one, or a range of them; of a set that grows only both ends.
+
+    Raises UnknownPartition for tags that name none.
+    """
+    first = tags.get(RANGE_START_TAG) or tags.get(PARTITION_TAG)
+    last = tags.get(RANGE_END_TAG) or first
+    if first is None or last is None:
+        return []
+    corners = [dataset.partitioning.from_dagster(text) for text in (first, last)]
+    if any(isinstance(each, DynamicDimension) for each in dataset.partitioning.dimensions):
+        return sorted(set(corners))
+    return list(PartitionBox.between(dataset.partitioning, *corners).partitions())
+
+
+def refused(
+    dataset: Dataset,
+    asked: Collection[PartitionKey],
+    given: Collection[PartitionKey],
+    *,
+    now: float,
+    members: Members | None,
+) -> str:
+    """Which of what a run was asked for it would leave out or cannot compute, and why; empty where there is none.
+
+    `given` is what Dagster gives the run: the part of a range that its definition has, without a word of the rest.
+    """
+    there = set(given)
+    reasons = []
+    for key in sorted({*asked, *there}):
+        why = why_not(dataset, key, now=now, members=members)
+        if why or key not in there:
+            reasons.append(f"{key}: {why or 'Dagster has no such partition'}")
+    if not reasons:
+        return ""
+    listed = some(reasons, limit=3)
+    return f"the run was asked for {counted(len(reasons), 'partition')} that it cannot compute: {listed}."
+
+
+def why_not(dataset: Dataset, key: PartitionKey, *, now: float, members: Members | None) -> str:
+    """Why a partition cannot be computed at `now`; empty where it can."""
+    if not dataset.partitioning.exists(key, members):
+        return "its dataset has no such partition"
+    time = dataset.partitioning.time
+    if time is None:
+        return ""
+    return why_not_there(time, time.start_of(key[time.name]), now, dataset.policy.retention)

@@ -1,0 +1,67 @@
+"""Partitions that the graph has no more, as the retirements a sensor may ask for by itself; pure.
+
+A slip in a declaration must not empty a dataset: what is most of it at once is left to a person.
+
+Not here: which partitions those are (reconcile.py), and taking them out of sight
+(varve/dagster/automation/retiring.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from varve.planning.reconcile import RunPlan
+
+# So few may always go; of more at most half of what the dataset has.
+_FEW = 10
+_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """Partitions of one dataset to retire, by path, and what tells this retirement from an earlier one of the same."""
+
+    dataset: str
+    partitions: tuple[str, ...]
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRetirement:
+    """A retirement that only a person may ask for: so many of the partitions that the dataset has."""
+
+    dataset: str
+    count: int
+    of: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.dataset}: {self.count:,} of its {self.of:,} partitions have left the graph at once, and none was "
+            f"retired. If that is meant: varve retire {self.dataset}. If not, mend its declaration."
+        )
+
+
+def retirements(plan: RunPlan, counts: Mapping[str, int]) -> tuple[list[Retirement], list[RefusedRetirement]]:
+    """What to retire, and what was refused. `counts`: how many partitions with a batch each dataset has."""
+    wanted, refused = [], []
+    for name, paths in plan.retire.items():
+        if len(paths) > _FEW and 2 * len(paths) > counts.get(name, 0):
+            refused.append(RefusedRetirement(name, len(paths), counts.get(name, 0)))
+            continue
+        for start in range(0, len(paths), _AT_ONCE):
+            piece = paths[start : start + _AT_ONCE]
+            batches = [plan.judgements[name][path].token for path in piece]
+            wanted.append(Retirement(name, piece, _identity(name, piece, batches)))
+    return wanted, refused
+
+
+def _identity(name: str, paths: tuple[str, ...], batches: list[str]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for path, batch in zip(paths, batches, strict=True):
+        digest.update(f"{path}#{batch}\n".encode())
+    return f"retire:{name}:{digest.hexdigest()}"

@@ -1,0 +1,177 @@
+"""Due partitions in as few runs as ranges and limits allow: a run costs seconds, whatever it computes.
+
+Not here: which partitions are due (judging.py), and asking Dagster for the runs (varve/dagster/automation/sensors.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import is_dynamic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from varve.model.batch import Input
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey, Value
+    from varve.model.partitions.partitioning import Fold, Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A partition to compute, with what it would be made from and why; for the rest see `judging.Judgement`."""
+
+    partition: PartitionKey
+    inputs: frozenset[Input]
+    reason: str
+    token: str = ""
+    together: int = 0
+    backfill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Partitions to compute in one run: a block that Dagster can say as a range, from `first` to `last`."""
+
+    dataset: Dataset
+    partitions: tuple[PartitionKey, ...]
+    inputs: frozenset[Input]
+    reason: str
+    tokens: tuple[str, ...] = ()
+    backfill: bool = False
+
+    @property
+    def first(self) -> PartitionKey:
+        """The corner of the block with the lowest key in every dimension."""
+        return self.partitions[0]
+
+    @property
+    def last(self) -> PartitionKey:
+        """The corner of the block with the highest key in every dimension."""
+        return self.partitions[-1]
+
+    @property
+    def identity(self) -> str:
+        """What makes this run another one than an earlier: its partitions, what they read, and failures and marks."""
+        digest = hashlib.blake2b(digest_size=12)
+        tokens = self.tokens or [""] * len(self.partitions)
+        for partition, token in zip(self.partitions, tokens, strict=True):
+            digest.update(f"{partition.path}#{token}\n".encode())
+        for found in sorted(self.inputs):
+            digest.update(f"{found.source}\t{found.partition}\t{found.version}\n".encode())
+        return f"{self.dataset.name}:{self.first}:{digest.hexdigest()}"
+
+
+def landing_source(dataset: Dataset) -> str:
+    """How a trace names what the partitions of a dataset arrive from: its landing folder, or a table of others."""
+    return f"{'landing' if dataset.outside is None else dataset.outside.kind}:{dataset.name}"
+
+
+def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
+    """The due partitions in as few runs as ranges and the limit allow, fresh data before backfills.
+
+    What has failed together is asked for in halves, apart from all else, until the bad ones are alone.
+    """
+    planned = []
+    for (backfill, together), group in groupby(sorted(dues, key=_kind), key=_kind):
+        by_key = {found.partition: found for found in group}
+        most = min(limit, together) if together else limit
+        blocks = _blocks(dataset.partitioning, by_key, most, cut=together > 0)
+        planned += [_run(dataset, block, [by_key[key] for key in block], backfill=backfill) for block in blocks]
+    return planned
+
+
+def parts_of(run: Run, keys: Sequence[PartitionKey]) -> Iterator[Run]:
+    """The part of a run that has these partitions, as runs that Dagster can say; itself where that is all of it."""
+    if len(keys) == len(run.partitions):
+        yield run
+        return
+    tokens = dict(zip(run.partitions, run.tokens, strict=True)) if run.tokens else {}
+    for block in _blocks(run.dataset.partitioning, keys, len(run.partitions), cut=False):
+        of_block = tuple(tokens[key] for key in block) if tokens else ()
+        yield replace(run, partitions=block, tokens=of_block)
+
+
+def _kind(found: Due) -> tuple[bool, int]:
+    return found.backfill, found.together
+
+
+def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Due], *, backfill: bool) -> Run:
+    return Run(
+        dataset,
+        block,
+        frozenset().union(*(member.inputs for member in members)),
+        ", ".join(sorted({member.reason for member in members})),
+        tuple(member.token for member in members),
+        backfill,
+    )
+
+
+def _blocks(
+    partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int, *, cut: bool
+) -> Iterator[tuple[PartitionKey, ...]]:
+    """Blocks that Dagster can say as a range: neighbours in its one dimension with the same neighbours in its other.
+
+    The time dimension leads where there is one. A set that grows has no neighbours: its order is that of its growth.
+    With `cut`, one window's keys may lie in several blocks, and no block is above the limit.
+    """
+    listed_keys = list(keys)
+    first = partitioning.time or partitioning.dimensions[0]
+    folds = sorted(partitioning.folds.values(), key=lambda fold: first not in fold)
+    lead, *others = [_places(fold, listed_keys) for fold in folds]
+    rows: dict[int, list[tuple[int, PartitionKey]]] = {}
+    for key in listed_keys:
+        rows.setdefault(lead[key], []).append((others[0][key] if others else 0, key))
+    slices = [piece for place, row in sorted(rows.items()) for piece in _slices(place, row, limit if cut else None)]
+    for _, group in groupby(sorted(slices, key=lambda piece: piece[1]), key=lambda piece: piece[1]):
+        pending: list[tuple[int, tuple[PartitionKey, ...]]] = []
+        for place, _, members in group:
+            full = sum(len(held) for _, held in pending) + len(members) > limit
+            if pending and (full or place != pending[-1][0] + 1):
+                yield tuple(key for _, held in pending for key in held)
+                pending = []
+            pending.append((place, members))
+        if pending:
+            yield tuple(key for _, held in pending for key in held)
+
+
+def _slices(
+    place: int, row: list[tuple[int, PartitionKey]], limit: int | None
+) -> Iterator[tuple[int, tuple[int, int], tuple[PartitionKey, ...]]]:
+    """One place of the first dimension, cut where the keys of the second are not neighbours."""
+    ordered = sorted(row, key=lambda pair: pair[0])
+    for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1][0] - pair[0]):
+        every = [pair for _, pair in run]
+        for start in range(0, len(every), limit or len(every)):
+            members = every[start : start + (limit or len(every))]
+            yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
+
+
+def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
+    """Where each key stands in one of Dagster's dimensions; neighbours there are one apart, others more."""
+    values = {key: tuple([key[dimension.name] for dimension in fold]) for key in keys}
+    (first, *_) = fold
+    if isinstance(first, TimeDimension):
+        starts = {value: first.start_of(value[0]) for value in set(values.values())}
+        place, before, windows = 0, None, {}
+        for value, start in sorted(starts.items(), key=lambda pair: pair[1]):
+            place += 1 if before is not None and first.calendar.following(before) == start else 2
+            windows[value], before = place, start
+        return {key: windows[value] for key, value in values.items()}
+    if is_dynamic(fold):
+        ranks = {value: 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
+        return {key: ranks[value] for key, value in values.items()}
+    return {key: _rank(fold, value) for key, value in values.items()}
+
+
+def _rank(fold: Fold, values: tuple[Value, ...]) -> int:
+    rank = 0
+    for dimension, value in zip(fold, values, strict=True):
+        assert isinstance(dimension, StaticDimension)
+        rank = rank * len(dimension.members) + dimension.places[value]
+    return rank

@@ -1,0 +1,38 @@
+"""Schedules that are not tied to partitions: which windows a tick of any schedule completes (seed 003).
+
+A daily schedule over hours completes 24 of them (or 23, or 25) at once; an hourly one over days none, 23 times out of
+24.
+
+Not here: Dagster's schedules (varve/dagster/automation/schedules.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from varve.model.partitions.calendar import calendar_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from varve.model.partitions.calendar import Tiling
+    from varve.model.partitions.dimension import TimeDimension
+    from varve.model.partitions.key import Value
+
+
+def completed(dimension: TimeDimension, after: dt.datetime, until: dt.datetime) -> list[Value]:
+    """The keys of the windows that end after `after` and not after `until`, in order; only those that exist."""
+    calendar = dimension.calendar
+    end = dimension.known_until(until)
+    # The window that holds `after` is the first that can end later.
+    start = max(dimension.first, calendar.floor(int(after.timestamp() // 1)))
+    found = []
+    while start < end:
+        found.append(dimension.value_at(start))
+        start = calendar.following(start)
+    return found
+
+
+def previous_tick(schedule: Tiling, timezone: str, tick: dt.datetime) -> float:
+    """When the schedule ticked before, in seconds since 1970."""
+    return float(calendar_of(schedule, timezone).floor(int(tick.timestamp() // 1) - 1))

@@ -1,0 +1,178 @@
+"""`Project`: one pipeline's folders, settings and deployments, found upward from the working directory.
+
+It is a value, given to every command, sensor and run: two projects with different homes work in one process.
+
+Not here: the datasets of a project (varve/dagster/discovery.py), and what each setting means (services/settings.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import VarveError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from varve.services.settings import SensorSettings, Settings
+
+PROJECT_VARIABLE = "VARVE_PROJECT"
+DEPLOYMENT_VARIABLE = "VARVE_DEPLOYMENT"
+_FILES = ("varve.toml", "pyproject.toml")
+_KEYS = ("assets", "definitions", "commands", "settings", "deployments", "deployment")
+
+
+class NoProject(VarveError):
+    """No project was found where one was looked for, or what was found cannot be used as one."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """One project. Two are equal where they lie in the same folder and are deployed alike.
+
+    Attributes:
+        root: the folder of the file that declares it; everything else is relative to it.
+        assets: the folder of its datasets, SQL and Python files.
+        definitions: the module whose `defs` Dagster loads.
+        commands: modules with a Typer `app`, whose commands `varve` has as its own in this project.
+        deployment: which of its deployments; None for the settings of the project alone.
+        values: the settings that its file gives, by their names in `Settings`; the environment overrides each.
+        file: where it is declared.
+    """
+
+    root: Path
+    assets: Path = field(compare=False)
+    definitions: str = field(default="pipeline_defs.definitions", compare=False)
+    commands: tuple[str, ...] = field(default=(), compare=False)
+    deployment: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    file: Path | None = field(default=None, compare=False)
+
+    @classmethod
+    def find(cls, start: str | Path | None = None, *, deployment: str | None = None) -> Project:
+        """The project of a folder, or of the next folder above it that has one.
+
+        Args:
+            start: a folder or a file in it; None means `VARVE_PROJECT`, or else the working directory.
+            deployment: one of its `[tool.varve.deployments.NAME]`; None means `VARVE_DEPLOYMENT`, or else the file's
+                own `deployment`, if it has one.
+
+        Raises NoProject where there is none, where one lies in another, and where its file cannot be read.
+        """
+        begin = Path(start or os.environ.get(PROJECT_VARIABLE) or Path.cwd()).expanduser().resolve()
+        if not begin.exists():
+            raise NoProject(f"{begin} does not exist, so that no project is there. Name a project's folder.")
+        folder = begin.parent if begin.is_file() else begin
+        declared = [found for each in (folder, *folder.parents) if (found := _declared_in(each)) is not None]
+        if not declared:
+            raise NoProject(
+                f"no project: neither {folder} nor a folder above it has a varve.toml, or a pyproject.toml with "
+                "[tool.varve]. Begin one with `varve init NAME`, or name the folder of one: --project FOLDER."
+            )
+        if len(declared) > 1:
+            raise NoProject(
+                f"two projects, one in the other: {declared[0][0]} and {declared[1][0]}. Take [tool.varve] out of one "
+                "of them, or move it."
+            )
+        return cls._of(*declared[0], deployment)
+
+    @classmethod
+    def _of(cls, file: Path, table: Mapping[str, Any], deployment: str | None) -> Project:
+        for key in table:
+            if key not in _KEYS:
+                raise NoProject(
+                    f"{file}: [tool.varve] has no {key!r}{nearest(key, _KEYS)}; it may have {', '.join(_KEYS)}."
+                )
+        root, deployments = file.parent, table.get("deployments", {})
+        name = deployment or os.environ.get(DEPLOYMENT_VARIABLE) or table.get("deployment")
+        if name is not None and name not in deployments:
+            raise NoProject(
+                f"{file} has no deployment {name!r}.{nearest(name, deployments)} It has "
+                f"{', '.join(deployments) or 'none'}. Write [tool.varve.deployments.{name}]."
+            )
+        values = {**table.get("settings", {}), **(deployments[name] if name is not None else {})}
+        return cls(
+            root,
+            root / table.get("assets", "assets"),
+            table.get("definitions", "pipeline_defs.definitions"),
+            tuple(table.get("commands", ())),
+            name,
+            values,
+            file,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as they are now: the environment's, else those of the file, else the defaults."""
+        from varve.services.settings import Settings
+
+        return Settings(**self._given())
+
+    @property
+    def sensor_settings(self) -> SensorSettings:
+        """Those that the definitions depend on; they can be had though another setting is wrong."""
+        from varve.services.settings import SensorSettings
+
+        given = self._given()
+        return SensorSettings(**{name: given[name] for name in SensorSettings.model_fields if name in given})
+
+    def _given(self) -> dict[str, Any]:
+        from varve.services.settings import Settings
+
+        values: dict[str, Any] = {**self.values}
+        for name in values:
+            if name not in Settings.model_fields:
+                known = f"{nearest(name, Settings.model_fields)} docs/reference.md lists them."
+                raise NoProject(f"{self.file}: there is no setting {name!r}.{known}")
+        for name in ("home", "lake_root", "landing_root"):
+            # Folders of the file are relative to it, wherever a command was started.
+            if isinstance(value := values.get(name), str) and "://" not in value:
+                values[name] = str(self.root / Path(value).expanduser())
+        given = {name: value for name, value in values.items() if not os.environ.get(f"VARVE_{name.upper()}")}
+        return {**given, "project": self.root}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a process that is started for this project finds it."""
+        chosen = {DEPLOYMENT_VARIABLE: self.deployment} if self.deployment is not None else {}
+        return {PROJECT_VARIABLE: str(self.root), **chosen}
+
+    def importable(self) -> None:
+        """Let Python find the project's modules, as Dagster does in its own processes."""
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
+
+    def module(self, name: str) -> ModuleType:
+        """One of the project's modules, imported. Raises NoProject where there is none of that name."""
+        self.importable()
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise NoProject(
+                f"{self.file or self.root} names the module {name}, which Python does not find in {self.root}. "
+                "Write it, or correct the name."
+            ) from None
+
+
+def _declared_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    for name in _FILES:
+        file = folder / name
+        if not file.is_file():
+            continue
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise NoProject(f"{file} cannot be read: {error}. Correct it.") from None
+        table = content if name == "varve.toml" else content.get("tool", {}).get("varve")
+        if table is not None:
+            return file, table
+    return None

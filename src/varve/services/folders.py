@@ -1,0 +1,26 @@
+"""Folders of the home that services need: made, or refused in words."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from varve.model.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def writable(folder: Path, *, mode: int = 0o777) -> Path:
+    """The folder, made where it is not there. Raises ServiceUnavailable where it cannot be made or written into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+        problem = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written into"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise ServiceUnavailable(
+            f"the folder {folder} cannot be used: {problem}. Name another one in VARVE_HOME (landing files: "
+            "VARVE_LANDING_ROOT), or let the user whom Varve runs as write there."
+        )
+    return folder

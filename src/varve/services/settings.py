@@ -1,0 +1,165 @@
+"""Every setting of Varve: what a project says (varve/project.py), overridden by `VARVE_...` in the environment.
+
+Not here: Dagster's own settings (dagster.yaml) and Spark's (spark_server.py).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from varve.model.errors import VarveError
+from varve.services.addresses import problem_of_postgres, problem_of_remote, problem_of_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LISTED = "docs/reference.md lists the settings."
+
+
+class Compression(StrEnum):
+    """The codecs that every reader of parquet knows."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+class ContentHash(StrEnum):
+    """Which runs hash the rows of their batches, so that a rerun with the same rows can be told from a change."""
+
+    SINGLE = "single"
+    """Runs of one partition, as their rows are written: next to nothing."""
+    ALWAYS = "always"
+    """All; a run of many partitions reads what it has written once more (about a quarter of the time of the write)."""
+    NEVER = "never"
+
+
+class _FromEnvironment(BaseSettings):
+    """Fields that are read from `VARVE_...`, each with one line of what is wrong with it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="VARVE_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+    )
+
+    def __init__(self, **given: Any) -> None:
+        """From the environment, but for what is given. Raises VarveError that names the variable and what it has."""
+        try:
+            super().__init__(**given)
+        except SettingsError as error:
+            # What has parts is JSON; pydantic names the field in its message alone.
+            field = re.search(r'field "(\w+)"', str(error))
+            name = _variable(field[1]) if field else "a setting"
+            raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from None
+        except ValidationError as error:
+            told = [f"{_told(*one['loc'], found=one['input'])}: {one['msg']}" for one in error.errors()]
+            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from None
+        for name, problem_of in _CHECKS.items():
+            value = getattr(self, name, None)
+            if value is not None and (problem := problem_of(value)):
+                raise VarveError(f"{_variable(name)} {problem} {_LISTED}")
+
+
+class SensorSettings(_FromEnvironment):
+    """What the definitions themselves depend on. They load though another setting is wrong; runs and ticks say that."""
+
+    # Below the 5 seconds in which Dagster's daemon goes round: an interval of 5 misses every second round.
+    sensor_interval_seconds: int = Field(2, ge=1, description="the sensors look again after so many seconds")
+
+
+class Settings(SensorSettings):
+    """Where state lives and which servers are used. Empty settings mean the embedded services of this machine."""
+
+    project: Path = Field(default_factory=Path.cwd, description="the folder of the project, or one within it")
+    home: Path = Field(
+        default_factory=lambda given: given["project"] / ".varve", description="all state of the default set-up"
+    )
+    postgres_url: str | None = Field(None, repr=False, description="a deployed PostgreSQL for catalog and warehouse")
+    dagster_postgres_url: str | None = Field(
+        None, repr=False, description="a deployed PostgreSQL for Dagster's own storage"
+    )
+    source_url: str | None = Field(
+        None, repr=False, description="the PostgreSQL whose tables are captured; default: embedded"
+    )
+    spark_remote: str | None = Field(
+        None, repr=False, description="a deployed Spark Connect server, sc://host:port/;token=..."
+    )
+    spark_master: str | None = Field(None, description="classic mode: a master URL, for example yarn or local[4]")
+    spark_driver_memory: str = Field("2g", description="heap of the Spark that Varve itself starts")
+    spark_conf: dict[str, str] = Field(
+        {}, repr=False, description="further settings of the Spark that Varve starts, as JSON"
+    )
+    spark_port: int | None = Field(None, description="port of the embedded Spark Connect server; default: any free one")
+    hive_metastore_uri: str | None = Field(None, description="thrift:// URI of a deployed Hive metastore")
+    lake_root: str | None = Field(None, description="folder or URI under which the lake lies")
+    landing_root: str | None = Field(None, description="folder or URI into which partners put files")
+    settle_seconds: float = Field(5.0, ge=0, description="a landing file is taken when unchanged for so long")
+    bootstrap_seconds: float = Field(60.0, gt=0, description="a snapshot waits so long for transactions of its source")
+    changes_days: float = Field(7.0, ge=0, description="applied batches of change events are kept for so many days")
+    sensor_seconds: float = Field(20.0, gt=0, description="time budget of one sensor tick")
+    partitions_per_run: int = Field(1_000, ge=1, description="a sensor asks for at most so many partitions in one run")
+    attempts: int = Field(3, ge=1, description="a partition is given up after so many failures alone in a row")
+    backoff_seconds: float = Field(30.0, ge=0, description="a partition that failed waits so long, then twice as long")
+    backoff_most_seconds: float = Field(3_600.0, ge=0, description="and so long at most")
+    publish_seconds: float = Field(60.0, gt=0, description="how long a warehouse publish waits for readers to let go")
+    load_connections: int = Field(4, ge=1, description="how many connections one load into the warehouse may use")
+    reader_connections: int = Field(50, ge=1, description="connection limit of the role varve_reader, when it is made")
+    reader_seconds: float = Field(300, gt=0, description="statement limit of the role varve_reader, when it is made")
+    compression: Compression = Field(Compression.ZSTD, description="codec of the lake's parquet files")
+    content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
+    lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
+    ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
+
+    @property
+    def home_dir(self) -> Path:
+        """`home`, absolute."""
+        return self.home.expanduser().resolve()
+
+    @property
+    def lake(self) -> str:
+        """The lake's root as a folder or URI without a trailing slash."""
+        return (self.lake_root or str(self.home_dir / "lake")).rstrip("/")
+
+    @property
+    def landing(self) -> str:
+        """The landing root as a folder or URI without a trailing slash."""
+        return (self.landing_root or str(self.home_dir / "landing")).rstrip("/")
+
+    @property
+    def embedded_postgres(self) -> bool:
+        """Whether PostgreSQL is ours to start."""
+        return self.postgres_url is None
+
+    @property
+    def embedded_spark(self) -> bool:
+        """Whether the Spark Connect server is ours to start."""
+        return self.spark_remote is None and self.spark_master is None
+
+
+def _variable(*path: int | str) -> str:
+    """The variable of a field, and the place within it."""
+    return "VARVE_" + str(path[0]).upper() + "".join(f".{step}" for step in path[1:])
+
+
+def _told(*path: int | str, found: object) -> str:
+    """The variable with what it holds, where that may be shown."""
+    variable = _variable(*path)
+    return variable if path[0] in {*_CHECKS, "spark_conf"} else f"{variable}={found!r}"
+
+
+# What may hold a password, and so is looked at before a driver tells what is wrong with it.
+_CHECKS: dict[str, Callable[[str], str | None]] = {
+    "postgres_url": problem_of_postgres,
+    "dagster_postgres_url": problem_of_postgres,
+    "source_url": problem_of_postgres,
+    "spark_remote": problem_of_remote,
+    "lake_root": problem_of_root,
+    "landing_root": problem_of_root,
+    "hive_metastore_uri": problem_of_root,
+}

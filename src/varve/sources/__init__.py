@@ -1,0 +1,1 @@
+"""What others produce: landing files and tables of other systems."""

@@ -1,0 +1,121 @@
+"""A table of any database that Spark has a JDBC driver for: partitions by a GROUP BY over there, rows by Spark's tasks.
+
+A partition is told to have changed by the number of its rows and the highest value of a column of its own: SQL has no
+more that all databases know.
+
+Not here: PostgreSQL, which can be asked more, and without Java (postgres.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
+from varve.model.partitions.key import plain
+from varve.services.secrets import redacted
+from varve.sources.external.tables import Listing, Rows, declared_columns, listing_of_rows, no_such_column, url_of
+from varve.stores.frames import spark_errors, spark_says
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from varve.model.dataset import Dataset
+    from varve.model.external import OutsideTable
+    from varve.model.partitions.key import PartitionKey
+
+# Partitions that one task reads: its WHERE names each of them.
+_KEYS_AT_ONCE = 50
+_TASKS = 8
+# Drivers that are not told take all rows into memory, or ten at a time.
+_FETCH = "10000"
+# Below the minute that Dagster gives a sensor.
+_SECONDS = "30"
+_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
+
+
+@dataclass(frozen=True)
+class JdbcTable:
+    """See `source.Outside`."""
+
+    table: OutsideTable
+    spark: Callable[[], SparkSession]
+
+    def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
+        """See `source.Outside`. Reads the partition columns of all rows, by an index over them where there is one."""
+        names = dataset.partitioning.names
+        with self._explained(dataset):
+            there = self._columns(dataset, [*names, self.table.changed])
+            by = ", ".join(self._quoted(dataset, there[name.lower()]) for name in names)
+            newest = self._quoted(dataset, there[self.table.changed.lower()])
+            # Names as the database spells them, quoted its way; an alias of a table has no AS everywhere.
+            counted = f"COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest"
+            query = f"(SELECT {by}, {counted} FROM {self.table} GROUP BY {by}) v"  # noqa: S608 - quoted above
+            rows = self._load(dataset, query, queryTimeout=_SECONDS)
+            if keys is None:
+                return listing_of_rows(dataset, rows.collect())
+            parts = [rows.where(_any_of(part)).collect() for part in _parts(keys)]
+            return listing_of_rows(dataset, [row for part in parts for row in part])
+
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
+        """See `source.Outside`. Each of Spark's tasks asks for some of the partitions."""
+        with self._explained(dataset):
+            wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
+            self._columns(dataset, wanted)
+            rows = self._load(dataset, str(self.table))
+            parts = [rows.where(_any_of(part)) for part in _parts(keys)]
+            frame = declared_columns(dataset, functools.reduce(lambda some, more: some.unionAll(more), parts))
+            return Rows(frame, here=False)
+
+    def _load(self, dataset: Dataset, what: str, **options: str) -> DataFrame:
+        # A timestamp without a zone is one, and no instant in the zone of the session.
+        options |= {"fetchsize": _FETCH, "preferTimestampNTZ": "true"}
+        reader = self.spark().read.format("jdbc").options(url=url_of(dataset, self.table), dbtable=what, **options)
+        return reader.load()
+
+    def _columns(self, dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
+        """How the database spells its columns, by their lower case. Raises BadInput where one is not among them."""
+        columns = self._load(dataset, str(self.table)).columns
+        there = {name.lower(): name for name in columns}
+        if missing := [name for name in wanted if name.lower() not in there]:
+            raise no_such_column(dataset, self.table, missing, columns)
+        return there
+
+    def _quoted(self, dataset: Dataset, name: str) -> str:
+        mark = "`" if url_of(dataset, self.table).startswith(("jdbc:mysql:", "jdbc:mariadb:")) else '"'
+        return mark + name.replace(mark, mark * 2) + mark
+
+    @contextlib.contextmanager
+    def _explained(self, dataset: Dataset) -> Iterator[None]:
+        where = f"{dataset}: {self.table} ({self.table.url})"
+        try:
+            yield
+        except spark_errors() as error:
+            # A URL may hold a password.
+            said = redacted(spark_says(error).replace(url_of(dataset, self.table), self.table.url))
+            told = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
+            if any(mark in said for mark in _NO_DRIVER):
+                raise ServiceUnavailable(
+                    f"{where}: Spark has no driver for this database. Name its jar in VARVE_SPARK_CONF, as "
+                    """'{"spark.jars": "/path/driver.jar"}', and start Spark anew (`varve down`, `varve up`). """
+                    f"{NOTHING_LOST}"
+                ) from error
+            raise VarveError(f"{where} cannot be read: {told} {NOTHING_LOST}") from error
+
+
+def _parts(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:
+    size = min(_KEYS_AT_ONCE, -(-len(keys) // _TASKS))
+    return [keys[place : place + size] for place in range(0, len(keys), size)]
+
+
+def _any_of(keys: Sequence[PartitionKey]) -> Column:
+    """Whether a row lies in one of the partitions, in words that Spark hands on to the database."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    each = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
+    return functools.reduce(operator.or_, (functools.reduce(operator.and_, fields) for fields in each))

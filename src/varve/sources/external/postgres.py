@@ -1,0 +1,219 @@
+"""A table of some PostgreSQL: partitions by a GROUP BY of its columns, rows by ADBC.
+
+A partition is told to have changed by its rows' count and the sum of the transactions that wrote them: each write has a
+higher number than what it replaces, whatever the order of commits. VACUUM and ANALYZE change neither.
+
+Not here: the warehouse of the project itself (resources/warehouse/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, ServiceUnavailable, VarveError
+from varve.model.partitions.key import text_of
+from varve.model.schema import Column, ColumnType, Kind
+from varve.services.addresses import libpq_url
+from varve.services.secrets import redacted
+from varve.services.sessions import open_session
+from varve.sources.external.tables import ListedPartition, Listing, Rows, listing, no_such_column, url_of
+from varve.stores.warehouse import reading
+from varve.stores.warehouse.tables import types
+from varve.stores.warehouse.tables.types import postgres_type, type_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from varve.model.dataset import Dataset
+    from varve.model.external import OutsideTable
+    from varve.model.partitions.key import PartitionKey
+
+# Below, this process fetches the rows: a Spark job with Python workers costs a second before its first row.
+_ROWS_FOR_SPARK = 500_000
+_TASKS = 8
+# Below the minute that Dagster gives a sensor.
+_SECONDS = 30
+_COLUMNS = """
+    select a.attname, format_type(a.atttypid, -1) from pg_catalog.pg_attribute a
+    where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
+"""
+_WHOLE = ("smallint", "integer", "bigint")
+# What can be stored as each type without loss. A text takes what is no number, date or truth.
+_FITS: dict[Kind, tuple[str, ...]] = {
+    Kind.BOOLEAN: ("boolean",),
+    Kind.SMALLINT: _WHOLE[:1],
+    Kind.INT: _WHOLE[:2],
+    Kind.BIGINT: _WHOLE,
+    Kind.FLOAT: ("real",),
+    Kind.DOUBLE: ("real", "double precision", *_WHOLE[:2]),
+    Kind.DECIMAL: ("numeric", *_WHOLE),
+    Kind.DATE: ("date",),
+    Kind.TIMESTAMP: ("timestamp with time zone",),
+    Kind.TIMESTAMP_NTZ: ("timestamp without time zone",),
+    Kind.BINARY: ("bytea",),
+}
+_NO_TEXT = {kind for kinds in _FITS.values() for kind in kinds}
+_JSON = ("json", "jsonb")
+
+
+@dataclass(frozen=True)
+class PostgresTable:
+    """See `source.Outside`."""
+
+    table: OutsideTable
+    spark: Callable[[], SparkSession]
+
+    def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
+        """See `source.Outside`. Reads the partition columns of all rows, by an index over them where there is one."""
+        names = dataset.partitioning.names
+        token = sql.SQL("sum(xmin::text::bigint)")
+        if self.table.changed:
+            token = sql.SQL("max({})").format(sql.Identifier(self.table.changed))  # type: ignore[assignment]
+        statement = sql.SQL("select {}, count(*), ({})::text from {}{} group by {}").format(
+            sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names),
+            token,
+            self._name,
+            sql.SQL("") if keys is None else _where(names, keys),
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+        )
+        with self._asking(dataset) as connection:
+            self._refuse_missing(connection, dataset, [*names, *filter(None, [self.table.changed])])
+            rows = connection.execute(statement).fetchall()
+        return listing(
+            dataset,
+            (
+                (dict(zip(names, row, strict=False)), ListedPartition(f"{row[-2]} rows, {row[-1]}", row[-2]))
+                for row in rows
+            ),
+        )
+
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
+        """See `source.Outside`."""
+        wanted = dataset.read_columns()
+        names = dataset.partitioning.names
+        with self._asking(dataset) as connection:
+            there = self._refuse_missing(connection, dataset, [column.name for column in wanted])
+            self._refuse_unfit(dataset, there)
+            items = sql.SQL(", ").join(map(_item, wanted))
+
+            def query(some: Sequence[PartitionKey]) -> str:
+                text = sql.SQL("select {} from {}{}").format(items, self._name, _where(names, some))
+                return text.as_string(connection)
+
+            count = sum(each.size for each in self.listed(dataset, keys).partitions.values())
+            large = count >= _ROWS_FOR_SPARK
+            # One statement is one snapshot; of many, the look after them sees a change in between.
+            queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
+        fetched = reading.lazily if large else reading.at_once
+        with self._explained(dataset):
+            frame = fetched(self.spark(), self._url(dataset), [*map(_wire, wanted)], queries)
+            return Rows(types.from_wire(wanted, frame), here=not large)
+
+    @property
+    def _name(self) -> sql.Identifier:
+        return sql.Identifier(*self.table.name.split("."))
+
+    def _url(self, dataset: Dataset) -> str:
+        try:
+            return libpq_url(url_of(dataset, self.table))
+        except ServiceUnavailable:
+            raise
+        except VarveError:
+            # What it holds is not repeated.
+            raise ServiceUnavailable(
+                f"{dataset}: what the environment variable {self.table.url} holds is no PostgreSQL URL; "
+                "write postgresql://user@host/database."
+            ) from None
+
+    @contextlib.contextmanager
+    def _asking(self, dataset: Dataset) -> Iterator[psycopg.Connection]:
+        """A connection that only reads, in UTC, one statement at a time."""
+        with self._explained(dataset):
+            url = self._url(dataset)
+            limits = {"default_transaction_read_only": "on", "statement_timeout": f"{_SECONDS}s"}
+            with open_session(url, application="varve outside", wanted=limits) as opened:
+                yield opened
+
+    @contextlib.contextmanager
+    def _explained(self, dataset: Dataset) -> Iterator[None]:
+        import adbc_driver_manager
+        import pyarrow as pa
+
+        where = f"{dataset}: {self.table} ({self.table.url})"
+        try:
+            yield
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise MissingUpstream(f"{where} is not there. {NOTHING_LOST}") from error
+        except psycopg.errors.QueryCanceled as error:
+            names = ", ".join([*dataset.partitioning.names, *filter(None, [self.table.changed])])
+            raise VarveError(
+                f"{where} was not listed within {_SECONDS} s; give it an index over {names}. {NOTHING_LOST}"
+            ) from error
+        except psycopg.errors.UndefinedColumn as error:
+            raise VarveError(
+                f"{where} does not say which transactions wrote its rows, as a view does not; name a column whose "
+                f"highest value tells a change: OPTIONS (changed = 'updated_at'). {NOTHING_LOST}"
+            ) from error
+        except (psycopg.errors.ConnectionException, psycopg.errors.OperationalError) as error:
+            raise ServiceUnavailable(
+                f"{where} cannot be reached: {redacted(str(error).strip())} {NOTHING_LOST}"
+            ) from error
+        except (psycopg.Error, adbc_driver_manager.Error) as error:
+            told = redacted(str(error).strip().splitlines()[0])
+            raise VarveError(f"{where} cannot be read: {told} {NOTHING_LOST}") from error
+        except pa.ArrowInvalid as error:
+            raise BadInput(f"{where} holds a value that does not fit: {error}. {NOTHING_LOST}") from error
+
+    def _refuse_missing(
+        self, connection: psycopg.Connection, dataset: Dataset, wanted: Sequence[str]
+    ) -> dict[str, str]:
+        """The types of its columns. Raises BadInput where one that is wanted is not among them."""
+        there: dict[str, str] = dict(connection.execute(_COLUMNS, (self._name.as_string(connection),)).fetchall())
+        if missing := [name for name in wanted if name not in there]:
+            raise no_such_column(dataset, self.table, missing, list(there))
+        return there
+
+    def _refuse_unfit(self, dataset: Dataset, there: Mapping[str, str]) -> None:
+        unfit = [column for column in dataset.schema.columns if not _fits(there[column.name], column.type)]
+        if unfit:
+            told = "; ".join(f"{each.name} is declared {each.type}, found {there[each.name]}" for each in unfit)
+            raise BadInput(f"{dataset}: {self.table} does not fit the declaration: {told}. {NOTHING_LOST}")
+
+
+def _fits(found: str, declared: ColumnType) -> bool:
+    if declared.nested:
+        return found in _JSON
+    if declared is ColumnType.STRING:
+        return found not in _NO_TEXT
+    return found in _FITS.get(declared.kind, ())
+
+
+def _item(column: Column) -> sql.Composed:
+    """A column as it goes over the wire. A numeric stays as it is: cast, it would be rounded without a word."""
+    kind = "numeric" if column.type.kind is Kind.DECIMAL else postgres_type(_wire(column).type)
+    return sql.SQL("{0}::{1} as {0}").format(sql.Identifier(column.name), type_sql(kind))
+
+
+def _wire(column: Column) -> Column:
+    return Column(column.name, ColumnType.STRING if column.type.nested else column.type)
+
+
+def _where(names: Sequence[str], keys: Sequence[PartitionKey]) -> sql.Composed:
+    """Literals of no type take that of the column, whose index then serves."""
+    columns = sql.SQL(", ").join(map(sql.Identifier, names))
+    rows = sql.SQL(", ").join(
+        sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(text_of(value)) for value in key.values)) for key in keys
+    )
+    return sql.SQL(" where ({}) in ({})").format(columns, rows)
+
+
+def _parts(keys: Sequence[PartitionKey], most: int) -> list[Sequence[PartitionKey]]:
+    size = -(-len(keys) // most)
+    return [keys[place : place + size] for place in range(0, len(keys), size)]

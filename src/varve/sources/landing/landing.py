@@ -1,0 +1,379 @@
+"""The landing folder: files as partners send them, read into typed rows or refused by line. What lies there stays so.
+
+Not here: which files to look at when (varve/planning/arrivals/arrivals.py), which there are and what stands in them
+(landed/).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import itertools
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from varve.model.batch import Input
+from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, OutsideDimension, UnknownPartition, some
+from varve.model.landing.options import split_compression
+from varve.model.partitions.key import plain
+from varve.model.partitions.time_dimension import TimeDimension
+from varve.planning.run_requests import landing_source
+from varve.services.files import open_files
+from varve.services.links import refuse_link_out
+from varve.sources import formats as landed
+from varve.sources.formats import checks, formats, objects, records, tasks, texts
+from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats.tasks import MARK, BadRows, FilePiece
+from varve.sources.landing import listing
+from varve.sources.landing.growth import Intake
+from varve.sources.landing.inspected import Inspected
+from varve.sources.landing.tolerance import Tolerance
+from varve.stores.frames import arrow_schema, arrow_type, spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.growth import Growth
+    from varve.model.partitions.key import PartitionKey
+    from varve.planning.arrivals.arrivals import LandingFile
+    from varve.sources.formats.checks import RowProblem
+    from varve.stores.open_build import OpenBuild
+
+_THREADS = 8
+_BLOCK = 1 << 20
+_PROBLEMS_TOLD = 5
+_PROBLEMS_COUNTED = 1_000
+# Below, this process reads alone: a Spark job with Python workers costs a second before its first row.
+_BYTES_FOR_SPARK = 1 << 20
+# What is worth a task of its own, and as many as a job may have.
+_BYTES_A_TASK = 4 << 20
+_MOST_TASKS = 1_000
+# What opening a file costs, in bytes that are read in that time.
+_BYTES_TO_OPEN = 64 << 10
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Landing:
+    """The landing folder under one root (a local folder or a URI).
+
+    Attributes:
+        settle_seconds: of a partition with several files those are taken that have not changed for so long.
+        bytes_for_spark: above, Spark's workers read the files; below, this process.
+    """
+
+    root: str
+    settle_seconds: float = 0.0
+    bytes_for_spark: int = _BYTES_FOR_SPARK
+
+    def folder(self, dataset: Dataset) -> str:
+        """Where the files of a dataset arrive."""
+        return f"{self.root}/{dataset.db}/{dataset.table}"
+
+    def uri(self, dataset: Dataset, key: str) -> str:
+        """The file of a partition, by the key as Dagster spells it."""
+        pattern = listing.pattern_of(dataset)
+        return f"{self.folder(dataset)}/{pattern.name(dataset.partitioning.from_dagster(key))}"
+
+    def files(self, dataset: Dataset) -> Iterator[LandingFile]:
+        """All that lies in the folder of a dataset but what is hidden.
+
+        Of each either the partition that it belongs to, or the reason why it cannot be taken.
+        """
+        return listing.listed(dataset, self.folder(dataset))
+
+    def joined(self, dataset: Dataset, whole: Sequence[Inspected]) -> Inspected:
+        """What arrived for one partition in these files."""
+        uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
+        return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
+
+    def read(self, opened: OpenBuild, spark: SparkSession, *, again: bool = False) -> DataFrame:
+        """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
+
+        Of partitions that grow those of the files that are new, where the batch before can be kept; `again`: see
+        `landing_growth.Intake`.
+
+        Raises MissingUpstream and BadInput here for whole files; a bad row fails the job that reads it, and
+        `explain_bad_row` says which line it was.
+        """
+        build = opened.build
+        parts, unsettled = self._parts(build)
+        if build.dataset.incremental is not None:
+            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), again)
+            whole = intake.taken(parts, {file.uri for file in unsettled})
+            self._refuse_missing(build, [key for key in build.partitions if not whole[key]])
+            read = {key: _read_of(build.growth[key], files) for key, files in whole.items()}
+        else:
+            looked = _inspect_all(build.dataset, [file.uri for files in parts.values() for file in files])
+            taken = {key: [looked[file.uri] for file in files] for key, files in parts.items()}
+            whole = {key: [file for file in files if file is not None] for key, files in taken.items()}
+            self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in taken[key]])
+            read = whole
+        for key, files in whole.items():
+            version = self._fingerprint(build.dataset, files)
+            build.reads(key, Input(landing_source(build.dataset), key.path, version))
+        opened.pre_publish_checks.append(
+            lambda: _refuse_changed(build, [file for files in read.values() for file in files])
+        )
+        tolerance = Tolerance.of(build.dataset)
+        frame = self._frame(spark, build.dataset, read, tolerance)
+        opened.rejected_rows = tolerance.table() if tolerance is not None else None
+        return frame
+
+    def _parts(self, build: Build) -> tuple[dict[PartitionKey, list[LandingFile]], list[LandingFile]]:
+        """The files of each partition, as far as they are there; and those that are still being written."""
+        dataset = build.dataset
+        wanted = {dataset.partitioning.to_dagster(key): key for key in build.partitions}
+        # A single file is compared with itself before the publish.
+        many = listing.pattern_of(dataset).many
+        deadline = time.monotonic() + 2 * self.settle_seconds
+        while True:
+            now = time.time()
+            listed = listing.listed(dataset, self.folder(dataset), build.partitions)
+            files = [file for file in listed if file.key in wanted and not file.problem and not file.temporary]
+            unsettled = [file for file in files if many and listing.is_unsettled(file, self.settle_seconds, now)]
+            # One of many that is sent again just now must not be missing: it is waited for, but not for ever.
+            if not unsettled or time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        found: dict[str, list[LandingFile]] = {}
+        for file in sorted((each for each in files if each not in unsettled), key=lambda each: each.uri):
+            found.setdefault(file.key, []).append(file)
+        return {key: found.get(text, []) for text, key in wanted.items()}, unsettled
+
+    def _refuse_missing(self, build: Build, missing: Sequence[PartitionKey]) -> None:
+        if missing:
+            uris = [self.uri(build.dataset, build.dataset.partitioning.to_dagster(key)) for key in missing]
+            if not listing.pattern_of(build.dataset).many:
+                for uri in uris:
+                    # What lies there may be no file, or nobody's who may be read.
+                    inspect(build.dataset, uri)
+            raise MissingUpstream(
+                f"{build.dataset}: no landing file {some(uris, limit=3)}. {NOTHING_LOST} "
+                "Wait for the partner to send it, or choose a partition that has one."
+            )
+
+    def _fingerprint(self, dataset: Dataset, files: Sequence[Inspected]) -> str:
+        """Of one file its own; where there may be several, of their names and contents."""
+        if not listing.pattern_of(dataset).many:
+            return files[0].fingerprint
+        digest = hashlib.blake2b(digest_size=16)
+        for file in sorted(files, key=lambda each: each.uri):
+            name = file.uri.partition(f"/{dataset.db}/{dataset.table}/")[2]
+            digest.update(f"{name}\0{file.fingerprint}\n".encode())
+        return digest.hexdigest()
+
+    def _frame(
+        self,
+        spark: SparkSession,
+        dataset: Dataset,
+        files: Mapping[PartitionKey, Sequence[Inspected]],
+        tolerance: Tolerance | None,
+    ) -> DataFrame:
+        """The rows of these files, and in `tolerance` those that are rejected.
+
+        Raises BadInput where this process reads them and some are refused, and where more are than is tolerated.
+        """
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        schema, reading = arrow_schema(columns), reading_of(dataset)
+        pieces = [
+            FilePiece(source_of(dataset, file.uri), tuple(plain(value) for value in key.values), file.size)
+            for key, found in files.items()
+            for file in found
+        ]
+        if sum(piece.size for piece in pieces) <= self.bytes_for_spark:
+            rows = _table(dataset, pieces, reading, schema, tolerance)
+            # Spark takes no table without any batch.
+            return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
+        from pyspark import cloudpickle
+
+        for module in (landed, checks, formats, objects, records, tasks, texts):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        shares = _dealt(pieces)
+        numbers = spark.range(0, len(shares), 1, len(shares))
+        if tolerance is None:
+            return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
+        # The files are read twice: what a job gives out is one table, and few rows must not make many wait in memory.
+        tolerance.look(numbers, shares, reading)
+        return numbers.mapInArrow(tasks.in_task(shares, reading, schema, without_rejected=True), spark_schema(columns))
+
+
+def _inspect_all(dataset: Dataset, uris: Sequence[str]) -> dict[str, Inspected | None]:
+    """What `inspect` says of each of these files."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(uris, pool.map(lambda uri: inspect(dataset, uri), uris), strict=True))
+
+
+def _read_of(growth: Growth, files: Sequence[Inspected]) -> list[Inspected]:
+    """Those of the files of a partition that a run reads: the last of them, after what it keeps."""
+    return [] if growth.fold else list(files[len(files) - len(growth.files) :])
+
+
+def source_of(dataset: Dataset, uri: str) -> FileSource:
+    """What stands in a file by its name, and how it is compressed."""
+    options = dataset.landing_options
+    # A file that is looked at by its path alone is what most are.
+    return FileSource(uri, options.format_of(uri) or "csv", split_compression(uri)[1])
+
+
+def reading_of(dataset: Dataset) -> FileReading:
+    """How the files of a dataset are read, in the words of the workers."""
+    options = dataset.landing_options
+    kinds = arrow_schema(dataset.schema.columns)
+    return FileReading(
+        tuple(
+            DeclaredColumn(column.name, str(column.type), kind, column.nullable)
+            for column, kind in zip(dataset.schema.columns, kinds.types, strict=True)
+        ),
+        separator=options.separator,
+        quote=options.quote,
+        encoding=options.encoding,
+        header=options.header.value,
+        nulls=frozenset(options.null),
+        ended=options.last_line == "ended",
+        extra=options.extra_columns == "ignore",
+        keys=tuple(
+            DeclaredColumn(column.name, str(column.type), arrow_type(column.type), nullable=False)
+            for column, dimension in zip(dataset.partition_columns, dataset.partitioning.dimensions, strict=True)
+            # How a partner writes an hour or a week is not told.
+            if dimension.value_type in {dt.date, int}
+            or (dimension.value_type is str and not isinstance(dimension, TimeDimension))
+        ),
+        spelling=texts.Spelling(
+            options.decimal, options.thousands, options.date_format, options.timestamp_format, options.timezone
+        ),
+    )
+
+
+def inspect(dataset: Dataset, uri: str) -> Inspected | None:
+    """Look at a whole file without parsing its rows; None where there is none. Raises BadInput."""
+    files, path = open_files(uri)
+    refuse_link_out(dataset, uri)
+    digest = hashlib.blake2b(digest_size=16)
+    source, reading = source_of(dataset, uri), reading_of(dataset)
+    head, last, size = b"", b"", 0
+    try:
+        # A pipe would be waited for, and a device has no end.
+        if (kind := files.info(path)["type"]) != "file":
+            what = "a directory" if kind == "directory" else "something else"
+            raise BadInput(f"{uri} ({dataset}): {what} lies where a file is expected. {NOTHING_LOST} Remove it.")
+        with files.open(path, "rb") as file:
+            while block := file.read(_BLOCK):
+                head, last, size = head or block, block, size + len(block)
+                digest.update(block)
+            _refuse_head(head, source, reading)
+            file.seek(0)
+            formats.look(file, source, reading)
+            if source.unit == "line" and not source.compression:
+                formats.refuse_unended(last, reading)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise BadInput(
+            f"{uri} ({dataset}) may not be read: {error.strerror or error}. {NOTHING_LOST} "
+            "Give the user whom Varve runs as the right to read it."
+        ) from error
+    except BadFile as error:
+        raise _refused(dataset, uri, str(error)) from error
+    return Inspected(uri, size, digest.hexdigest())
+
+
+def explain_bad_row(build: Build, error: str) -> BadInput | None:
+    """The error of a Spark job in terms of file, line and column; None where it was not about a landing row."""
+    marked = re.search(f"{MARK}([0-9a-f]+){MARK}", error)
+    if not marked or not build.dataset.landing:
+        return None
+    return _explained(build.dataset, source_of(build.dataset, bytes.fromhex(marked[1]).decode()))
+
+
+def problems_of(dataset: Dataset, source: FileSource) -> Iterator[RowProblem]:
+    """Every value and row of a file that is refused, in order. Raises BadFile."""
+    files, path = open_files(source.uri)
+    with files.open(path, "rb") as file:
+        for chunk in formats.chunks(file, source, reading_of(dataset), _key_of(dataset, source.uri)):
+            yield from chunk.problems
+
+
+def _key_of(dataset: Dataset, uri: str) -> dict[str, Any]:
+    """What the name of a file says of its partition; nothing where it is none of the dataset's folder."""
+    try:
+        key = listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
+    except (UnknownPartition, OutsideDimension):
+        return {}
+    return {name: plain(value) for name, value in key.fields}
+
+
+def _explained(dataset: Dataset, source: FileSource) -> BadInput:
+    try:
+        problems = list(itertools.islice(problems_of(dataset, source), _PROBLEMS_COUNTED))
+    except BadFile as error:
+        return _refused(dataset, source.uri, str(error))
+    except OSError as error:
+        return _refused(dataset, source.uri, f"it changed while it was read: {error}.")
+    if not problems:
+        return _refused(dataset, source.uri, "it changed while it was read.")
+    listed = some([problem.told(source.unit) for problem in problems], limit=_PROBLEMS_TOLD)
+    return BadInput(
+        f"{source.uri} ({dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
+        "when it arrives its partition runs by itself."
+    )
+
+
+def _refuse_head(head: bytes, source: FileSource, reading: FileReading) -> None:
+    """Raise BadFile for a file of no bytes, and for one in the wrong encoding of Unicode."""
+    if not head:
+        header = source.format == "csv" and reading.header != "none"
+        raise BadFile(f"the file is empty{', without even a header line' if header else ''}.")
+    text = source.unit == "line" and not source.compression and reading.encoding.lower().replace("_", "-") == "utf-8"
+    if text and head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BadFile("the file is UTF-16; UTF-8 is expected.")
+
+
+def _refused(dataset: Dataset, uri: str, problem: str) -> BadInput:
+    return BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
+
+
+def _table(
+    dataset: Dataset, pieces: Sequence[FilePiece], reading: FileReading, schema: pa.Schema, tolerance: Tolerance | None
+) -> pa.Table:
+    import pyarrow as pa
+
+    batches: list[pa.RecordBatch] = []
+    for piece in pieces:
+        rejected: list[RowProblem] | None = None if tolerance is None else []
+        try:
+            batches += tasks.file_batches(piece, reading, schema, rejected)
+            if tolerance is not None and rejected:
+                tolerance.add(piece, rejected)
+        except (BadRows, BadFile) as error:
+            raise _explained(dataset, piece.source) from error
+    return pa.Table.from_batches(batches, schema)
+
+
+def _dealt(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
+    """The pieces in about equal shares, each the work of one task."""
+    size = sum(piece.size + _BYTES_TO_OPEN for piece in pieces)
+    shares = max(1, min(size // _BYTES_A_TASK, len(pieces), _MOST_TASKS))
+    dealt: list[list[FilePiece]] = [[] for _ in range(shares)]
+    for number, piece in enumerate(sorted(pieces, key=lambda each: -each.size)):
+        dealt[number % shares].append(piece)
+    return dealt
+
+
+def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
+    for file in files:
+        now = inspect(build.dataset, file.uri)
+        if now is None or now.fingerprint != file.fingerprint:
+            raise BadInput(
+                f"{file.uri} ({build.dataset}) changed while it was read. {NOTHING_LOST} "
+                "Run the partition again; the arrival sensor does so by itself."
+            )

@@ -1,0 +1,1 @@
+"""A SQL file -> a compiled dataset: header, scopes, schema, dependencies and the query that computes it."""

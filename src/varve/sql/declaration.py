@@ -1,0 +1,134 @@
+"""The `Dataset` that a file declares, and the version of its code.
+
+Not here: what is wrong with a file (problems.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
+
+from varve.model.dataset import Dataset
+from varve.model.errors import VarveError
+from varve.model.policy import OnUpstreamChange as PolicyOnChange
+from varve.model.policy import Policy
+from varve.model.schema import Column, ColumnType, Kind, Schema
+from varve.sql.foreign_code import foreign_problems, foreign_text
+from varve.sql.problems import declared_problems, expectation_problems, partition_problems, type_problems
+from varve.sql.syntax.body import reads_of
+from varve.sql.syntax.errors import SqlErrors
+from varve.sql.syntax.external import external_problems, landing_of, outside_of
+from varve.sql.syntax.lexer import tokens_of
+from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
+from varve.sql.types.names import UNKNOWN
+
+if TYPE_CHECKING:
+    from varve.sql.partitions.dependencies import Inference
+    from varve.sql.partitions.scopes import Scopes
+
+# Names and texts differ by their capitals, keywords do not.
+_AS_WRITTEN = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.HINT}
+
+
+def code_version(sql: SqlDataset) -> str:
+    """A hash of all that decides which rows come out; comments, owners and layout do not."""
+    parts = [
+        repr(sql.columns and [(each.name, each.type) for each in sql.columns]),
+        repr([(each.name, each.type) for each in sql.partition_columns]),
+        *(f"LET {each.name} = {text_of_query(each.text)}" for each in sql.lets),
+        *(f"INSERT {each.name} = {text_of_query(each.text)}" for each in sql.inserts),
+        repr([[each.variable, getattr(each, "tiling", None)] for each in sql.generators]),
+        sql.body,
+        sql.entry,
+        repr(sorted(sql.options)),
+        # A batch is the same under any limit that it was made under.
+        *([] if sql.reject_into is None else [f"REJECT INTO {sql.reject_into.dataset}"]),
+        *(text_of_query(sql.source.text[span.start : span.end]) for span in sql.query_spans),
+        foreign_text(sql.entry, sql.source.root),
+    ]
+    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
+
+
+def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
+    """The dataset that a file declares. Raises SqlErrors with what stands against it."""
+    problems = [*foreign_problems(sql, queries), *external_problems(sql)]
+    columns = []
+    inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
+    declared = sql.columns or tuple(
+        ColumnDefinition(each.name, each.type.upper(), sql.name_span, nullable=each.nullable) for each in inferred
+    )
+    problems += type_problems(sql, inferred)
+    if not sql.columns:
+        problems += partition_problems(sql, inferred)
+    problems += [] if problems else expectation_problems(sql, [each.name for each in declared])
+    for column in declared:
+        try:
+            kind = ColumnType(column.type)
+        except VarveError:
+            problems.append(
+                sql.problem(
+                    column.span,
+                    f"only Spark knows the type of {column.name}: declare it, as "
+                    f"CREATE DATASET {sql.name} ({column.name} TYPE, ...)."
+                    if UNKNOWN.upper() in column.type
+                    else f"{column.name} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS "
+                    f"{column.name}."
+                    if column.type == "VOID"
+                    else f"no store has columns of type {column.type} yet; take one of {', '.join(Kind)}.",
+                )
+            )
+            continue
+        columns.append(Column(column.name, kind, column.comment, column.nullable))
+    if not declared and (queries is None or not queries.findings):
+        problems.append(
+            sql.problem(
+                sql.name_span, f"declare the columns: CREATE DATASET {sql.name} (column TYPE COMMENT 'what it means')."
+            )
+        )
+    problems += declared_problems(sql)
+    if problems:
+        raise SqlErrors(problems)
+    try:
+        return Dataset(
+            name=sql.name,
+            partitioning=scopes.partitioning.reaching(sql.end_offset),
+            schema=Schema(tuple(columns)),
+            store=sql.store,
+            comment=sql.comment,
+            landing=landing_of(sql),
+            owners=sql.owners,
+            policy=_policy(sql),
+            outside=outside_of(sql),
+            incremental=sql.incremental,
+            reject_into=sql.reject_into,
+        )
+    except VarveError as error:
+        # What is wrong with the names of its files stands in that option.
+        about_files = ": files: " in str(error) and sql.option("files")
+        about_rejected = any(text in str(error) for text in (": reject into ", ": its rejected rows "))
+        about = "OPTIONS files" if about_files else "REJECT INTO" if about_rejected else ""
+        span = sql.span_of("INCREMENTAL" if "INCREMENTAL" in str(error) else about)
+        raise SqlErrors([sql.problem(span, str(error))]) from None
+
+
+def _policy(sql: SqlDataset) -> Policy:
+    retention = next((each.retention for each in sql.generators if isinstance(each, TimeSeries)), None)
+    held = sql.on_upstream_change is OnUpstreamChange.IGNORE
+    return Policy(
+        on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
+        refresh_last=sql.refresh_last,
+        retention=retention,
+        # A query of nothing but its scope can be computed as soon as its window is over.
+        by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql),
+    )
+
+
+def text_of_query(written: str) -> str:
+    """What stands in a text: its words and signs as they are written, one blank between them; keywords in capitals."""
+    signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
+    return " ".join(
+        text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()
+        for token, text in signs
+    )

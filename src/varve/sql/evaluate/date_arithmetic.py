@@ -1,0 +1,119 @@
+"""Spark's arithmetic of whole days and months, and dates from texts and from what has passed since 1970.
+
+Not here: parts of dates and their beginnings (dates.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from varve.sql.evaluate.clocks import to_instant, to_wall
+from varve.sql.evaluate.date_patterns import formatted, parsed
+from varve.sql.evaluate.vector import (
+    DATE,
+    DAY_MICROS,
+    DOUBLE,
+    STRING,
+    TIMESTAMP,
+    CannotEvaluate,
+    Scalar,
+    Vector,
+    both,
+    integer,
+    mapped_texts,
+)
+
+if TYPE_CHECKING:
+    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.vector import Array
+
+_SECOND = 1_000_000
+# From Monday, as NEXT_DAY takes them in any case of letters.
+_WEEKDAYS = {
+    name: place
+    for place, day in enumerate(("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"))
+    for name in (day, day[:3], day[:2])
+}
+# Beyond it a year has five digits.
+_LAST_SECOND = 253_402_300_799
+
+
+def _next_day(ev: Evaluator, node: exp.Expr, day: Vector, name: Vector) -> Vector:
+    if name.type != STRING:
+        raise CannotEvaluate(node, "a weekday that is no text")
+
+    def following(days: int, weekday: str) -> int:
+        wanted = _WEEKDAYS.get(weekday.upper())
+        if wanted is None:
+            raise CannotEvaluate(node, f"{weekday!r} is no weekday")
+        # 1970 began on a Thursday.
+        return days + (wanted - (days + 3) % 7 - 1) % 7 + 1
+
+    return mapped_texts(following, DATE, [ev.cast(day, DATE), name])
+
+
+def _month_parts(ev: Evaluator, moment: Vector) -> tuple[Array, Array, Array, Array]:
+    """Months since 1970, the day of the month, the days left of it, and the seconds that have passed of the day."""
+    moments = ev.cast(moment, TIMESTAMP).values
+    days = to_wall(moments, ev.timezone) // DAY_MICROS
+    months = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+    first, following = ((months + more).astype("M8[M]").astype("M8[D]").astype(np.int64) for more in (0, 1))
+    # By the clock of the day, whatever it was turned by since the day began.
+    passed = moments - to_instant(days * DAY_MICROS, ev.timezone)
+    return months, days - first + 1, following - 1 - days, passed // _SECOND
+
+
+def _months_between(ev: Evaluator, node: exp.Expr, end: Vector, start: Vector) -> Vector:
+    """Months of 31 days, to eight digits; whole where both are the same day or the last one of their months."""
+    if node.args.get("roundoff") is not None:
+        raise CannotEvaluate(node, "MONTHS_BETWEEN that is not rounded")
+    months, day, left, seconds = _month_parts(ev, end)
+    from_months, from_day, from_left, from_seconds = _month_parts(ev, start)
+    whole = (months - from_months).astype(np.float64)
+    apart = (day - from_day) * 86_400 + seconds - from_seconds
+    # Java rounds halves up.
+    broken = np.floor((whole + apart / (31.0 * 86_400)) * 1e8 + 0.5) / 1e8
+    exact = (day == from_day) | ((left == 0) & (from_left == 0))
+    return Vector(DOUBLE, np.where(exact, whole, broken), both(end, start))
+
+
+def _unix_date(ev: Evaluator, _: exp.Expr, day: Vector) -> Vector:
+    return Vector("int", ev.cast(day, DATE).values, day.valid)
+
+
+def _from_unix_date(_: Evaluator, node: exp.Expr, days: Vector) -> Vector:
+    return Vector(DATE, integer(node, days, widest="int"), days.valid)
+
+
+def _from_unixtime(ev: Evaluator, node: exp.Expr, seconds: Vector) -> Vector:
+    values = np.where(seconds.valid, integer(node, seconds), 0)
+    if np.any((values < -_LAST_SECOND // 4) | (values > _LAST_SECOND)):
+        raise CannotEvaluate(node, "a moment far off")
+    return formatted(Vector(TIMESTAMP, values * _SECOND, seconds.valid), node.args["format"], ev.timezone)
+
+
+def _parsed(to: str) -> Scalar:
+    """TO_DATE and TO_TIMESTAMP, with a pattern or without."""
+
+    def read(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+        pattern = node.args.get("format")
+        if pattern is not None and value.type == STRING:
+            return parsed(value, pattern, to, ev.timezone)
+        return ev.cast(value, to)
+
+    return read
+
+
+DATE_ARITHMETIC: dict[type[exp.Expr], Scalar] = {
+    exp.NextDay: _next_day,
+    exp.MonthsBetween: _months_between,
+    exp.UnixDate: _unix_date,
+    exp.DateFromUnixDate: _from_unix_date,
+    exp.UnixToStr: _from_unixtime,
+    exp.TsOrDsToDate: _parsed(DATE),
+    exp.StrToTime: _parsed(TIMESTAMP),
+    exp.TimeStrToTime: _parsed(TIMESTAMP),
+}

@@ -1,0 +1,109 @@
+"""Lists before a run: IN of rows, ARRAY(...) and SPLIT(...), their elements, and whether a value is among them.
+
+A list is no value of its own here: it lives between SPLIT or ARRAY and the function that asks it something.
+
+Not here: lists of single values (functions.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from varve.sql.evaluate.regexes import java_regex, one_line
+from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, CannotEvaluate, Vector, mapped_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from varve.sql.evaluate.functions import Evaluator
+
+# Joins parts of a text that hold no such character; a text that holds it is not split here.
+_BETWEEN = "\x1f"
+
+
+def rows_in(
+    evaluator: Evaluator,
+    node: exp.Expr,
+    equal: Callable[[Vector, Vector], Vector],
+    both: Callable[[Vector, Vector], Vector],
+    either: Callable[[Vector, Vector], Vector],
+) -> Vector:
+    """`(a, b) IN ((1, 2), (3, 4))`: rows of values that are all there, as Spark takes a NULL in a row for equal."""
+    row = [evaluator.of(each) for each in node.this.expressions]
+    found = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
+    for item in node.expressions:
+        if not isinstance(item, exp.Tuple) or len(item.expressions) != len(row):
+            raise CannotEvaluate(node, "rows of another length")
+        same = Vector.constant(BOOLEAN, True)  # noqa: FBT003 - a value
+        for one, other in zip(row, map(evaluator.of, item.expressions), strict=True):
+            if one.type != other.type or NULL in (one.type, other.type):
+                raise CannotEvaluate(node, "rows of other types")
+            if not (one.valid.all() and other.valid.all()):
+                raise CannotEvaluate(node, "a NULL in a row")
+            same = both(same, equal(one, other))
+        found = either(found, same)
+    return found
+
+
+def array_contains(evaluator: Evaluator, node: exp.Expr, among: Callable[[Vector, Sequence[Vector]], Vector]) -> Vector:
+    """ARRAY_CONTAINS of a list that is written down, or of the parts of a text."""
+    value = evaluator.of(node.expression)
+    if isinstance(node.this, exp.Array):
+        items = [evaluator.of(each) for each in node.this.expressions]
+        if not items or any(each.type != value.type for each in items):
+            raise CannotEvaluate(node, "a list of other types")
+        return among(value, items)
+    if value.type != STRING:
+        raise CannotEvaluate(node, "parts of a text that are no texts")
+    parts = _split(evaluator, node.this)
+    return mapped_texts(lambda text, part: part in text.split(_BETWEEN), BOOLEAN, [parts, value])
+
+
+def element(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    """`SPLIT(...)[0]` and `ELEMENT_AT(SPLIT(...), 1)`; Spark fails beyond the end, and so does this."""
+    (index,) = node.expressions
+    places = evaluator.of(index)
+    first = int(node.args.get("offset") or 0)
+    if not places.is_integer:
+        raise CannotEvaluate(node, "a place that is no whole number")
+
+    def at(text: str, place: int) -> str:
+        parts = text.split(_BETWEEN)
+        start = len(parts) + place if first and place < 0 else place - first
+        if not 0 <= start < len(parts) or (first and place == 0):
+            raise CannotEvaluate(node, f"no element {place}")
+        return parts[start]
+
+    return mapped_texts(at, STRING, [_split(evaluator, node.this), places])
+
+
+def size(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    """SIZE of the parts of a text; of NULL it is another number by settings."""
+    parts = _split(evaluator, node.this)
+    if not parts.valid.all():
+        raise CannotEvaluate(node, "the size of NULL")
+    return mapped_texts(lambda text: len(text.split(_BETWEEN)), "int", [parts])
+
+
+def _split(evaluator: Evaluator, node: exp.Expr) -> Vector:
+    """The parts of a text, as one text."""
+    if not isinstance(node, exp.RegexpSplit):
+        raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")
+    limit = node.args.get("limit")
+    arguments = [evaluator.of(each) for each in (node.this, node.expression, *([limit] if limit is not None else []))]
+    if any(each.type != kind for each, kind in zip(arguments, (STRING, STRING, "int"), strict=False)):
+        raise CannotEvaluate(node, "SPLIT of something else than texts")
+
+    def split(text: str, pattern: str, most: int = -1) -> str:
+        found = java_regex(pattern)
+        if found.groups or found.search("") is not None or _BETWEEN in text:
+            raise CannotEvaluate(node, f"SPLIT by {pattern!r}")
+        if any(not match[0] for match in found.finditer(one_line(text))):
+            raise CannotEvaluate(node, f"SPLIT by {pattern!r}, which may be nothing")
+        if most == 1:
+            return text
+        return _BETWEEN.join(found.split(text, maxsplit=max(most - 1, 0)))
+
+    return mapped_texts(split, STRING, arguments)

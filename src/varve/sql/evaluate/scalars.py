@@ -1,0 +1,158 @@
+"""Spark's arithmetic over columns, of whole numbers and of intervals; and the list of all its scalar functions.
+
+Not here: those of dates (dates.py) and texts (texts.py), and what is part of the language (functions.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from varve.sql.evaluate.casts import fits
+from varve.sql.evaluate.clocks import to_instant, to_wall
+from varve.sql.evaluate.date_arithmetic import DATE_ARITHMETIC
+from varve.sql.evaluate.dates import DATES, DATES_BY_NAME, UNITS, add_months, date_add, unit_of
+from varve.sql.evaluate.texts import TEXTS
+from varve.sql.evaluate.vector import (
+    DATE,
+    DAY_MICROS,
+    INTEGERS,
+    NULL,
+    TIMESTAMP,
+    Array,
+    CannotEvaluate,
+    Scalar,
+    Vector,
+    both,
+    integer,
+)
+
+if TYPE_CHECKING:
+    from varve.sql.evaluate.functions import Evaluator
+_POSITIONS = ("this", "expression", "start", "length", "replacement", "fill_pattern")
+
+
+def arguments_of(node: exp.Expr) -> list[exp.Expr]:
+    """What a function is called with, without its units and formats."""
+    named = [node.args.get(name) for name in _POSITIONS]
+    found = [each for each in named if isinstance(each, exp.Expr)]
+    if isinstance(node, exp.Extract):
+        return [node.expression]
+    if isinstance(node, exp.Repeat):
+        found.append(node.args["times"])
+    if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
+        found.append(node.args["zone"])
+    return [*found, *node.expressions]
+
+
+def _arithmetic(ev: Evaluator, node: exp.Expr, left: Vector, right: Vector) -> Vector:
+    if NULL in (left.type, right.type) and (left.is_integer or right.is_integer):
+        left, right = (ev.cast(each, right.type if each is left else left.type) if each.type == NULL else each
+                       for each in (left, right))  # fmt: skip
+    if left.type == DATE and right.is_integer and not isinstance(node, exp.Mul | exp.Mod | exp.IntDiv):
+        return date_add(ev, node, left, right if isinstance(node, exp.Add) else _negated(right))
+    if not (left.is_integer and right.is_integer):
+        raise CannotEvaluate(node, f"arithmetic of {left.type} and {right.type}")
+    to = left.type if INTEGERS[left.type] >= INTEGERS[right.type] else right.type
+    valid = both(left, right)
+    one, other = np.where(left.valid, left.values, 0), np.where(right.valid, right.values, 1)
+    if isinstance(node, exp.IntDiv | exp.Mod):
+        if np.any((other == 0) & valid):
+            raise CannotEvaluate(node, "a division by zero")
+        quotient = np.sign(one) * np.sign(other) * (np.abs(one) // np.abs(other))
+        if isinstance(node, exp.Mod):
+            return Vector(to, one - quotient * other, valid)
+        return Vector("bigint", quotient, valid)
+    sizes = [max(int(np.abs(each).max(initial=0)), 1) for each in (one, other)]
+    if max(sizes) >= 2**62 or (isinstance(node, exp.Mul) and sizes[0] * sizes[1] >= 2**62):
+        raise CannotEvaluate(node, "whole numbers near the end of bigint")
+    values = one + other if isinstance(node, exp.Add) else one - other if isinstance(node, exp.Sub) else one * other
+    if not fits(values, valid, to):
+        raise CannotEvaluate(node, f"a result beyond {to}")
+    return Vector(to, values, valid)
+
+
+def _negated(vector: Vector) -> Vector:
+    return Vector(vector.type, -vector.values, vector.valid)
+
+
+def _pmod(ev: Evaluator, node: exp.Expr, left: Vector, right: Vector) -> Vector:
+    if np.any(right.valid & (integer(node, right) <= 0)):
+        raise CannotEvaluate(node, "PMOD by less than 1")
+    found = _arithmetic(ev, exp.Mod(), left, right)
+    return Vector(found.type, np.where(found.values < 0, found.values + right.values, found.values), found.valid)
+
+
+def _abs(_: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+    if not value.is_integer or not fits(-value.values, value.valid, value.type):
+        raise CannotEvaluate(node, "ABS of something else than whole numbers")
+    return Vector(value.type, np.abs(value.values), value.valid)
+
+
+def _neg(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+    del ev
+    if not value.is_integer or not fits(-value.values, value.valid, value.type):
+        raise CannotEvaluate(node, "the negative of something else than whole numbers")
+    return _negated(value)
+
+
+def plus(ev: Evaluator, node: exp.Expr) -> Vector:
+    """A + B and A - B, where B may be an interval of one unit."""
+    interval = node.expression
+    if not isinstance(interval, exp.Interval):
+        return _arithmetic(ev, node, ev.of(node.this), ev.of(interval))
+    if not isinstance(interval.this, exp.Literal) or not re.fullmatch(r"-?\d{1,6}", interval.this.name.strip()):
+        raise CannotEvaluate(node, "an interval that is no whole number of one unit")
+    count = int(interval.this.name) * (1 if isinstance(node, exp.Add) else -1)
+    return _moved(ev, node, ev.of(node.this), count, unit_of(interval).removesuffix("S"))
+
+
+def _moved(ev: Evaluator, node: exp.Expr, value: Vector, count: int, unit: str) -> Vector:
+    if value.type not in (DATE, TIMESTAMP):
+        raise CannotEvaluate(node, f"{value.type} and an interval")
+    if unit in {"YEAR", "MONTH", "QUARTER"}:
+        months = count * {"YEAR": 12, "QUARTER": 3}.get(unit, 1)
+        if value.type == DATE:
+            return Vector(DATE, add_months(value.values, months), value.valid)
+        walls = to_wall(value.values, ev.timezone)
+        dates = add_months(walls // DAY_MICROS, months)
+        moved = _at_wall(value.values, dates * DAY_MICROS + walls % DAY_MICROS, ev.timezone)
+        return Vector(TIMESTAMP, moved, value.valid)
+    if unit in {"DAY", "WEEK"}:
+        days = count * (7 if unit == "WEEK" else 1)
+        if value.type == DATE:
+            return Vector(DATE, value.values + days, value.valid)
+        return Vector(TIMESTAMP, _days_later(value.values, days, ev.timezone), value.valid)
+    if unit in UNITS:
+        at = ev.cast(value, TIMESTAMP)
+        # Spark takes the whole days of an interval by the clock, and only the rest as time: 36 HOURS are a day and 12.
+        days = abs(count) * UNITS[unit] // DAY_MICROS * (1 if count > 0 else -1)
+        rest = count * UNITS[unit] - days * DAY_MICROS
+        return Vector(TIMESTAMP, _days_later(at.values, days, ev.timezone) + rest, at.valid)
+    raise CannotEvaluate(node, f"an interval of {unit}")
+
+
+def _at_wall(micros: Array, walls: Array, timezone: str) -> Array:
+    """The instants of other walls; where the clock shows one twice, by the offset of the instants they come from."""
+    same = walls - (to_wall(micros, timezone) - micros)
+    return np.where(to_wall(same, timezone) == walls, same, to_instant(walls, timezone))
+
+
+def _days_later(micros: Array, days: int, timezone: str) -> Array:
+    return _at_wall(micros, to_wall(micros, timezone) + days * DAY_MICROS, timezone) if days else micros
+
+
+BY_NAME: dict[str, Scalar] = {**DATES_BY_NAME, "PMOD": _pmod}
+BY_CLASS: dict[type[exp.Expr], Scalar] = {
+    **DATES,
+    **DATE_ARITHMETIC,
+    **TEXTS,
+    exp.Mul: _arithmetic,
+    exp.IntDiv: _arithmetic,
+    exp.Mod: _arithmetic,
+    exp.Neg: _neg,
+    exp.Abs: _abs,
+}

@@ -1,0 +1,215 @@
+"""FOR, LET, INSERT and PARTITIONED BY together: the scopes that they make, or all that stands against them.
+
+Not here: the scopes themselves (scopes.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import VarveError, nearest
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
+from varve.sql.evaluate.vector import Vector
+from varve.sql.names.scope_variables import free_names, substituted, variable_of
+from varve.sql.partitions.key_format import key_format
+from varve.sql.partitions.scopes import ScopeAxis, Scopes, instants, same_name
+from varve.sql.syntax.errors import SqlErrors
+from varve.sql.syntax.sql_file import DynamicSet, Named, TimeSeries, ValueList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqlglot import exp
+
+    from varve.model.partitions.key import Value
+    from varve.sql.syntax.errors import Problem
+    from varve.sql.syntax.sql_file import ColumnDefinition, Generator, SqlDataset
+
+
+# Spark types of partition columns, by the type of a dimension's keys.
+_KEY_TYPES = {str: "STRING", dt.date: "DATE", int: "BIGINT"}
+
+
+def scopes_of(dataset: SqlDataset) -> Scopes:
+    """The scopes of a dataset. Raises SqlErrors with all that is wrong in FOR, LET, INSERT and PARTITIONED BY."""
+    problems = list(_names(dataset))
+    axes: dict[str, ScopeAxis] = {}
+    if not problems:
+        problems += _axes(dataset, axes)
+    if problems:
+        raise SqlErrors(problems)
+    by_column = {axis.column.name: axis for axis in axes.values()}
+    partitioning = Partitioning(tuple(by_column[column.name].dimension for column in dataset.partition_columns))
+    found = Scopes(dataset, partitioning, tuple(axes.values()), _timezone(dataset))
+    try:
+        partitioning.check()
+        assert found.types is not None
+    except NotConstant as error:
+        raise SqlErrors([dataset.problem(error.span or dataset.span_of("LET"), str(error))]) from None
+    except VarveError as error:
+        raise SqlErrors([dataset.problem(dataset.span_of("FOR"), str(error))]) from None
+    return found
+
+
+def _axes(dataset: SqlDataset, axes: dict[str, ScopeAxis]) -> Iterator[Problem]:
+    """Put the axis of each generator into `axes`; yield what stands against it."""
+    inlined, failed = _inlined(dataset), False
+    inserts = {each.name: each.span for each in dataset.inserts}
+    for column in dataset.partition_columns:
+        where = inserts.get(column.name, column.span)
+        try:
+            axis = _axis(dataset, column, inlined[column.name])
+            first = axes.setdefault(axis.generator.variable, axis)
+            if first is not axis:
+                failed = True
+                yield dataset.problem(
+                    where,
+                    f"partition columns {first.column.name} and {column.name} both follow {axis.generator.variable}; "
+                    "write them as one column, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\").",
+                )
+        except NotConstant as error:
+            failed = True
+            yield dataset.problem(error.span or where, str(error))
+        except VarveError as error:
+            failed = True
+            yield dataset.problem(where, str(error))
+    for generator in dataset.generators:
+        if generator.variable not in axes and not failed:
+            yield dataset.problem(
+                generator.span,
+                f"no partition column follows {generator.variable}, so that several scopes would write one partition; "
+                f"add a column to PARTITIONED BY and INSERT, or take {generator.variable} out.",
+            )
+
+
+def _timezone(dataset: SqlDataset) -> str:
+    return next((each.timezone for each in dataset.generators if isinstance(each, TimeSeries)), "UTC")
+
+
+def _names(dataset: SqlDataset) -> Iterator[Problem]:
+    """Names that are bound twice or never."""
+    bound: dict[str, object] = {}
+    for generator in dataset.generators:
+        for name in generator.variables:
+            if name in bound:
+                yield dataset.problem(generator.span, f"variable {name} is bound twice; give each its own name.")
+            bound[name] = generator
+    if sum(isinstance(each, TimeSeries) for each in dataset.generators) > 1:
+        yield dataset.problem(dataset.span_of("FOR"), "two TIMESERIES; a dataset has one dimension of time.")
+    for let in dataset.lets:
+        yield from _unknown(dataset, let, bound)
+        if let.name in bound:
+            yield dataset.problem(let.span, f"variable {let.name} is bound twice; give each its own name.")
+        bound[let.name] = let
+    columns = {column.name: column for column in dataset.partition_columns}
+    for insert in dataset.inserts:
+        if insert.name not in columns:
+            yield dataset.problem(
+                insert.span,
+                f"{insert.name} is no partition column; those are {', '.join(columns)}.{nearest(insert.name, columns)}",
+            )
+        yield from _unknown(dataset, insert, bound)
+    inserted = {insert.name for insert in dataset.inserts}
+    for column in columns.values():
+        if column.name not in inserted and column.name not in bound:
+            some = next(iter(reversed(bound)), "t")
+            yield dataset.problem(
+                column.span,
+                f"nothing says which value {column.name} has: no variable has this name; write "
+                f"INSERT ({column.name} = {some}), for example.",
+            )
+    data = {column.name.lower() for column in dataset.columns}
+    for column in columns.values():
+        if column.name in data:
+            yield dataset.problem(
+                column.span,
+                f"{column.name} is both a data and a partition column; take it out of the data columns: its "
+                "value is INSERT's.",
+            )
+
+
+def _unknown(dataset: SqlDataset, named: Named, bound: Mapping[str, object]) -> Iterator[Problem]:
+    for name, span in free_names(named.expression):
+        if name not in bound:
+            yield dataset.problem(
+                span or named.span,
+                f"no variable {name} is bound before this; there are {', '.join(bound) or 'none'}."
+                f"{nearest(name, bound)}",
+            )
+
+
+def _inlined(dataset: SqlDataset) -> dict[str, exp.Expr]:
+    """Each partition column as an expression of the generators' variables alone."""
+    lets: dict[str, exp.Expr] = {}
+    for let in dataset.lets:
+        lets[let.name] = substituted(let.expression, lets)
+    inserts = {each.name: each for each in dataset.inserts}
+    return {
+        column.name: substituted((inserts.get(column.name) or same_name(column)).expression, lets)
+        for column in dataset.partition_columns
+    }
+
+
+def _generators_of(dataset: SqlDataset, expression: exp.Expr) -> list[Generator]:
+    names = {name for name, _ in free_names(expression)}
+    return [each for each in dataset.generators if names & set(each.variables)]
+
+
+def _axis(dataset: SqlDataset, column: ColumnDefinition, expression: exp.Expr) -> ScopeAxis:
+    generators = _generators_of(dataset, expression)
+    if len(generators) != 1:
+        names = " and ".join(each.variable for each in generators) or "nothing"
+        raise VarveError(f"partition column {column.name} follows {names}; each follows exactly one variable of FOR.")
+    (generator,) = generators
+    if isinstance(generator, TimeSeries):
+        return ScopeAxis(generator, column, _time(generator, column, expression), {})
+    if isinstance(generator, DynamicSet):
+        return ScopeAxis(generator, column, _dynamic(generator, column, expression), {})
+    value_of = _keys(generator, column, expression, _timezone(dataset))
+    return ScopeAxis(generator, column, StaticDimension(column.name, tuple(value_of)), value_of)
+
+
+def _dynamic(generator: DynamicSet, column: ColumnDefinition, expression: exp.Expr) -> DynamicDimension:
+    kind = {"STRING": str, "BIGINT": int, "DATE": dt.date}.get(column.type)
+    if variable_of(expression.unnest(), {generator.variable}) is None:
+        raise VarveError(f"{column.name} must be {generator.variable} itself: its set is not known beforehand.")
+    if kind is None:
+        raise VarveError(f"{column.name} is {column.type}; the keys of a dynamic set are STRING, BIGINT or DATE.")
+    return DynamicDimension(column.name, generator.set_name, kind)
+
+
+def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, timezone: str) -> dict[Value, Value]:
+    """The key of each value of a list, in its order."""
+    found: dict[Value, Value] = {}
+    for value in generator.values:
+        at = f"for {generator.variable} = {value!r}"
+        key: Any = evaluate(expression, {generator.variable: Typed.of(value)}, timezone).value
+        if key is None:
+            raise VarveError(f"{column.name} is NULL {at}; no partition is named by NULL.")
+        if (kind := _KEY_TYPES.get(type(key), type(key).__name__)) != column.type:
+            raise VarveError(f"{column.name} is declared {column.type}, but it is {kind} {at}.")
+        if key in found:
+            raise VarveError(
+                f"{column.name} is {key!r} {at} and for {found[key]!r}: two scopes would write one partition."
+            )
+        found[key] = value
+    return found
+
+
+def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) -> TimeDimension:
+    """The time dimension whose keys are exactly what the expression makes of the windows."""
+    if column.type not in {"STRING", "DATE"}:
+        raise VarveError(
+            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY "
+            f"({column.name} DATE)."
+        )
+
+    def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
+        moments = [instants(series, start, end) for start, end in windows]
+        columns = {name: Vector.of("timestamp", [each[name].value for each in moments]) for name in series.variables}
+        return vector(expression, columns, series.timezone, len(windows)).to_list()
+
+    return key_format(series, column, expression, computed)

@@ -1,0 +1,161 @@
+"""What Spark's analyzer says, in one sentence with what to write, and with the names that the file has.
+
+Spark's own text quotes the query as it has understood it; here only names and types are taken from it.
+
+Not here: the place (refusals.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from varve.model.errors import nearest
+from varve.sql.syntax.other_dialects import FUNCTIONS, SIZED, TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+_REWRITTEN = re.compile(r"^Cannot resolve \".*\" due to data type mismatch: ", re.DOTALL)
+
+
+def told_by(error: PySparkException, names: Mapping[str, str], functions: Callable[[], Iterable[str]]) -> str:
+    """What Spark says; `names` gives the dataset of a view of ours, `functions` those that Spark has."""
+    condition = str(error.getCondition() or "")
+    parameters = {name: _renamed(value, names) for name, value in (error.getMessageParameters() or {}).items()}
+    kind = condition.partition(".")[0]
+    if kind in {"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", "UNRESOLVABLE_TABLE_VALUED_FUNCTION"}:
+        name = _plain(parameters.get("routineName") or parameters.get("name", ""))
+        instead = FUNCTIONS.get(name.upper())
+        return f"Spark has no function {name}{f'; write {instead}.' if instead else f'.{nearest(name, functions())}'}"
+    if kind == "UNRESOLVED_COLUMN":
+        name, proposals = _plain(parameters["objectName"]), _listed(parameters.get("proposal", ""))
+        seen = f" Columns that can be seen here: {', '.join(sorted(proposals))}." if proposals else ""
+        return f"there is no column {name} here.{_nearest_column(name, proposals) or seen}"
+    if (rule := _RULES.get(kind)) is not None:
+        return rule(parameters)
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    said = lines[0].split("] ", 1)[-1].split(" SQLSTATE")[0] if lines else condition
+    said = _REWRITTEN.sub("", _renamed(said, names)).replace('"', "")
+    return f"Spark refuses this: {said[:1].lower()}{said[1:]}"
+
+
+def functions_of(spark: SparkSession) -> list[str]:
+    """The names of Spark's functions."""
+    return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
+
+
+def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one for each kind
+    if parameters.get("filter"):
+        kind = _plain(parameters["type"])
+        return f"the condition is {kind}, where TRUE or FALSE is expected; compare it with something."
+    left, right = parameters.get("left", ""), parameters.get("right", "")
+    if left and right:
+        types = f"{_plain(left)} and {_plain(right)}"
+        return f"the two sides have the types {types}, which do not go together; CAST one of them."
+    given = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
+    wanted = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
+    if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in wanted:
+        return "this counts with a text; write || to join texts, or CAST(... AS DOUBLE) for the number in it."
+    if given and wanted and given != wanted:
+        which = f"the {parameters['paramIndex']} argument" if parameters.get("paramIndex") else "this"
+        return f"{which} is {given}, where {wanted} is expected; CAST it."
+    if parameters.get("srcType") and parameters.get("targetType"):
+        return f"{_plain(parameters['srcType'])} cannot be cast to {_plain(parameters['targetType'])}."
+    if parameters.get("dataType"):
+        types = parameters["dataType"].replace('"', "")
+        return f"the arguments have types that do not go together: {types.strip('[]()')}; CAST them to one."
+    return "types do not go together here; CAST one of them."
+
+
+def _wrong_number(parameters: Mapping[str, str]) -> str:
+    name = _plain(parameters.get("functionName", "")).upper()
+    wanted = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
+    return f"{name} takes {wanted} arguments, not {parameters.get('actualNum', '')}."
+
+
+def _no_type(parameters: Mapping[str, str]) -> str:
+    name = _plain(parameters.get("typeName") or parameters.get("type", "")).upper()
+    if name in SIZED:
+        return f"Spark has {name} with a length only; write STRING."
+    return (
+        f"Spark has no type {name}; write {TYPES.get(name, 'one of its own, like STRING, BIGINT, DOUBLE, TIMESTAMP')}."
+    )
+
+
+def _ambiguous(parameters: Mapping[str, str]) -> str:
+    owners = ", ".join(_listed(parameters.get("referenceNames", "").strip("[]")))
+    return f"{_plain(parameters.get('name', ''))} is a column of more than one table here: {owners}; write which."
+
+
+def _not_grouped(parameters: Mapping[str, str]) -> str:
+    name = _plain(parameters.get("expression", ""))
+    return f"{name} is neither in GROUP BY nor within an aggregate; add it to GROUP BY, or write ANY_VALUE({name})."
+
+
+_RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
+    "DATATYPE_MISMATCH": _type_mismatch,
+    "WRONG_NUM_ARGS": _wrong_number,
+    "UNSUPPORTED_DATATYPE": _no_type,
+    "DATATYPE_MISSING_SIZE": _no_type,
+    "AMBIGUOUS_REFERENCE": _ambiguous,
+    "MISSING_AGGREGATION": _not_grouped,
+    "MISSING_GROUP_BY": lambda _: (
+        "columns and aggregates stand side by side here, without GROUP BY; add GROUP BY, or OVER (...) behind the "
+        "aggregates."
+    ),
+    "INVALID_WHERE_CONDITION": lambda _: "WHERE cannot have aggregates or window functions; write HAVING, or QUALIFY.",
+    "FIELD_NOT_FOUND": lambda found: (
+        f"the struct has no field {_plain(found['fieldName'])}; it has {', '.join(_listed(found['fields']))}."
+        f"{nearest(_plain(found['fieldName']), _listed(found['fields']))}"
+    ),
+    "PARSE_SYNTAX_ERROR": lambda found: f"Spark did not expect {found.get('error', 'this')} here.",
+    "TRAILING_COMMA_IN_SELECT": lambda _: "a comma too many before FROM; take it out.",
+    "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": lambda found: (
+        f"{_plain(found['funcName']).partition('(')[0].upper()} needs OVER (PARTITION BY ... ORDER BY ...)."
+    ),
+    "NUM_COLUMNS_MISMATCH": lambda found: (
+        f"the sides of {found['operator']} have {found['firstNumColumns']} and {found['invalidNumColumns']} columns; "
+        "give both the same."
+    ),
+    "INCOMPATIBLE_COLUMN_TYPE": lambda found: (
+        f"the {found['columnOrdinalNumber']} column is {_plain(found['dataType2'])} on one side of {found['operator']} "
+        f"and {_plain(found['dataType1'])} on the other; CAST one of them."
+    ),
+    "UNRESOLVED_USING_COLUMN_FOR_JOIN": lambda found: (
+        f"the {found['side']} side of the join has no column {_plain(found['colName'])}."
+        f"{nearest(_plain(found['colName']), _listed(found['suggestion']))}"
+    ),
+    "CANNOT_RESOLVE_STAR_EXPAND": lambda found: f"nothing here is called {_plain(found['targetString'])}.",
+    "TABLE_OR_VIEW_NOT_FOUND": lambda found: (
+        f"there is no table {_plain(found['relationName'])}; a dataset is db.table."
+    ),
+    "UNSUPPORTED_TYPED_LITERAL": lambda found: (
+        f"a text right behind {_plain(found['unsupportedType']).lower()} makes no sense to Spark; is a comma or AS "
+        "missing?"
+    ),
+}
+
+
+def _nearest_column(name: str, proposals: Iterable[str]) -> str:
+    """The nearest of them; without its table, where the name was written without one."""
+    last = name.rpartition(".")[2]
+    listed = list(proposals)
+    return nearest(name, listed) or nearest(last, [each.rpartition(".")[2] for each in listed])
+
+
+def _plain(quoted: str) -> str:
+    return quoted.replace("`", "").replace('"', "").strip()
+
+
+def _listed(quoted: str) -> list[str]:
+    return [_plain(each) for each in quoted.split(", ") if each]
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    for ours, theirs in names.items():
+        text = text.replace(f"`{ours}`", f"`{theirs}`").replace(ours, theirs)
+    return text

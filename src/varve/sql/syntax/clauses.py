@@ -1,0 +1,140 @@
+"""What stands within a clause: columns with their types, generators, expressions under names, options.
+
+Not here: which clauses there are (header.py), and TIMESERIES (timeseries.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
+
+from varve.model.errors import nearest
+from varve.sql.syntax.body import parse_expression, parse_type
+from varve.sql.syntax.errors import SourceFile, Span
+from varve.sql.syntax.sql_file import ColumnDefinition, DynamicSet, Generator, Named, ValueList
+from varve.sql.syntax.timeseries import timeseries
+
+if TYPE_CHECKING:
+    from varve.model.partitions.key import Value
+    from varve.sql.syntax.tokens import Cursor
+
+
+def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
+    """Columns between parentheses, with their types. Raises SqlError."""
+    found = dict[str, ColumnDefinition]()
+    example, opened = "(product_id BIGINT COMMENT 'what was sold')", at.span
+    at.needs("(", example=example)
+    while not at.takes(")"):
+        name, span = at.name("a column", example=example)
+        column = ColumnDefinition(name, _type(at, name), span, nullable=not at.takes("NOT", "NULL"))
+        if at.takes("COMMENT"):
+            text, _ = at.string("a comment")
+            column = ColumnDefinition(name, column.type, span, text, column.nullable)
+        if at.token is None or at.clause():
+            at.fail("this parenthesis is not closed; write ) behind the last column.", opened)
+        if name.lower() in found:
+            at.fail(f"column {name} is declared twice.", span)
+        found[name.lower()] = column
+        if not at.sees(")") and not at.takes(","):
+            at.fail(
+                f"expected ',' or ')' behind {name} {column.type}, found {at.found}; columns have a comma between them."
+            )
+    if not found:
+        at.fail("there is no column between the parentheses; write for example " + example + ".")
+    return tuple(found.values())
+
+
+def _type(at: Cursor, column: str) -> str:
+    start, depth = at.span.start, 0
+    begin = at.place
+    while at.token is not None:
+        if depth == 0 and (at.sees(",") or at.sees(")") or (at.place > begin and not (at.sees("(") or at.sees("<")))):
+            break
+        depth += (at.sees("(") or at.sees("<")) - (at.sees(")") or at.sees(">")) - 2 * at.sees(">>")
+        at.place += 1
+    if at.place == begin:
+        at.fail(f"column {column} has no type; write {column} STRING, for example.")
+    return parse_type(SourceFile(at.source.path, at.text), Span(start, at.behind))
+
+
+def generator(at: Cursor) -> Generator:
+    """One variable of FOR, and what it goes over. Raises SqlError."""
+    start = at.span.start
+    name, _ = at.name("a variable", example="t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')")
+    at.needs("IN", example=f"{name} IN TIMESERIES(...), {name} IN ('a', 'b') or {name} IN DYNAMIC 'set'")
+    if at.takes("TIMESERIES"):
+        return timeseries(at, name.lower(), start)
+    if at.takes("DYNAMIC"):
+        set_name, _ = at.string("the name of a set")
+        return DynamicSet(name.lower(), set_name, Span(start, at.behind))
+    if not at.sees("("):
+        word = at.token.text if at.token else ""
+        at.fail(
+            f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}."
+            f"{nearest(word, ['TIMESERIES', 'DYNAMIC'])}"
+        )
+    return ValueList(name.lower(), _values(at), Span(start, at.behind))
+
+
+def _values(at: Cursor) -> tuple[Value, ...]:
+    opened = at.span
+    at.needs("(")
+    found: list[Value] = []
+    while not at.takes(")"):
+        span = at.span
+        negative = at.takes("-")
+        if at.token is not None and at.token.text.isdecimal() and at.found[1] not in "'\"":
+            number = int(at.token.text)
+            at.place += 1
+            value: Value = -number if negative else number
+        elif at.sees("NULL"):
+            at.fail("NULL is no value of a scope: no partition can be named by it. Leave it out.")
+        else:
+            value, _ = at.string("a value (a text between quotes, or a whole number)")
+        if value in found:
+            at.fail(f"{value!r} is given twice: two scopes would write one partition. Take one out.", span)
+        found.append(value)
+        if not at.sees(")"):
+            at.needs(",", example="IN ('Detroit', 'Paris')")
+    if not found:
+        at.fail("the list is empty: there would be no scope at all. Write for example ('Detroit', 'Paris').", opened)
+    return tuple(found)
+
+
+def named(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:
+    """Expressions under names, `sign` between the two. Raises SqlError."""
+    found = dict[str, Named]()
+    while True:
+        name, span = at.name("a name", example=example)
+        if not at.takes(sign):
+            at.fail(f"expected '{sign}' behind the name {name}, found {at.found}; write {example}.")
+        where = at.expression("an expression")
+        expression = parse_expression(SourceFile(at.source.path, at.text), where)
+        if name.lower() in found:
+            at.fail(f"{name} is given twice; give one of them another name.", span)
+        found[name.lower()] = Named(
+            name.lower(), expression, Span(span.start, where.end), at.text[where.start : where.end], where.start
+        )
+        if not at.takes(","):
+            return tuple(found.values())
+
+
+def pairs(at: Cursor, example: str) -> tuple[tuple[tuple[str, str], ...], dict[str, Span]]:
+    """Texts under names, between parentheses, and where each stands. Raises SqlError."""
+    found, spans = dict[str, str](), dict[str, Span]()
+    at.needs("(", example=example)
+    while not at.takes(")"):
+        name, span = at.name("a name", example=example)
+        while at.takes("."):
+            name = f"{name}.{at.name('a name', example=example)[0]}"
+        at.needs("=", example=example)
+        if name in found:
+            at.fail(f"{name} is given twice; take one out.", span)
+        if at.token is not None and at.token.token_type is not TokenType.STRING:
+            at.fail(f"the value of {name} stands between quotes; write {name} = '{at.token.text}'.")
+        found[name], value = at.string("its value")
+        spans[name] = Span(span.start, value.end)
+        if not at.sees(")"):
+            at.needs(",", example=example)
+    return tuple(found.items()), spans

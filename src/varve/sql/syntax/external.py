@@ -1,0 +1,113 @@
+"""EXTERNAL: what others produce, and where it is found.
+
+Not here: looking there (varve/sources/landing/landing.py, resources/outside/).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from varve.model.errors import nearest
+from varve.model.external import OutsideKind, OutsideTable
+from varve.model.landing.options import OPTION_NAMES, LandingOptions, UnknownOption
+from varve.sql.syntax.sql_file import Body, SqlDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.sql.syntax.errors import Problem
+
+LANDING = "landing"
+_OPTIONS = {
+    LANDING: OPTION_NAMES,
+    OutsideKind.TABLE.value: ("table", "changed"),
+    OutsideKind.POSTGRES.value: ("table", "url", "changed"),
+    OutsideKind.JDBC.value: ("table", "url", "changed"),
+}
+_ALL = {name for names in _OPTIONS.values() for name in names}
+_NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
+_EXAMPLES = {
+    OutsideKind.TABLE.value: "",
+    OutsideKind.POSTGRES.value: ", url = 'SHOP_POSTGRES_URL'",
+    OutsideKind.JDBC.value: ", url = 'SHOP_JDBC_URL', changed = 'updated_at'",
+}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_landing(sql: SqlDataset) -> bool:
+    """Whether it takes files of the landing folder."""
+    return sql.body is Body.EXTERNAL and (sql.option("source") or LANDING) == LANDING
+
+
+def landing_of(sql: SqlDataset) -> bool | LandingOptions:
+    """Whether it takes files of the landing folder, and how they are read where the header says it."""
+    if not is_landing(sql):
+        return False
+    said = _landing_texts(sql)
+    return LandingOptions.of(said) if said else True
+
+
+def outside_of(sql: SqlDataset) -> OutsideTable | None:
+    """The table that it takes the partitions of; None where that is none."""
+    if sql.body is not Body.EXTERNAL or is_landing(sql):
+        return None
+    options = dict(sql.options)
+    kind = OutsideKind(options["source"])
+    return OutsideTable(kind, options["table"], options.get("url", ""), options.get("changed", ""))
+
+
+def external_problems(sql: SqlDataset) -> Iterator[Problem]:
+    """A source that is unknown, that is not said whole, or of which too much is said."""
+    if sql.body is not Body.EXTERNAL:
+        return
+    options = dict(sql.options)
+    source = options.get("source") or LANDING
+    if source not in _OPTIONS:
+        hint = nearest(source, _OPTIONS)
+        kinds = ", ".join(f"'{each}'" for each in _OPTIONS)
+        yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
+        return
+    for name in options:
+        if name in _ALL and name not in _OPTIONS[source]:
+            yield sql.problem(sql.span_of(f"OPTIONS {name}"), f"source '{source}' has no option {name}.")
+    if source != LANDING:
+        yield from _table_problems(sql, source, options)
+        return
+    try:
+        LandingOptions.of(_landing_texts(sql))
+    except UnknownOption as error:
+        yield sql.problem(sql.span_of(f"OPTIONS {error.name}"), error.problem)
+
+
+def _landing_texts(sql: SqlDataset) -> dict[str, str]:
+    """The options about its files. One that is empty is a problem by itself (options.py)."""
+    return {name: text for name, text in sql.options if name in OPTION_NAMES and text}
+
+
+def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:
+    at = sql.span_of("OPTIONS")
+    example = f"OPTIONS (source = '{source}', table = 'db.name'{_EXAMPLES[source]})"
+    if not options.get("table"):
+        yield sql.problem(at, f"which table? Write {example}.")
+    elif not _NAME.fullmatch(options["table"]):
+        yield sql.problem(
+            sql.span_of("OPTIONS table"), f"'{options['table']}' names no table; write db.name, without quotes."
+        )
+    if source == OutsideKind.TABLE:
+        return
+    if source == OutsideKind.JDBC and not options.get("changed"):
+        yield sql.problem(
+            at,
+            f"which column's highest value tells that a partition was changed? Write {example}.",
+        )
+    url = options.get("url", "")
+    if not url:
+        yield sql.problem(at, f"where is the database? Name the environment variable that holds its URL: {example}.")
+    elif not _VARIABLE.fullmatch(url):
+        # It may hold a password: it is not repeated.
+        yield sql.problem(
+            sql.span_of("OPTIONS url"),
+            "this is no name of an environment variable. A URL, with its password, does not belong in a file: put it "
+            "into a variable, and name that.",
+        )

@@ -1,0 +1,219 @@
+"""The canonical layout of a SQL file: one clause a line, words of the grammar in capitals, long lists over lines.
+
+What a person wrote stays: expressions, comments and the query are laid out, never rewritten.
+
+Not here: what the words mean (header.py).
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
+
+from varve.model.errors import VarveError
+from varve.sql.syntax.errors import SourceFile
+from varve.sql.syntax.header import parse, uncovered
+from varve.sql.syntax.timeseries import UNITS
+from varve.sql.syntax.tokens import CLAUSES, Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlglot.tokenizer_core import Token
+
+    from varve.sql.syntax.sql_file import SqlDataset
+
+_WIDTH = 110
+_GRAMMAR = """
+CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERIES DYNAMIC INTERVAL CRON START END
+RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CHANGE REBUILD IGNORE EXPECT REFRESH LAST ALLOW FULL SCAN OF CLOCK
+RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
+"""
+_WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
+# Clauses of which only the first words belong to the grammar: what follows are a person's expressions.
+_EXPRESSIONS = {("LET",), ("INSERT",), ("EXPECT",), ("USING",)}
+
+
+def formatted(source: SourceFile) -> str:
+    """The file in its canonical layout. Raises SqlErrors for a file that cannot be read."""
+    before = parse(source)
+    text = uncovered(source)
+    cursor = Cursor(source, text)
+    header = "\n".join(_clauses(cursor, text, before))
+    if before.query is not None:
+        query = text[before.span_of("AS").start : before.span_of("AS").end]
+        lead = _comments(text, _joint(text, before), before.span_of("AS").start)
+        body = "\n".join([*(line.strip() for line in lead), *(line.rstrip() for line in query.strip().splitlines())])
+        found = f"/*@\n{header}\n*/\n{body};\n" if before.in_comment else f"{header}\nAS\n{body};\n"
+    else:
+        found = f"/*@\n{header}\n*/\n" if before.in_comment else f"{header};\n"
+    head = _comments(text, 0, cursor.tokens[0].start)
+    found = "".join(f"{line}\n" for line in head) + found
+    if _meaning(parse(SourceFile(source.path, found))) != _meaning(before):
+        raise VarveError(f"{source.path}: the layout would change what the file says; it is left as it is.")
+    return found
+
+
+def _joint(text: str, dataset: SqlDataset) -> int:
+    """The end of the word AS."""
+    words = [each.end() for each in re.finditer(r"\bAS\b", text[: dataset.span_of("AS").start], re.IGNORECASE)]
+    return words[-1] if words else dataset.span_of("AS").start
+
+
+def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
+    """The lines of the header, without AS."""
+    end = dataset.span_of("AS").start if dataset.query is not None else len(text)
+    tokens = [token for token in cursor.tokens if token.start < end and token.text != ";"]
+    if dataset.query is not None:
+        tokens = tokens[:-1]
+    places, depth, at = [0], 0, 0
+    while at < len(tokens):
+        cursor.place = at
+        words = cursor.clause() if depth == 0 and at else None
+        # AS within USING begins no clause; options of a body stand on its line.
+        goes_on = words == ("AS",) or (words == ("OPTIONS",) and _ends(tokens[places[-1] :]))
+        if words and not goes_on:
+            places.append(at)
+        depth += (tokens[at].token_type is TokenType.L_PAREN) - (tokens[at].token_type is TokenType.R_PAREN)
+        at += len(words) if words else 1
+    for number, place in enumerate(places):
+        part = tokens[place : places[number + 1] if number + 1 < len(places) else len(tokens)]
+        if number:
+            before = tokens[place - 1].end + 1
+            yield from (f"  {line.strip()}" for line in _comments(text, before, part[0].start))
+        yield from _clause(part, text, indent="" if number == 0 or _ends(part) else "  ")
+
+
+def _ends(part: Sequence[Token]) -> bool:
+    """Whether a clause is the body: it stands at the margin."""
+    return part[0].text.upper() in {"EXTERNAL", "PYTHON", "SPARK", "USING"}
+
+
+def _clause(part: Sequence[Token], text: str, indent: str) -> Iterator[str]:
+    inner = text[part[0].start : part[-1].end + 1]
+    laid_out = part[0].text.upper() == "USING" and "\n" in inner
+    if laid_out or any(_comments(text, one.end + 1, other.start) for one, other in pairwise(part)):
+        # Comments within a clause stay where they are, and so do the lines of a query.
+        yield from (
+            f"{indent}{line.rstrip()}" if not place else line.rstrip() for place, line in enumerate(inner.splitlines())
+        )
+        return
+    words = next((each for each in CLAUSES if _begins(part, each)), ())
+    line = indent + _joined(part, text, whole=words not in _EXPRESSIONS, words=len(words))
+    items = list(_items(part, text, words))
+    if (len(line) <= _WIDTH and not _is_columns(part)) or len(items) < 2:
+        yield line
+        return
+    first, last, lines = _layout(part, text, words, items)
+    yield f"{indent}{first}"
+    for number, item in enumerate(lines):
+        yield f"{indent}  {item}{',' if number + 1 < len(lines) else ''}"
+    if last:
+        yield f"{indent}{last}"
+
+
+def _is_columns(part: Sequence[Token]) -> bool:
+    return part[0].text.upper() == "CREATE" and any(token.token_type is TokenType.L_PAREN for token in part)
+
+
+def _begins(part: Sequence[Token], words: Sequence[str]) -> bool:
+    return [token.text.upper() for token in part[: len(words)]] == list(words)
+
+
+def _layout(
+    part: Sequence[Token], text: str, words: Sequence[str], items: list[Sequence[Token]]
+) -> tuple[str, str, list[str]]:
+    """The first line of a clause over several lines, its last one, and one line for each item."""
+    whole = tuple(words) not in _EXPRESSIONS
+    # An item begins with a name, however much it looks like a word of the grammar.
+    lines = [
+        f"{text[item[0].start : item[0].end + 1]} {_joined(item[1:], text, whole=whole, words=0)}".rstrip()
+        for item in items
+    ]
+    place = next(at for at, token in enumerate(part) if token is items[0][0])
+    first = _joined(part[:place], text, whole=True, words=0)
+    return first, ")" if part[place - 1].token_type is TokenType.L_PAREN else "", lines
+
+
+def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[Sequence[Token]]:
+    """What stands between the commas of a clause: within its parentheses, where it has them around all."""
+    del text
+    start = max(1, len(words))
+    if part[0].text.upper() == "CREATE":
+        start = next((at for at, each in enumerate(part) if each.token_type is TokenType.L_PAREN), len(part))
+    end = len(part)
+    if start < end and part[start].token_type is TokenType.L_PAREN and part[-1].token_type is TokenType.R_PAREN:
+        start, end = start + 1, end - 1
+    depth, begin = 0, start
+    for at in range(start, end):
+        token = part[at]
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0 and token.token_type is TokenType.COMMA:
+            yield part[begin:at]
+            begin = at + 1
+    if begin < end:
+        yield part[begin:end]
+
+
+def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str:
+    """The tokens on one line, as far apart as they were, but never further than a blank."""
+    found = ""
+    for at, token in enumerate(part):
+        quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
+        word = text[token.start : token.end + 1]
+        word = word if quoted else re.sub(r"\s+", " ", word)
+        if (
+            not quoted
+            and (whole or at < words)
+            and word.upper() in _WORDS
+            and (at == 0 or text[token.start - 1] != ".")
+        ):
+            word = word.upper() if _is_word(part, at, text) else word
+        if at:
+            gap = text[part[at - 1].end + 1 : token.start]
+            opened = part[at - 1].token_type is TokenType.L_PAREN or token.token_type is TokenType.R_PAREN
+            tight = opened or token.token_type is TokenType.COMMA
+            found += "" if tight or not gap else " "
+            if part[at - 1].token_type is TokenType.COMMA and not found.endswith(" "):
+                found += " "
+        found += word
+    return found
+
+
+def _is_word(part: Sequence[Token], at: int, text: str) -> bool:
+    """Whether a token is a word of the grammar here: names of columns and variables may look like one."""
+    after = part[at + 1].text if at + 1 < len(part) else ""
+    before = part[at - 1].text if at else ""
+    # A name stands first in a list, before a type, an equals sign or IN.
+    named = before in {"(", ","} and text[part[at].start :].split(maxsplit=1)[0].upper() not in {
+        "INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR",
+    }  # fmt: skip
+    return not named and after != "="
+
+
+def _comments(text: str, start: int, end: int) -> list[str]:
+    """The comments between two places, a line each."""
+    gap = text[start:end]
+    return [each.group().rstrip() for each in re.finditer(r"--[^\n]*|/\*(?!@).*?\*/", gap, re.DOTALL)]
+
+
+def _meaning(dataset: SqlDataset) -> object:
+    """All that a file says, without where it stands."""
+    return (
+        dataset.name, dataset.body, dataset.comment, dataset.owners, dataset.tags, dataset.store,
+        [(each.name, each.type, each.comment, each.nullable) for each in dataset.columns],
+        [(each.name, each.type, each.comment) for each in dataset.partition_columns],
+        [[*each.variables, *(str(vars(each).get(name)) for name in vars(each) if name != "span")]
+         for each in dataset.generators],
+        [
+            [(each.name, each.expression.sql("spark")) for each in some]
+            for some in (dataset.lets, dataset.inserts, dataset.expectations)
+        ],
+        dataset.on_upstream_change, dataset.refresh_last, dataset.end_offset, dataset.incremental,
+        dataset.reject_into, dataset.allows,
+        [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
+        [query.sql("spark") for query in dataset.queries], dataset.in_comment,
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""What to write for a word that begins no clause of a header.
+
+Not here: the clauses (tokens.py, header.py).
+"""
+
+from __future__ import annotations
+
+from varve.model.errors import nearest
+from varve.sql.syntax.tokens import CLAUSES, first_words
+
+_OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
+# Clauses of CREATE TABLE.
+_OF_TABLES = {
+    "STORED": "Write STORED IN LAKE or STORED IN WAREHOUSE.",
+    "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
+    "TBLPROPERTIES": "Write TAGS (name = 'value').",
+    "CLUSTERED": "Leave it out.",
+    "PARTITION": "Write PARTITIONED BY (day STRING).",
+    "PARTITIONED": "Write PARTITIONED BY (day STRING).",
+    "WHERE": "A condition stands in the query, behind AS SELECT ....",
+}
+
+
+def instead_of_clause(word: str) -> str:
+    """What to write for a word that begins no clause."""
+    if word.upper() in _OF_TIMESERIES:
+        return f" {word.upper()} belongs into FOR t IN TIMESERIES(...)."
+    if word.upper() in {"SELECT", "WITH"}:
+        return " The query begins with AS; write AS SELECT ...."
+    if word.upper() in _OF_TABLES:
+        return f" {_OF_TABLES[word.upper()]}"
+    return nearest(word, _known_words()) or f" Clauses are {', '.join(first_words(CLAUSES))}."
+
+
+def _known_words() -> list[str]:
+    return [word for clause in first_words(CLAUSES) for word in (clause, clause.split(maxsplit=1)[0])]

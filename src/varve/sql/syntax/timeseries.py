@@ -1,0 +1,153 @@
+"""`TIMESERIES(...)`: intervals, crons, starts and zones, onto the calendars of the model.
+
+Not here: the windows themselves (varve/model/partitions/calendar.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+
+from varve.model.errors import VarveError, nearest
+from varve.model.partitions.calendar import Every, calendar_of
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.zone import stretch
+from varve.sql.syntax.errors import Span
+from varve.sql.syntax.sql_file import TimeSeries
+
+if TYPE_CHECKING:
+    from varve.model.partitions.calendar import Tiling
+    from varve.sql.syntax.tokens import Cursor
+
+_EXAMPLE = "TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')"
+_WORDS = ("INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR")
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+UNITS = (*_SECONDS, *_MONTHS)
+
+
+def timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
+    """The rest of a generator, from its opening parenthesis. Raises SqlError."""
+    found, spans = _arguments(at)
+    span = Span(start, at.behind)
+    if ("INTERVAL" in found) == ("CRON" in found):
+        at.fail(f"a time series has either INTERVAL or CRON; write {_EXAMPLE}.", span)
+    if "START" not in found:
+        at.fail(f"START is missing; write {_EXAMPLE}.", span)
+    timezone = found.get("TIMEZONE", "UTC")
+    try:
+        stretch(timezone, 0)
+    except VarveError as error:
+        at.fail(str(error), spans["TIMEZONE"])
+    first = _moment(at, found["START"], timezone, spans["START"])
+    end = _moment(at, found["END"], timezone, spans["END"]) if "END" in found else None
+    anchor = _moment(at, found["ANCHOR"], timezone, spans["ANCHOR"]) if "ANCHOR" in found else first
+    tiling = _tiling(at, found, spans, anchor)
+    if "ANCHOR" in found and not isinstance(tiling, Every):
+        at.fail("ANCHOR is for intervals that calendars do not know, such as INTERVAL 90 MINUTES.", spans["ANCHOR"])
+    try:
+        calendar_of(tiling, timezone)
+    except VarveError as error:
+        at.fail(str(error), spans.get("CRON", span))
+    _check_bounds(at, tiling, first, end, spans)
+    return TimeSeries(variable, tiling, first, end, _retention(found), span)
+
+
+def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:
+    found: dict[str, Any] = {}
+    spans: dict[str, Span] = {}
+    at.needs("(", example=_EXAMPLE)
+    while not at.takes(")"):
+        begin = at.span
+        word = next((each for each in _WORDS if at.takes(each)), None)
+        if word is None:
+            text = at.token.text if at.token else ""
+            at.fail(f"unexpected {at.found} in TIMESERIES; it has {', '.join(_WORDS)}.{nearest(text, _WORDS)}")
+        if word in found:
+            at.fail(f"{word} is given twice; take one out.", begin)
+        value_at = at.span
+        found[word] = _length(at) if word in {"INTERVAL", "RETENTION"} else at.string(f"the value of {word}")[0]
+        spans[word] = Span(value_at.start, at.behind)
+        if not at.sees(")"):
+            at.needs(",", example=_EXAMPLE)
+    return found, spans
+
+
+def _length(at: Cursor) -> tuple[int, str]:
+    at.takes("INTERVAL")
+    number, _ = at.number("a length, for example 1 DAY")
+    text = at.token.text.upper() if at.token else ""
+    unit = next((each for each in UNITS if text in {each, f"{each}S"}), None)
+    if unit is None:
+        at.fail(f"expected a unit ({', '.join(UNITS)}), found {at.found}.{nearest(text, UNITS)}")
+    at.place += 1
+    return number, unit
+
+
+def _tiling(at: Cursor, found: dict[str, Any], spans: dict[str, Span], anchor: pendulum.DateTime) -> Tiling:
+    if "CRON" in found:
+        return str(found["CRON"])
+    number, unit = found["INTERVAL"]
+    if "ANCHOR" not in found and number == 1 and unit not in {"SECOND", "MINUTE"}:
+        return Grain(unit.lower())
+    if unit in _SECONDS:
+        return Every(dt.timedelta(seconds=number * _SECONDS[unit]), anchor)
+    months = number * _MONTHS[unit]
+    if 12 % months:
+        at.fail(
+            f"INTERVAL {number} {unit}: only lengths that divide a year begin every year alike: 1, 2, 3, 4, 6 or 12 "
+            "months.",
+            spans["INTERVAL"],
+        )
+    return f"0 0 1 */{months} *" if months < 12 else Grain.YEAR
+
+
+def _moment(at: Cursor, text: str, timezone: str, span: Span) -> pendulum.DateTime:
+    try:
+        found = pendulum.parse(text, tz=timezone)
+    except ValueError:
+        found = None
+    if not isinstance(found, pendulum.DateTime):
+        at.fail(f"'{text}' is no moment; write '2024-01-01' or '2024-01-01T10:30'.", span)
+    return found.in_timezone(timezone)
+
+
+def _check_bounds(
+    at: Cursor, tiling: Tiling, first: pendulum.DateTime, end: pendulum.DateTime | None, spans: dict[str, Span]
+) -> None:
+    calendar = calendar_of(tiling, first.timezone_name or "UTC")
+    for word, moment in (("START", first), ("END", end)):
+        if moment is None:
+            continue
+        floor = calendar.floor(int(moment.timestamp()))
+        if floor != moment.timestamp():
+            zone = first.timezone_name or "UTC"
+            near = [pendulum.from_timestamp(each, tz=zone) for each in (floor, calendar.following(floor))]
+            at.fail(
+                f"{word} is not where a window begins; the nearest are "
+                f"'{near[0].format('YYYY-MM-DDTHH:mm:ss')}' and '{near[1].format('YYYY-MM-DDTHH:mm:ss')}'.",
+                spans[word],
+            )
+    if end is not None and end <= first:
+        at.fail(
+            f"END is not after START ({first.to_date_string()}); write a later one, or leave it out: the series then "
+            "goes on without end.",
+            spans["END"],
+        )
+
+
+def _retention(found: dict[str, Any]) -> dt.timedelta | None:
+    return _as_time(*found["RETENTION"]) if "RETENTION" in found else None
+
+
+def length_of_time(at: Cursor) -> dt.timedelta:
+    """`2 HOURS`, as a length of time. Raises SqlError."""
+    return _as_time(*_length(at))
+
+
+def _as_time(number: int, unit: str) -> dt.timedelta:
+    # Months count as 31 days and years as 366: what is kept is kept at least as long as the file says.
+    days = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
+    return dt.timedelta(days=number * days[unit]) if unit in days else dt.timedelta(seconds=number * _SECONDS[unit])

@@ -1,0 +1,235 @@
+"""A cursor over the tokens of a file, and the expressions between them.
+
+sqlglot's tokenizer and parser are used as they are: with its compiled build, classes derived from them cannot be made.
+
+Not here: the grammar (header.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
+
+from varve.model.errors import nearest
+from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
+from varve.sql.syntax.lexer import Continued, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlglot.tokenizer_core import Token
+
+# Words that begin a clause, longest first; an expression outside parentheses ends before them.
+CLAUSES = (
+    ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
+    ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
+    ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("OPTIONS",), ("EXTERNAL",), ("PYTHON",),
+    ("SPARK",), ("USING",), ("AS",),
+)  # fmt: skip
+
+
+# Words of expressions that the tokenizer has no kind of its own for.
+_BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
+
+
+class Cursor:
+    """A place between the tokens of a file. `at` errors are raised as SqlError, with the place."""
+
+    def __init__(self, source: SourceFile, text: str) -> None:
+        self.source = source
+        self.text = text
+        self.place = 0
+        try:
+            self.tokens: Sequence[Token] = tokens_of(text)
+        except Continued as error:
+            raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
+        except TokenError:
+            raise SqlError(unclosed_problem(source, text)) from None
+
+    @property
+    def token(self) -> Token | None:
+        """The next token; None at the end of the file."""
+        return self.tokens[self.place] if self.place < len(self.tokens) else None
+
+    @property
+    def span(self) -> Span:
+        """Where the next token stands; behind the last one at the end of the file."""
+        if self.token is not None:
+            return Span(self.token.start, self.token.end + 1)
+        end = self.tokens[-1].end + 1 if self.tokens else 0
+        return Span(max(0, end - 1), end)
+
+    @property
+    def behind(self) -> int:
+        """The end of what was read last."""
+        return self.tokens[self.place - 1].end + 1 if self.place else 0
+
+    @property
+    def found(self) -> str:
+        """The next token, for a message."""
+        if self.token is None:
+            return "the end of the file"
+        return f"'{self.text[self.token.start : self.token.end + 1]}'"
+
+    def fail(self, message: str, span: Span | None = None) -> NoReturn:
+        """Raise SqlError at the next token, or at `span`."""
+        raise SqlError(Problem(self.source, span or self.span, message))
+
+    def sees(self, *words: str) -> bool:
+        """Whether these words come next."""
+        ahead = self.tokens[self.place : self.place + len(words)]
+        return len(ahead) == len(words) and all(map(_is, ahead, words))
+
+    def takes(self, *words: str) -> bool:
+        """Whether these words came next; they are read then."""
+        if not self.sees(*words):
+            return False
+        self.place += len(words)
+        return True
+
+    def needs(self, *words: str, example: str = "") -> None:
+        """Read these words. Raises SqlError where something else stands there."""
+        for word in words:
+            if not self.takes(word):
+                shown = f"; write {example}" if example else ""
+                expected = " ".join(words) if word.isalpha() else f"'{word}'"
+                self.fail(f"expected {expected}, found {self.found}{shown}.")
+
+    def choice(self, what: str, *options: str) -> str:  # noqa: RET503 - fail() never returns
+        """Read one of several words. Raises SqlError with all of them."""
+        for option in options:
+            if self.takes(*option.split()):
+                return option
+        word = self.token.text if self.token else ""
+        self.fail(f"expected {what}: {', '.join(options)}; found {self.found}.{nearest(word, options)}")
+
+    def name(self, what: str, *, example: str) -> tuple[str, Span]:
+        """Read a name. Raises SqlError for a literal or a sign."""
+        token, span = self.token, self.span
+        if token is None or not (token.text.replace("_", "a").isalnum() and not token.text[0].isdigit()) or (
+            token.token_type in {TokenType.STRING, TokenType.NUMBER}
+        ):  # fmt: skip
+            self.fail(f"expected {what}, found {self.found}; write for example {example}.")
+        self.place += 1
+        return token.text, span
+
+    def string(self, what: str, *, example: str = "") -> tuple[str, Span]:
+        """Read a text between quotes, neighbours joined as in SQL."""
+        start, texts = self.span.start, []
+        while self.token is not None and self.token.token_type is TokenType.STRING:
+            texts.append(self.token.text)
+            self.place += 1
+        if not texts:
+            shown = f"; write {example}" if example else ""
+            self.fail(f"expected {what} between quotes, found {self.found}{shown}.")
+        return "".join(texts), Span(start, self.behind)
+
+    def number(self, what: str) -> tuple[int, Span]:
+        """Read a whole number above 0, with or without quotes."""
+        token, span = self.token, self.span
+        if token is None or not token.text.isdecimal() or int(token.text) < 1:
+            self.fail(f"expected {what}, a whole number from 1, found {self.found}.")
+        self.place += 1
+        return int(token.text), span
+
+    def clause(self) -> tuple[str, ...] | None:
+        """The words of the clause that begins here."""
+        return next((words for words in CLAUSES if self.sees(*words)), None)
+
+    def expression(self, what: str) -> Span:
+        """Read over an expression: to a comma, a closing parenthesis, a clause or the end, outside parentheses."""
+        begin, depth = self.place, 0
+        while (token := self.token) is not None:
+            if depth == 0 and (
+                token.token_type in {TokenType.COMMA, TokenType.R_PAREN, TokenType.SEMICOLON}
+                or (self.clause() and self.place > begin)
+                or (self.place > begin and self._begins_something_else())
+            ):
+                break
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+            self.place += 1
+        if self.place == begin:
+            self.fail(f"expected {what}, found {self.found}.")
+        return Span(self.tokens[begin].start, self.behind)
+
+    def _begins_something_else(self) -> bool:
+        """Whether a plain word stands right behind a value: no expression goes on with one."""
+        token, before = self.tokens[self.place], self.tokens[self.place - 1]
+        is_word = token.token_type is TokenType.VAR and token.text.upper() not in _BEHIND_VALUES
+        return is_word and before.token_type in {TokenType.R_PAREN, TokenType.VAR, TokenType.R_BRACKET}
+
+    def parenthesised(self, what: str) -> Span:
+        """Read over `(...)`; what stands between. Raises SqlError where the parenthesis is not closed."""
+        opened = self.span
+        self.needs("(", example=what)
+        begin, depth = self.behind, 1
+        while depth:
+            if self.token is None:
+                self.fail("this parenthesis is not closed.", opened)
+            depth += self.sees("(") - self.sees(")")
+            self.place += 1
+        return Span(begin, self.tokens[self.place - 1].start)
+
+    def skip_to_clause(self) -> None:
+        """After a problem: go on to where the next clause begins, outside parentheses where they are closed."""
+        depth = 0
+        while (token := self.token) is not None and not (depth <= 0 and self.clause()):
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+            self.place += 1
+
+
+def unclosed(text: str) -> Span:
+    """Where a quote or a comment begins that has no end; the end of the text where there is none."""
+    place = 0
+    while place < len(text):
+        if text.startswith("--", place):
+            place = _after(text.find("\n", place), text)
+        elif text.startswith("/*", place):
+            end = text.find("*/", place + 2)
+            if end < 0:
+                return Span(place, place + 2)
+            place = end + 2
+        elif text[place] in "'\"`":
+            closing = _closing(text, place)
+            if closing is None:
+                return Span(place, place + 1)
+            place = closing + 1
+        else:
+            place += 1
+    return Span(len(text), len(text))
+
+
+def _closing(text: str, start: int) -> int | None:
+    quote, place = text[start], start + 1
+    while place < len(text):
+        if text[place] == "\\" and quote != "`":
+            place += 2
+        elif text[place] == quote:
+            return place
+        else:
+            place += 1
+    return None
+
+
+def _after(found: int, text: str) -> int:
+    return len(text) if found < 0 else found
+
+
+def _is(token: Token, word: str) -> bool:
+    quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
+    return not quoted and token.text.upper() == word
+
+
+def unclosed_problem(source: SourceFile, text: str) -> Problem:
+    """What is to be said of a text that ends within a quote or a comment."""
+    span = unclosed(text)
+    sign = text[span.start : span.end]
+    what, closing = ("comment", "*/") if sign == "/*" else ("quote", sign or "'")
+    return Problem(source, span, f"this {what} is not closed; write {closing} where it ends.")
+
+
+def first_words(clauses: Iterable[tuple[str, ...]]) -> list[str]:
+    """The clauses as people write them."""
+    return [" ".join(words) for words in clauses]

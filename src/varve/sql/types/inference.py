@@ -1,0 +1,128 @@
+"""The columns that a query gives out: names, types, whether they may be NULL, and which columns they are made of.
+
+Without a JVM, and without a guess: a type that is not certain is `unknown`, and whoever needs it asks Spark's
+analyzer (`varve check`). The rules are Spark's own in its ANSI mode; tests/sql/test_inference.py compares
+them with the analyzer.
+
+Not here: the type of each kind of expression (expressions.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
+
+from varve.model.errors import nearest, some
+from varve.sql.names.paths import resolved
+from varve.sql.names.scope_variables import bound
+from varve.sql.pushdown.predicates import SCOPE
+from varve.sql.types.join_using import as_spark_gives, mark_authors
+from varve.sql.types.lineage import Walk
+from varve.sql.types.outputs import Inferred, Output, QueryFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from varve.sql.types.cells import ColumnName
+
+
+def qualified(
+    query: exp.Expr,
+    schemas: Mapping[str, Mapping[str, str]],
+    variables: Mapping[str, str],
+    *,
+    not_null: Collection[ColumnName] = (),
+) -> Inferred:
+    """The columns of a query of a file.
+
+    Args:
+        query: as it is written.
+        schemas: for each dataset that it may read, the Spark types of its columns, partition columns among them.
+        variables: the Spark types of the scope's variables.
+        not_null: columns of datasets that are never NULL.
+    """
+    types = {name.lower(): kind.lower() for name, kind in variables.items()}
+    lowered = {name.lower(): {column.lower(): kind for column, kind in each.items()} for name, each in schemas.items()}
+    tree = bound(query, set(types), lambda name: exp.column(name, SCOPE))
+    tree = resolved(tree, lowered.get)
+    has_using = mark_authors(tree)
+    findings = list(_before(tree, lowered))
+    if findings:
+        return Inferred(tree, (), (), tuple(findings))
+    nested: dict[str, dict[str, dict[str, str]]] = {}
+    for name, columns in lowered.items():
+        db, _, table = name.partition(".")
+        nested.setdefault(db, {})[table] = columns
+    schema = MappingSchema(nested, dialect="spark", normalize=False)  # type: ignore[arg-type]
+    while (found := _qualified(tree, schema)) is None or isinstance(found, QueryFinding):
+        finding = found or QueryFinding("its columns cannot be told.", query)
+        unknown = finding.node if isinstance(finding.node, exp.Column) else None
+        known = [column for columns in lowered.values() for column in columns]
+        if unknown is None:
+            return Inferred(tree, (), (), (*findings, finding))
+        # sqlglot stops at the first: what it did not know gives way, to find the next one.
+        near = nearest(unknown.name, [*known, *types])
+        names = some(dict.fromkeys(known), limit=8)
+        listed = near or (f" What is read here has {names}." if names else "")
+        findings.append(QueryFinding(f"{finding.message}{listed}", unknown))
+        same = [each for each in tree.find_all(exp.Column) if each == unknown]
+        for each in same:
+            each.replace(exp.alias_(exp.null(), each.name) if isinstance(each.parent, exp.Select) else exp.null())
+    tree = as_spark_gives(found) if has_using else found
+    if findings:
+        return Inferred(tree, (), (), tuple(findings))
+    walk = Walk(lowered, types, frozenset(not_null))
+    outputs = tuple(Output(each.name, *each.cell) for each in walk.query(tree, {}, {}))
+    return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
+
+
+def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding | None:
+    """The tree with every column qualified; or what stands against it."""
+    try:
+        return qualify(
+            tree.copy(),
+            schema=schema,
+            dialect="spark",
+            quote_identifiers=False,
+            identify=False,
+            validate_qualify_columns=False,
+        )
+    except SqlglotError as error:
+        message = str(error).split("\n", 1)[0]
+        name = message.removeprefix("Unknown column: ")
+        for column in tree.find_all(exp.Column):
+            if name != message and column.table and column.name.lower() == name.lower():
+                return QueryFinding(f"unknown column {column.sql('spark')}.", column)
+        return QueryFinding(message, tree)
+
+
+def _before(tree: exp.Expr, schemas: Mapping[str, Mapping[str, str]]) -> Iterator[QueryFinding]:
+    for table in tree.find_all(exp.Table):
+        name = f"{table.db}.{table.name}".lower()
+        if table.db and name not in schemas:
+            yield QueryFinding(f"unknown dataset {name}.{nearest(name, schemas)}", table)
+        alias = table.args.get("alias")
+        if table.db and isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+            yield QueryFinding(
+                f"{name} cannot have its columns renamed by an alias; write (SELECT ... AS ...) instead.", table
+            )
+    for join in tree.find_all(exp.Join):
+        if join.method.upper() == "NATURAL":
+            yield QueryFinding(
+                "NATURAL JOIN follows the columns of two datasets as they change; write USING (...).", join
+            )
+
+
+def _unaliased(query: exp.Expr) -> Iterator[QueryFinding]:
+    """The result's columns have the names that the file gives them: Spark's own for an expression is no contract."""
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.left if isinstance(query, exp.SetOperation) else query.this
+    for projection in query.selects if isinstance(query, exp.Select) else ():
+        column = isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
+        named = projection.alias_or_name not in {"", "*"} or isinstance(projection, exp.Aliases)
+        if not column and not named:
+            yield QueryFinding("this column has no name; write AS and one behind it.", projection)

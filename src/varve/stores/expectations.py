@@ -1,0 +1,99 @@
+"""Auditing a staged batch: what its dataset promises of it is looked at where it lies, before any reader can see it.
+
+Not here: what an expectation is (varve/model/expectation.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import NOTHING_LOST, BadInput, ExpectationFailed, some
+from varve.model.expectation import Of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from varve.model.batch import StagedBatch
+    from varve.model.build import Build
+    from varve.model.expectation import Expectation
+    from varve.stores.store import Store
+
+_EXAMPLES = 3
+
+
+def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
+    """Look at all expectations in one Spark job over the staged batches.
+
+    Raises ExpectationFailed with the partitions and some rows that break one, and BadInput for a condition that Spark
+    does not understand. What was staged stays where it is, for a look.
+    """
+    expected = build.dataset.expectations
+    if not expected:
+        return
+    frame = store.read(build.dataset, [build.as_batch(batch) for batch in staged])
+    _refuse_misspelt(build, frame, expected)
+    names = build.dataset.partitioning.names
+    found = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}
+    empty = frame.limit(0).agg(*[_broken(one) for one in expected]).collect()[0]
+    problems = []
+    for one in expected:
+        broken = {}
+        for batch in staged:
+            row = found.get(tuple(str(value) for value in batch.partition.values), empty)
+            if count := row[one.name]:
+                broken[batch] = count
+        if broken:
+            problems.append(_told(frame, one, broken))
+    if problems:
+        raise ExpectationFailed(
+            f"{build}: {' '.join(problems)} {NOTHING_LOST} What was computed lies unseen in "
+            f"{some([batch.location for batch in staged], limit=1)} until it is swept. Mend the data or the code, "
+            "or change the expectation, and run it again."
+        )
+
+
+def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectation]) -> list[Any]:
+    return list(frame.groupBy(*names).agg(*[_broken(one) for one in expected]).collect())
+
+
+def _broken(one: Expectation) -> SparkColumn:
+    """How many rows break it, or 1 where the partition does."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    condition = F.expr(one.condition)
+    if one.of is Of.ROW:
+        return F.count_if(~condition).alias(one.name)
+    return F.when(condition, 0).otherwise(1).alias(one.name)
+
+
+def _told(frame: DataFrame, one: Expectation, broken: dict[StagedBatch, int]) -> str:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if one.of is Of.PARTITION:
+        return f"Expectation {one} does not hold for {some([batch.partition for batch in broken], limit=3)}."
+    where = some([f"{count} of {batch.rows} rows of {batch.partition}" for batch, count in broken.items()], limit=3)
+    rows = frame.where(~F.expr(one.condition)).limit(_EXAMPLES).collect()
+    examples = "; ".join(", ".join(f"{name}={value}" for name, value in row.asDict().items()) for row in rows)
+    return f"Expectation {one} is broken by {where}, for example {examples}."
+
+
+def _refuse_misspelt(build: Build, frame: DataFrame, expected: Sequence[Expectation]) -> None:
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F  # noqa: N812
+
+    for one in expected:
+        try:
+            # Classic Spark parses here, Connect when it is asked for the schema: its analysis, without a job.
+            condition = F.expr(one.condition)
+            (field,) = (frame.select(condition) if one.of is Of.ROW else frame.agg(condition)).schema.fields
+            if (kind := field.dataType.simpleString()) != "boolean":
+                raise BadInput(f"{build}: the expectation {one} is of type {kind}, and no condition. {NOTHING_LOST}")
+        except (AnalysisException, ParseException) as error:
+            told = str(error).splitlines()[0]
+            raise BadInput(
+                f"{build}: Spark does not understand the expectation {one}: {told} "
+                f"{NOTHING_LOST} It is a condition in Spark SQL over the columns of the dataset."
+            ) from error

@@ -1,0 +1,1 @@
+"""Batch folders of parquet files, which the lake shows readers and the warehouse loads from."""

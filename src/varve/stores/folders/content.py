@@ -1,0 +1,86 @@
+"""A hash of the rows of a batch, whatever their order, files and partitions: equal hashes mean equal rows.
+
+The sum of a 64-bit hash of each row: adding forgets the order and keeps how often a row comes. It tells reruns apart,
+not forgeries. -0.0 is another value than 0.0 here: Spark compares them as equal, but what is made from them differs
+(`1 / x`, a text), and equal hashes mean that nothing downstream need run. All NaN are one value, as they are to Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from varve.model.schema import ColumnType, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from varve.model.build import Build
+    from varve.model.schema import Column
+
+_LOW, _HIGH = "content_low", "content_high"
+_HALF = 0xFFFF_FFFF
+
+
+def can_hash(columns: Sequence[Column]) -> bool:
+    """Whether Spark hashes all of these types: it does not hash maps, whose entries have no order."""
+    return not any(_holds_map(column.type) for column in columns)
+
+
+def sums(columns: Sequence[Column]) -> list[SparkColumn]:
+    """The aggregates from which `text` makes the hash; they overflow to NULL, never to an error."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
+    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns)
+    row = f"xxhash64({words})"
+    if signs := [_sign(column) for column in columns if _holds_float(column.type)]:
+        # Spark hashes -0.0 as 0.0. Rows without one keep the hash that they have always had.
+        there = " or ".join(f"coalesce({found}, false)" for found, _ in signs)
+        row = f"if({there}, xxhash64({words}, {', '.join(word for _, word in signs)}), {row})"
+    return [
+        F.expr(f"try_sum({row} & {_HALF}) as {_LOW}"),
+        F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}"),
+    ]
+
+
+def text(rows: int, found: Mapping[str, Any]) -> str | None:
+    """The hash as the catalog keeps it; None where there were too many rows to sum."""
+    low, high = found.get(_LOW), found.get(_HIGH)
+    if rows and (low is None or high is None):
+        return None
+    return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
+
+
+def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
+    """The hash of each partition of what was written, by its path: one more pass over it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = build.dataset.partitioning.names
+    counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *sums(build.dataset.schema.columns))
+    by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
+    empty = text(0, {})
+    found: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
+    for row in counted.collect():
+        found[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
+    return found
+
+
+def _sign(column: Column) -> tuple[str, str]:
+    """Whether a value has a zero with a sign, and what tells which: two expressions."""
+    name = f"`{column.name}`"
+    if column.type.nested:
+        return f"contains(cast({name} as string), '-0.0')", f"cast({name} as string)"
+    # Spark's functions of numbers take -0.0 for 0.0; its text is asked for where there is a zero only.
+    negative = f"{name} = 0 and cast({name} as string) = '-0.0'"
+    return negative, f"coalesce({negative}, false)"
+
+
+def _holds_float(kind: ColumnType) -> bool:
+    return kind.kind in {Kind.FLOAT, Kind.DOUBLE} or any(_holds_float(part) for _, part in kind.parts)
+
+
+def _holds_map(kind: ColumnType) -> bool:
+    return kind.kind is Kind.MAP or any(_holds_map(part) for _, part in kind.parts)

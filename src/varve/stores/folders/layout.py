@@ -1,0 +1,50 @@
+"""Where a batch lies: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet` (seed 002).
+
+Not here: reading or writing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from varve.model.batch import BatchId
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
+
+# Spark and Hive pass over names with a leading underscore, so a batch can describe itself inside its folder.
+MANIFEST = "_varve.json"
+RECORD = "_varve"
+BATCH_COLUMN = "batch_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The lake's folders under one root (a local folder or a URI, without a trailing slash)."""
+
+    root: str
+
+    def table(self, dataset: Dataset) -> str:
+        """The folder of a dataset. Never read it by path: it holds every batch, old ones too."""
+        return self.table_of(dataset.name)
+
+    def table_of(self, name: str) -> str:
+        """The same by the dataset's name alone, which no code may declare any more."""
+        return f"{self.root}/{name.replace('.', '/', 1)}"
+
+    def record_of(self, name: str) -> str:
+        """Where the lake itself notes what was put in force, by the dataset's name."""
+        return f"{self.table_of(name)}/{RECORD}"
+
+    def partition(self, dataset: Dataset, partition: PartitionKey) -> str:
+        """The folder of a partition."""
+        return f"{self.table(dataset)}/{partition.path}"
+
+    def batch(self, dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -> str:
+        """The folder of one batch of a partition; written once, never changed."""
+        return self.at(dataset.name, partition.path, batch_id)
+
+    def at(self, name: str, path: str, batch_id: BatchId) -> str:
+        """The same, in the catalog's spelling of dataset and partition."""
+        return f"{self.table_of(name)}/{path}/{batch_id.folder}"

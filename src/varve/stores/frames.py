@@ -1,0 +1,195 @@
+"""The schema of Varve in the words of Spark and Arrow, and a frame made to fit its dataset.
+
+Not here: PostgreSQL's types (warehouse/tables/types.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import NOTHING_LOST, BadInput, VarveError
+from varve.model.partitions.key import plain, text_of
+from varve.model.schema import Column, ColumnType, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql.types import DataType, StructType
+
+    from varve.model.build import Build
+    from varve.model.partitions.key import PartitionKey
+
+# Casts that lose nothing; any other difference between a frame and its declaration is refused by name.
+_WIDENS: dict[Kind, frozenset[Kind]] = {
+    Kind.TINYINT: frozenset({Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE}),
+    Kind.SMALLINT: frozenset({Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE}),
+    Kind.INT: frozenset({Kind.BIGINT, Kind.DOUBLE}),
+    Kind.FLOAT: frozenset({Kind.DOUBLE}),
+}
+# The digits that the whole numbers need as decimals.
+_WHOLE_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
+
+
+def spark_schema(columns: Iterable[Column]) -> str:
+    """The columns as a Spark DDL string, all nullable, with their comments."""
+    return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The columns as Spark writes them to parquet: timestamps in microseconds, UTC."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type that Spark gives to one of its own."""
+    import pyarrow as pa
+
+    simple = {
+        Kind.STRING: pa.string(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.TINYINT: pa.int8(),
+        Kind.SMALLINT: pa.int16(),
+        Kind.INT: pa.int32(),
+        Kind.BIGINT: pa.int64(),
+        Kind.FLOAT: pa.float32(),
+        Kind.DOUBLE: pa.float64(),
+        Kind.DATE: pa.date32(),
+        Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+        Kind.BINARY: pa.binary(),
+    }
+    if kind.kind is Kind.DECIMAL:
+        return pa.decimal128(*kind.digits)
+    if kind.nested:
+        parts = [(name, arrow_type(part)) for name, part in kind.parts]
+        if kind.kind is Kind.STRUCT:
+            return pa.struct(parts)
+        types = [part for _, part in parts]
+        return pa.list_(*types) if kind.kind is Kind.ARRAY else pa.map_(*types)
+    return simple[kind.kind]
+
+
+def conform(build: Build, frame: DataFrame) -> DataFrame:
+    """The frame with exactly the dataset's data columns, then its partition columns, in the declared order and types.
+
+    A build of one partition may leave the partition columns out; they are then added. Raises BadInput with every
+    column that is missing, unknown or of a type that does not widen to the declared one.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    dataset = build.dataset
+    if len(build.partitions) == 1:
+        (only,) = build.partitions
+        for column in dataset.partition_columns:
+            if column.name not in frame.columns:
+                frame = frame.withColumn(column.name, F.lit(plain(only[column.name])).cast(str(column.type)))
+    declared = (*dataset.schema.columns, *dataset.partition_columns)
+    if problems := _differences(declared, frame.schema):
+        raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
+    # One text: with an object for each column, Spark's classic mode is asked six times for each.
+    return frame.selectExpr(*[f"cast(`{column.name}` as {column.type}) as `{column.name}`" for column in declared])
+
+
+def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
+    """Whether a row lies in one of the partitions; never NULL."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [name for name, _ in partitions[0].fields]
+    if len(partitions) == 1:
+        condition = F.lit(True)  # noqa: FBT003
+        for name, value in partitions[0].fields:
+            condition = condition & F.col(f"`{name}`").eqNullSafe(F.lit(plain(value)))
+        return condition
+    if len(names) == 1:
+        return F.coalesce(F.col(f"`{names[0]}`").isin([plain(key[names[0]]) for key in partitions]), F.lit(False))  # noqa: FBT003
+    # One IN over the joined spelling: a disjunction of thousands of conjunctions takes the analyzer minutes.
+    spelt = F.concat_ws("\x1f", *[F.col(f"`{name}`").cast("string") for name in names])
+    wanted = ["\x1f".join(map(text_of, partition.values)) for partition in partitions]
+    return F.coalesce(spelt.isin(wanted), F.lit(False))  # noqa: FBT003
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark's failures come as: classic mode hands on those that PySpark has no class for as they are."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JJavaError
+
+
+def spark_says(error: Exception) -> str:
+    """The message of such an error, without where in our process it came up."""
+    thrown = getattr(error, "java_exception", None)
+    return str(error) if thrown is None else str(thrown.toString())
+
+
+def observed_by(seen: Observation) -> dict[str, Any]:
+    """What Spark observed, or nothing.
+
+    Where Spark sees beforehand that there is no row, it takes the counts out of its plan with all else.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return seen.get
+    except Py4JJavaError as error:
+        # So says Spark's classic mode of an observation without a value.
+        if error.java_exception.getClass().getName() == "java.lang.AssertionError":
+            return {}
+        raise
+
+
+def _differences(declared: Sequence[Column], found: StructType) -> list[str]:
+    types = {field.name: field.dataType for field in found.fields}
+    problems = []
+    if missing := [f"{column.name} {column.type}" for column in declared if column.name not in types]:
+        problems.append(f"Missing: {', '.join(missing)}.")
+    names = {column.name for column in declared}
+    if unknown := [f"{name} {kind.simpleString()}" for name, kind in types.items() if name not in names]:
+        problems.append(f"Not declared: {', '.join(unknown)}.")
+    problems.extend(
+        f"{column.name} is declared {column.type}, found {types[column.name].simpleString().upper()}."
+        for column in declared
+        if column.name in types and not _fits(types[column.name], column.type)
+    )
+    return problems
+
+
+def _fits(found: DataType, declared: ColumnType) -> bool:
+    from pyspark.sql.types import NullType
+
+    if isinstance(found, NullType):
+        return True
+    kind = _column_type(found)
+    if kind is None or kind == declared:
+        return kind is not None
+    if declared.kind is not Kind.DECIMAL:
+        return declared.kind in _WIDENS.get(kind.kind, frozenset())
+    precision, scale = declared.digits
+    if kind.kind is Kind.DECIMAL:
+        return kind.digits[1] <= scale and kind.digits[0] - kind.digits[1] <= precision - scale
+    return kind.kind in _WHOLE_DIGITS and _WHOLE_DIGITS[kind.kind] <= precision - scale
+
+
+def _column_type(found: DataType) -> ColumnType | None:
+    """The type of a frame's column in our words; None where a declaration has none for it."""
+    from pyspark.sql import types
+
+    if isinstance(found, types.ArrayType):
+        element = _column_type(found.elementType)
+        return element and ColumnType.array(element)
+    if isinstance(found, types.MapType):
+        key, value = _column_type(found.keyType), _column_type(found.valueType)
+        return ColumnType.map(key, value) if key and value else None
+    if isinstance(found, types.StructType):
+        fields = {field.name: _column_type(field.dataType) for field in found.fields}
+        known = {name: kind for name, kind in fields.items() if kind is not None}
+        return ColumnType.struct(known) if len(known) == len(found.fields) else None
+    try:
+        return ColumnType(found.simpleString())
+    except VarveError:
+        return None

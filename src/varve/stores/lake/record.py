@@ -1,0 +1,83 @@
+"""The lake's own record of what was put in force: `<table>/_varve/<build id>.json`, one small file for each publish.
+
+Without a catalog the newest batch folder is not the current one: it may have failed its expectations, or been rolled
+back. The files are written after the catalog has committed, and made good by the next publish where a run died in
+between; so the record may lag, and never tells of what did not happen.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING
+
+from varve.model.batch import BatchId
+from varve.model.errors import VarveError
+from varve.model.inventory import Publication
+from varve.services.files import open_files
+
+if TYPE_CHECKING:
+    from varve.catalog.catalog import Catalog
+    from varve.stores.folders.layout import Layout
+
+FORMAT = 1
+
+
+def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
+    """Write what the record does not have yet; how many publications that were. Safe to repeat."""
+    pending = catalog.unrecorded(dataset)
+    if not pending:
+        return 0
+    files, folder = open_files(layout.record_of(dataset))
+    files.makedirs(folder, exist_ok=True)
+    for publication in pending:
+        text = json.dumps(
+            {
+                "format": FORMAT,
+                "dataset": dataset,
+                "build_id": publication.build_id.millis,
+                "kind": publication.kind,
+                "run_id": publication.run_id,
+                "reason": publication.reason,
+                "published_at": publication.published_at.isoformat(),
+                "partitions": publication.partitions,
+            }
+        )
+        # Under another name first: a crash must not leave half of one.
+        name = f"{folder}/{publication.build_id}.json"
+        with files.open(f"{name}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        files.mv(f"{name}.new", name)
+    catalog.recorded(dataset, pending)
+    return len(pending)
+
+
+def read(layout: Layout, dataset: str) -> list[Publication]:
+    """The whole record, oldest first. Raises VarveError for a file that cannot be understood."""
+    files, folder = open_files(layout.record_of(dataset))
+    if not files.exists(folder):
+        return []
+    found = []
+    for entry in files.ls(folder, detail=False, refresh=True):
+        if not entry.endswith(".json"):
+            continue
+        with files.open(entry, "r", encoding="utf-8") as file:
+            text = file.read()
+        try:
+            said = json.loads(text)
+            found.append(
+                Publication(
+                    BatchId(int(said["build_id"])),
+                    said["kind"],
+                    said["run_id"],
+                    said["reason"],
+                    dt.datetime.fromisoformat(said["published_at"]),
+                    said["partitions"],
+                )
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise VarveError(
+                f"{entry} is no record of a publish: {type(error).__name__} {error}. Nothing was changed. "
+                "Put it back from a copy, or remove it: its partitions then keep what was in force before."
+            ) from error
+    return sorted(found, key=lambda publication: publication.build_id)

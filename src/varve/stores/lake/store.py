@@ -1,0 +1,194 @@
+"""The lake as a `Store`: stage, verify, publish and read, each a call into the room that does it."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from varve.catalog.history.history import History
+from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
+from varve.services.files import open_files
+from varve.services.settings import Compression, ContentHash
+from varve.stores.folders import clean, content, write
+from varve.stores.frames import spark_schema
+from varve.stores.lake import evolve, examine, grown, projection, record
+from varve.stores.lake import inventory as remains
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.batch import Batch, StagedBatch
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import Finding, Leftover, StoreInventory
+    from varve.stores.folders.layout import Layout
+
+# By so many partitions' last batches the weight of a row is judged.
+_SAMPLE = 50
+_THREADS = 8
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LakeStore:
+    """Batch folders of parquet under one root.
+
+    Attributes:
+        spark: opens the session when it is first needed.
+        codec: the compression of its files.
+        hashing: which runs hash the rows of their batches.
+        metastore: the `thrift://` URIs of a deployed Hive metastore, where there is one.
+    """
+
+    layout: Layout
+    catalog: Catalog
+    spark: Callable[[], SparkSession]
+    codec: str = Compression.ZSTD
+    hashing: ContentHash = ContentHash.SINGLE
+    metastore: str | None = None
+
+    def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
+        """See `Store.stage`. Raises BadInput too where older batches would not be read as declared now."""
+        evolve.refuse_breaking(build)
+        how = write.How(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
+        frame = grown.with_folded(build, frame, partial(self._scan, build.dataset))
+        written = write.write_batches(self.layout, build, frame, how)
+        staged = write.survey(self.layout, build)
+        write.verify_rows(build, staged, written)
+        staged = grown.with_base(self.layout, build, self._with_content(build, staged, written))
+        write.write_manifests(self.layout, build, staged)
+        return staged
+
+    def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.verify`: every folder is there; a pointer to a missing one would read as no rows, silently."""
+        files, _ = open_files(self.layout.root)
+        if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
+            raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
+        del staged
+        self.catalog.publish(build)
+        self.published(build)
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`: the lake's own record and the Hive table.
+
+        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
+        """
+        name = build.dataset.name
+        try:
+            record.keep(self.layout, self.catalog, name)
+        except Exception as error:  # noqa: BLE001
+            logger.warning("%s is published, but the lake's own record does not have it yet: %s", build, error)
+        try:
+            self.follow(build.dataset)
+        except Exception as error:  # noqa: BLE001
+            logger.warning(
+                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
+                build, name, error,
+            )  # fmt: skip
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
+        self.refuse_missing(build.dataset, batches)
+        keys = {partition.path: partition for partition in build.partitions}
+        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        self.published(build)
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """See `Store.refuse_missing`."""
+        files, _ = open_files(self.layout.root)
+        locations = [batch.location for batch in batches]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            there = list(pool.map(files.exists, locations))
+        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
+            raise MissingUpstream(
+                f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
+                "Nothing was read or changed. Put the folder back, or rerun those partitions."
+            )
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        del dataset_name
+        clean.remove(self.layout, locations)
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`: folders first, so that a build which begins in between is known as a living one."""
+        found = clean.units(self.layout)
+        kept = {
+            self.layout.at(dataset, path, batch_id)
+            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
+        }
+        return [one for one in found if one.location not in kept]
+
+    def discard(self, build: Build) -> None:
+        """See `Store.discard`."""
+        write.remove_batches(self.layout, build)
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
+        if not batches:
+            return self.spark().createDataFrame([], spark_schema(dataset.read_columns(columns)))
+        self.refuse_missing(dataset, batches)
+        return self._scan(dataset, [batch.location for batch in batches], columns)
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
+        """See `Store.examine`."""
+        current = self.catalog.current(dataset.name)
+        shown = projection.shown(self.spark(), dataset, self.metastore)
+        return [*examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown)]
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`."""
+        return projection.follow(self.spark(), self.catalog, self.layout, dataset, self.metastore)
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        record.keep(self.layout, self.catalog, dataset.name)
+        described = History(self.catalog.connection).described(dataset.name)
+        mended = examine.describe_again(self.layout, described)
+        current = self.catalog.current(dataset.name)
+        wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
+        self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
+        self.catalog.mistrust(dataset.name, wrong, extra)
+        return mended + self.follow(dataset)
+
+    def remains(self) -> list[StoreInventory]:
+        """See `Store.remains`."""
+        return remains.remains(self.layout)
+
+    def _rows_per_file(self, build: Build) -> int | None:
+        """The limit of rows in a file that keeps it at the size asked for, by what a row has weighed so far."""
+        asked = build.dataset.lake
+        if asked.file_rows is not None or asked.file_bytes is None or not any(build.expected.values()):
+            return asked.file_rows
+        before = self.catalog.current(build.dataset.name, build.partitions[:_SAMPLE]).values()
+        rows, size = sum(batch.rows for batch in before), sum(batch.size for batch in before)
+        return max(1, asked.file_bytes * rows // size) if rows and size else None
+
+    def _with_content(self, build: Build, staged: list[StagedBatch], written: write.WriteReport) -> list[StagedBatch]:
+        hashes: dict[str, str | None] = {}
+        if len(staged) == 1:
+            hashes = {staged[0].partition.path: written.content}
+        elif self._hashes_many(build):
+            frame = self._scan(build.dataset, [batch.location for batch in staged])
+            hashes = content.of_written(build, frame)
+        return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
+
+    def _hashes_many(self, build: Build) -> bool:
+        """Whether each of several partitions is hashed; what others are added to is, or nobody could tell their sum."""
+        if not content.can_hash(build.dataset.schema.columns):
+            return False
+        return self.hashing is ContentHash.ALWAYS or (bool(build.growth) and self.hashing is not ContentHash.NEVER)
+
+    def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
+        wanted = dataset.read_columns(columns)
+        reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", self.layout.table(dataset))
+        return reader.parquet(*locations).select(*[column.name for column in wanted])

@@ -1,0 +1,88 @@
+"""`Store`: the seam between a build and the place where its batches lie.
+
+Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from varve.model.batch import Batch, StagedBatch
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import Finding, Leftover, StoreInventory
+
+
+class Store(Protocol):
+    """A place where batches lie. After a crash at any point, the next build may simply begin anew."""
+
+    def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
+        """Write the frame beside what is current, one batch for each partition of the build; no reader sees it.
+
+        Raises BadInput for columns or rows that the build may not write.
+        """
+        ...
+
+    def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """Compare what lies in the store with what was computed. Raises VerifyFailed."""
+        ...
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
+        ...
+
+    def published(self, build: Build) -> None:
+        """Do what follows a publish that another has done; what fails of it is told, and made good later."""
+        ...
+
+    def discard(self, build: Build) -> None:
+        """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
+        ...
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """Put earlier batches back in force, all at once or none, as safely as `publish`.
+
+        Partitions of the build without a batch among them are withdrawn: they have none afterwards.
+        Raises StalePublish, PublishTimeout, and NotKept where a batch was swept meanwhile.
+        """
+        ...
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """Raise MissingUpstream where the data of one of the batches is gone."""
+        ...
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
+        ...
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Everything in the store that belongs to no batch the catalog keeps and no living run."""
+        ...
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
+        """Compare these batches with what lies there, and what readers are shown with what is current.
+
+        `batches` are all whose data the catalog says is there; changes nothing. `deep` reads all of it.
+        """
+        ...
+
+    def follow(self, dataset: Dataset) -> int:
+        """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
+        ...
+
+    def mend(self, dataset: Dataset) -> int:
+        """The same by looking at what readers are really shown and what batches say of themselves; how many."""
+        ...
+
+    def remains(self) -> Sequence[StoreInventory]:
+        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
+        ...
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
+        ...

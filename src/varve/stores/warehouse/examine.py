@@ -1,0 +1,119 @@
+"""Comparing what the catalog says of batches with their tables, and what is current with what the view shows.
+
+Changes nothing. Not here: mending (publish.py, `show_current`) and rebuilding a lost catalog (inventory.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from varve.model.errors import some
+from varve.model.inventory import Finding
+from varve.stores.warehouse.tables import notes, view
+from varve.stores.warehouse.tables.naming import periods_schema
+from varve.stores.warehouse.tables.schema import BatchTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from decimal import Decimal
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+
+_RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
+_SHOW = "`varve repair` makes the view anew from the catalog."
+_TABLES = """
+    select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind = 'r'
+"""
+# The tables under the view: what its leaves' rules depend on.
+_SHOWN = """
+    with recursive under as (
+        select to_regclass(%s)::oid as oid
+        union
+        select d.refobjid from under u
+        join pg_catalog.pg_rewrite r on r.ev_class = u.oid
+        join pg_catalog.pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+          and d.refclassid = 'pg_class'::regclass
+    )
+    select c.relname from under u join pg_catalog.pg_class c on c.oid = u.oid where c.relkind = 'r'
+"""
+
+
+def tables(
+    connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False
+) -> Iterator[Finding]:
+    """Every batch whose table is gone or has other rows than it should: by their number, `deep` by what they hold."""
+    present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
+    notes.ensure_tables(connection)
+    found = BatchTables.of(connection, dataset.name, batches)
+    own = {table for batch in batches for table in found.own(batch)}
+    sealed = notes.seals(connection, [*own, *found.shared.values()])
+    seen: set[str] = set()
+    # A part of several batches is counted, and read, once.
+    rows: dict[str, int] = {}
+    changed: dict[str, bool] = {}
+    for batch in batches:
+        if (table := found.shared_by(batch)) in present:
+            assert table is not None
+            # Its rows were compared when they were put together, and its own table may be gone.
+            if deep and table not in seen:
+                seen.add(table)
+                if _changed(connection, dataset, table, sealed):
+                    text = f"the rows of {table}, which holds several partitions, are not those that were put into it"
+                    yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+            continue
+        tables = found.own(batch)
+        said = some(tables, limit=3)
+        if gone := [table for table in tables if table not in present]:
+            text = f"the table {some(gone, limit=3)} of batch {batch.batch_id} is gone"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+            continue
+        for table in tables:
+            if table not in rows:
+                rows[table] = _rows(connection, dataset, table)
+                changed[table] = deep and _changed(connection, dataset, table, sealed)
+        counted = sum(rows[table] for table in tables)
+        if counted != batch.rows:
+            text = f"the table {said} has {counted} rows, and batch {batch.batch_id} had {batch.rows}"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+        elif wrong := [table for table in tables if changed[table]]:
+            text = f"the {rows[wrong[0]]} rows of the table {wrong[0]} are not those that batch {batch.batch_id} loaded"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+
+
+def _rows(connection: psycopg.Connection, dataset: Dataset, table: str) -> int:
+    row = connection.execute(sql.SQL("select count(*) from {}").format(view.table_name(dataset, table))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _changed(connection: psycopg.Connection, dataset: Dataset, table: str, sealed: Mapping[str, Decimal]) -> bool:
+    """Whether a table holds other rows than when it was loaded, as far as that was recorded."""
+    if table not in sealed:
+        return False
+    _, content = notes.content_of(connection, view.table_name(dataset, table))
+    return content != sealed[table]
+
+
+def tables_under(connection: psycopg.Connection, view_name: str) -> set[str]:
+    """The tables that a view shows, itself or through others."""
+    return {table for (table,) in connection.execute(_SHOWN, (view_name,))}
+
+
+def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str, Batch]) -> Iterator[Finding]:
+    """Every partition that the view does not show at its current batch, and every table it should not show."""
+    name = view.view_name(dataset).as_string(connection)
+    seen = tables_under(connection, name)
+    notes.ensure_tables(connection)
+    tables = BatchTables.of(connection, dataset.name, current.values())
+    for path, batch in current.items():
+        if not seen.issuperset(tables.all_of(batch)):
+            text = f"the view does not show batch {batch.batch_id}"
+            yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
+    for table in sorted(seen - tables.of_all(current.values())):
+        yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

@@ -1,0 +1,1 @@
+"""Rows into period tables: COPY from Spark's tasks, with errors by row."""

@@ -1,0 +1,157 @@
+"""Reading batches back into Spark: their immutable tables by name, so that a publish in between changes nothing.
+
+A view would not do: each connection has a snapshot of its own, and could see another batch than its neighbour.
+
+Not here: what runs in a task (spark_source.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from varve.model.errors import MissingUpstream, some
+from varve.model.schema import Column, ColumnType
+from varve.stores.frames import arrow_schema, spark_schema
+from varve.stores.warehouse import spark_source as source
+from varve.stores.warehouse.tables import notes, shape, types, view
+from varve.stores.warehouse.tables.naming import periods_schema
+from varve.stores.warehouse.tables.schema import BatchTables
+from varve.stores.warehouse.tables.types import postgres_type, type_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+
+# Below, this process fetches the rows: a Spark job with Python workers costs a second before its first row.
+_BYTES_FOR_SPARK = 32 << 20
+_BYTES_A_TASK = 64 << 20
+_PAGE = 8_192
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_PAGES = """
+    select c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = any(%s)
+"""
+
+
+@dataclass(frozen=True)
+class PinnedReader:
+    """What a read needs: a connection for what lies where, and the URL for those that fetch."""
+
+    connection: psycopg.Connection
+    url: str
+    spark: SparkSession
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """Exactly these batches: the data columns (None: all), then the typed partition columns.
+
+        Raises MissingUpstream where a table is gone, and VarveError for an unknown column.
+        """
+        whole = dataset.read_columns(columns)
+        wanted, read = whole[: -len(dataset.partition_columns)], [_wire(column) for column in whole]
+        large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
+        queries = list(self._queries(dataset, batches, wanted, split=large))
+        fetched = lazily if large else at_once
+        frame = fetched(self.spark, self.url, read, queries)
+        return types.from_wire(wanted, frame)
+
+    def _queries(
+        self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[Column], *, split: bool
+    ) -> Iterator[str]:
+        """A query for each table, or for each part of a large one."""
+        schema = periods_schema(dataset)
+        groups = self._groups(dataset, batches)
+        pages: dict[str, int] = dict(self.connection.execute(_PAGES, (schema, list(groups))).fetchall())
+        if missing := [table for table in groups if table not in pages]:
+            raise MissingUpstream(
+                f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
+                "Nothing was read or changed. Restore the table, or rerun those partitions."
+            )
+        names = {
+            table: [name for name, _ in found]
+            for table, found in shape.columns_of(self.connection, schema, list(groups)).items()
+        }
+        step = _BYTES_A_TASK // _PAGE
+        for table, (own, paths) in groups.items():
+            query = _select(dataset, table, columns, names.get(table, []), own)
+            if own is None:
+                query += sql.SQL(" where {}").format(view.of_partitions(dataset, paths))
+            starts = range(0, max(pages[table], 1), step) if split else [0]
+            for start in starts:
+                part = sql.SQL("")
+                if len(starts) > 1:
+                    first, end = sql.Literal(f"({start},0)"), sql.Literal(f"({start + step},0)")
+                    clause = sql.SQL(" and " if own is None else " where ")
+                    part = clause + sql.SQL("ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
+                yield (query + part).as_string(self.connection)
+
+    def _groups(self, dataset: Dataset, batches: Sequence[Batch]) -> dict[str, tuple[str | None, list[str]]]:
+        """By table: the partition that it is all of, or None and the partitions to be read of a shared one."""
+        notes.ensure_tables(self.connection)
+        tables = BatchTables.of(self.connection, dataset.name, batches)
+        groups: dict[str, tuple[str | None, list[str]]] = {}
+        for batch in batches:
+            shared = tables.shared_by(batch)
+            if shared is None:
+                groups |= {table: (batch.partition, [batch.partition]) for table in tables.own(batch)}
+            else:
+                groups.setdefault(shared, (None, []))[1].append(batch.partition)
+        return groups
+
+
+def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The rows of the queries, fetched by this process, now."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns)
+    rows = pa.Table.from_batches((batch for query in queries for batch in source.fetch(url, query, schema)), schema)
+    # Spark takes no empty table.
+    return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
+
+
+def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The same by Spark's tasks, one for each query, when the frame is used."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(source.PeriodTables)
+    return (
+        spark.read.format(source.NAME)
+        .options(
+            url=url,
+            schema=spark_schema(columns),
+            arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
+            queries=json.dumps(queries),
+        )
+        .load()
+    )
+
+
+def _wire(column: Column) -> Column:
+    return Column(column.name, ColumnType.STRING if column.type.nested else column.type)
+
+
+def _select(
+    dataset: Dataset, table: str, columns: Sequence[Column], present: Sequence[str], partition: str | None
+) -> sql.Composed:
+    items = []
+    for column in columns:
+        kind = postgres_type(column.type)
+        name = shape.ViewColumn(column.name, kind, column.was).source_in(present)
+        value = sql.SQL("null") if name is None else sql.Identifier(name)
+        items.append(sql.SQL("{}::{} as {}").format(value, type_sql(kind), sql.Identifier(column.name)))
+    literals: Mapping[str, sql.Composed] = {} if partition is None else view.literals(dataset, partition)
+    for name in dataset.partitioning.names:
+        column_name = sql.Identifier(name)
+        items.append(sql.SQL("{} as {}").format(literals.get(name, column_name), column_name))
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), view.table_name(dataset, table))

@@ -1,0 +1,184 @@
+"""The warehouse as a `Store`: stage, verify, publish and read, each a call into the room that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from varve.catalog.history.history import History
+from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from varve.services.files import open_files
+from varve.stores.folders import clean as clean_folders
+from varve.stores.folders import content as hash_of_rows
+from varve.stores.folders.write import How, survey, write_batches
+from varve.stores.folders.write import verify_rows as verify_files
+from varve.stores.frames import spark_schema
+from varve.stores.warehouse import clean, compact, examine, projection, publish
+from varve.stores.warehouse import inventory as remains
+from varve.stores.warehouse.loading import grown, load
+from varve.stores.warehouse.reading import PinnedReader
+from varve.stores.warehouse.tables import notes, shape, types
+from varve.stores.warehouse.tables.naming import periods_schema
+from varve.stores.warehouse.tables.schema import BatchTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.batch import Batch, StagedBatch
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import Finding, Leftover, StoreInventory
+    from varve.stores.folders.layout import Layout
+    from varve.stores.warehouse.loading.load import Route
+
+
+@dataclass(frozen=True)
+class WarehouseStore:
+    """Period tables under a union view.
+
+    Attributes:
+        route: by which way rows go into the warehouse and out of it.
+        spooling: where Spark puts the rows on their way into PostgreSQL.
+        publish_seconds: how long a publish may wait for readers.
+        spark: opens the session when it is first needed.
+    """
+
+    route: Route
+    spooling: Layout
+    catalog: Catalog
+    spark: Callable[[], SparkSession]
+    publish_seconds: float
+
+    def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
+        """See `Store.stage`."""
+        connection = self.catalog.connection
+        types.refuse_what_postgresql_cannot_hold(build.dataset)
+        # What a publish would refuse is refused before Spark computes it.
+        projection.change_of(connection, build.dataset)
+        self._refuse_missing_parts(build)
+        wire = replace(build, dataset=types.wire_dataset(build.dataset))
+        try:
+            # What others are added to says what it holds, or nobody could tell that parts put together are the same.
+            how = How(hashed=bool(build.growth))
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame), how)
+            files = survey(self.spooling, wire)
+            verify_files(wire, files, written)
+            if build.growth:
+                files = self._with_content(wire, files, written.content)
+            loaded = load.load(connection, self.route, build, files)
+            load.verify_rows(connection, build, files, loaded)
+        finally:
+            self._remove_spool(build)
+        return [grown.with_base(build, batch) for batch in loaded]
+
+    def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.verify`: every table is there."""
+        tables = [part.location for batch in staged for part in batch.parts]
+        self._refuse_missing(build.dataset, [*(batch.location for batch in staged), *tables], VerifyFailed)
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.publish`."""
+        del staged
+        publish.publish(self.catalog, build, seconds=self.publish_seconds)
+        self.published(build)
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`: periods that are over come into one table."""
+        compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
+
+    def discard(self, build: Build) -> None:
+        """See `Store.discard`."""
+        self._remove_spool(build)
+        load.drop_tables(self.catalog.connection, build)
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the view goes back to tables that are still there."""
+        self.refuse_missing(build.dataset, batches)
+        publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """See `Store.refuse_missing`."""
+        notes.ensure_tables(self.catalog.connection)
+        tables = BatchTables.of(self.catalog.connection, dataset.name, batches)
+        self._refuse_missing(dataset, [table for batch in batches for table in tables.all_of(batch)], MissingUpstream)
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        notes.ensure_tables(self.catalog.connection)
+        spooled = [location for location in locations if location.startswith(self.spooling.root)]
+        clean_folders.remove(self.spooling, spooled)
+        clean.drop(self.catalog.connection, dataset_name, [one for one in locations if one not in spooled])
+
+    def leftovers(self) -> list[Leftover]:
+        """See `Store.leftovers`: tables, and what a killed load has left in the spool."""
+        folders = clean_folders.units(self.spooling)
+        living = {
+            self.spooling.at(dataset, path, batch_id)
+            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
+        }
+        spooled = [folder for folder in folders if folder.location not in living]
+        return [*clean.leftovers(self.catalog.connection), *spooled]
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
+        """See `Store.examine`."""
+        connection = self.catalog.connection
+        current = self.catalog.current(dataset.name)
+        return [*examine.tables(connection, dataset, batches, deep=deep), *examine.shown(connection, dataset, current)]
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`: the view follows in the transaction of its publish, so only a lost one is behind."""
+        behind = len(self.catalog.lagging(dataset.name)) + len(self.catalog.withdrawn(dataset.name))
+        if behind:
+            publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
+        return behind
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        wrong = list(examine.shown(self.catalog.connection, dataset, self.catalog.current(dataset.name)))
+        if wrong:
+            publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
+        return len(wrong)
+
+    def remains(self) -> list[StoreInventory]:
+        """See `Store.remains`: tables describe their batches, and the view is the record of what is in force."""
+        return remains.remains(self.catalog.connection)
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """See `Store.read`."""
+        return PinnedReader(self.catalog.connection, self.route.reading_url, self.spark()).read(
+            dataset, batches, columns
+        )
+
+    def _with_content(self, wire: Build, files: list[StagedBatch], content: str | None) -> list[StagedBatch]:
+        """The files with the hash of what each partition's hold: that of the only one was taken as it was written."""
+        if len(files) == 1:
+            return [replace(files[0], content=content)]
+        columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
+        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.spooling.table(wire.dataset))
+        hashes = hash_of_rows.of_written(wire, reader.parquet(*(batch.location for batch in files)))
+        return [replace(batch, content=hashes[batch.partition.path]) for batch in files]
+
+    def _refuse_missing_parts(self, build: Build) -> None:
+        """Raise MissingUpstream where a table is gone whose rows the build would keep."""
+        tables = [part.location for growth in build.growth.values() for part in growth.parts]
+        found = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), tables)
+        if missing := [table for table in tables if table not in found]:
+            raise MissingUpstream(
+                f"{build.dataset}: {some(missing)} is gone, to which rows were to be added: somebody dropped it. "
+                f"{NOTHING_LOST} `varve backfill {build.dataset}` reads all files of those partitions again."
+            )
+
+    def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
+        found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
+        if missing := [table for table in tables if table not in found]:
+            raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
+
+    def _remove_spool(self, build: Build) -> None:
+        files, _ = open_files(self.spooling.root)
+        for partition in build.partitions:
+            folder = self.spooling.batch(build.dataset, partition, build.batch_id)
+            if files.exists(folder):
+                files.rm(folder, recursive=True)

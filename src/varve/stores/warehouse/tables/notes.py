@@ -1,0 +1,243 @@
+"""The warehouse's own tables in schema `varve`: what is loaded, and which leaf view shows which partition.
+
+Not here: the catalog, which says what is current.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from varve.catalog.statements import LOCK_SCHEMA
+from varve.stores.warehouse.loading.copying import START_LOADING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+    from decimal import Decimal
+
+    import psycopg
+
+    from varve.model.dataset import Dataset
+
+# How many period tables one leaf view shows: replacing one takes 4 to 14 ms however many there are.
+LEAF_TABLES = 50
+
+_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'compacted'"
+_HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'sealed'"
+_COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment where dataset = %s"
+_FORGET_ENDED = """
+    delete from varve.loading l
+    where not exists (select from pg_stat_activity a where (a.pid, a.backend_start) = (l.pid, l.backend_start))
+"""
+_END_LOADING = "delete from varve.loading where pid = pg_backend_pid()"
+_NAME_STRAYS = """
+    insert into varve.stray (table_name) select unnest(%s::text[]) on conflict do nothing returning table_name
+"""
+_FORGET_STRAYS = "delete from varve.stray where table_name <> all(%s)"
+_FORGET_COMMENTS = "delete from varve.view_comment where dataset = %s"
+_SET_COMMENTS = """
+    insert into varve.view_comment (dataset, column_name, comment)
+    select %s, c.column_name, c.comment from unnest(%s::text[], %s::text[]) as c (column_name, comment)
+"""
+_CLAIM = sql.SQL(
+    "insert into varve.loaded (table_name, piece, rows) values ({}, {}, {}) on conflict do nothing returning 1"
+)
+_LOADED = "select table_name, sum(rows)::bigint from varve.loaded where table_name = any(%s) group by table_name"
+_FORGET = """
+    with unsealed as (delete from varve.sealed where table_name = any(%(tables)s))
+    delete from varve.loaded where table_name = any(%(tables)s)
+"""
+_SEAL = """
+    insert into varve.sealed (table_name, rows, hash) values (%s, %s, %s)
+    on conflict (table_name) do update set rows = excluded.rows, hash = excluded.hash
+"""
+_SEALS = "select table_name, hash from varve.sealed where table_name = any(%s)"
+# Rows in any order, and how often each comes; to PostgreSQL equal values have equal hashes.
+_CONTENT = sql.SQL("select count(*), coalesce(sum(hash_record_extended(t, 0)), 0) from {} as t")
+_GENERATION = "select generation from varve.view where dataset = %s"
+_SET_GENERATION = """
+    insert into varve.view (dataset, generation) values (%s, %s)
+    on conflict (dataset) do update set generation = excluded.generation
+"""
+_LEAVES = "select partition, leaf from varve.leaf where dataset = %s order by leaf, partition"
+_SET_LEAF = """
+    insert into varve.leaf (dataset, partition, leaf) select %s, p.partition, p.leaf
+    from unnest(%s::text[], %s::int[]) as p (partition, leaf)
+"""
+_MOVE = """
+    update varve.leaf set leaf = %s where dataset = %s and partition = any(%s)
+"""
+_COMPACTED = (
+    "select partition, batch_id, table_name from varve.compacted where dataset = %s order by table_name, partition"
+)
+_COMPACTED_AT = "select partition, batch_id, compacted_at from varve.compacted where dataset = %s"
+_SET_COMPACTED = """
+    insert into varve.compacted (dataset, partition, batch_id, table_name)
+    select %s, m.partition, m.batch_id, %s from unnest(%s::text[], %s::bigint[]) as m (partition, batch_id)
+    on conflict (dataset, partition, batch_id) do update
+    set table_name = excluded.table_name, compacted_at = excluded.compacted_at
+"""
+_FORGET_COMPACTED = "delete from varve.compacted where dataset = %s and table_name = any(%s)"
+# A partition that is current no more leaves its place to the next one that comes.
+_VACATE = """
+    delete from varve.leaf l where l.dataset = %s
+      and not exists (select from varve.current c where (c.dataset, c.partition) = (l.dataset, l.partition))
+    returning leaf
+"""
+
+
+def ensure_tables(connection: psycopg.Connection) -> None:
+    """Make the tables where there are none, beside the catalog's own; safe to call from several processes at once."""
+    if connection.execute(_HAS_ALL).fetchone() is not None:
+        return
+    with connection.transaction():
+        connection.execute(LOCK_SCHEMA)
+        there = connection.execute(_HAS_TABLES).fetchone() is not None
+        for name in ("tables_2.sql",) if there else ("tables.sql", "tables_2.sql"):
+            script = resources.files("varve.stores.warehouse.tables").joinpath(name).read_text(encoding="utf-8")
+            connection.execute(script.encode())
+
+
+def claim(connection: psycopg.Connection, table: str, piece: str, rows: int) -> str:
+    """The statement that notes a piece of a table as loaded, whole, for a connection that is not ours."""
+    return _CLAIM.format(sql.Literal(table), sql.Literal(piece), sql.Literal(rows)).as_string(connection)
+
+
+def loaded(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, int]:
+    """The rows of each table by its notes."""
+    return dict(connection.execute(_LOADED, (list(tables),)).fetchall())
+
+
+def forget_loads(connection: psycopg.Connection, tables: Sequence[str]) -> None:
+    """Remove the notes of tables that are gone; a load that still runs for one finds no table, and ends."""
+    connection.execute(_FORGET, {"tables": list(tables)})
+
+
+def generation(connection: psycopg.Connection, dataset: Dataset) -> int:
+    """The generation of the dataset's leaf views; 0 where it has none."""
+    return generation_of(connection, dataset.name)
+
+
+def generation_of(connection: psycopg.Connection, dataset: str) -> int:
+    """The same by the dataset's name."""
+    row = connection.execute(_GENERATION, (dataset,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def set_generation(connection: psycopg.Connection, dataset: Dataset, number: int) -> None:
+    """Record that the dataset's views are of this generation."""
+    connection.execute(_SET_GENERATION, (dataset.name, number))
+
+
+def newly_named(connection: psycopg.Connection, strays: Sequence[str]) -> list[str]:
+    """Those of these tables of others that nobody was told of before. What is not there any more is forgotten."""
+    connection.execute(_FORGET_STRAYS, (list(strays),))
+    return sorted(table for (table,) in connection.execute(_NAME_STRAYS, (list(strays),)))
+
+
+def seal(connection: psycopg.Connection, name: sql.Identifier, table: str) -> int:
+    """Record what a table that is loaded holds; its rows."""
+    rows, content = content_of(connection, name)
+    connection.execute(_SEAL, (table, rows, content))
+    return rows
+
+
+def seals(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, Decimal]:
+    """The hash of what each of these tables held when it was loaded, of those of which that was recorded."""
+    return dict(connection.execute(_SEALS, (list(tables),)).fetchall())
+
+
+def content_of(connection: psycopg.Connection, name: sql.Identifier) -> tuple[int, Decimal]:
+    """The rows of a table, and the sum of their hashes; reads all of it."""
+    row = connection.execute(_CONTENT.format(name)).fetchone()
+    assert row is not None
+    return int(row[0]), row[1]
+
+
+def start_loading(connection: psycopg.Connection) -> None:
+    """Record that this session fills tables from now on, and reads no view."""
+    ensure_tables(connection)
+    connection.execute(_FORGET_ENDED)
+    connection.execute(START_LOADING.encode())
+
+
+def end_loading(connection: psycopg.Connection) -> None:
+    """Record that it may read views again."""
+    connection.execute(_END_LOADING)
+
+
+def comments(connection: psycopg.Connection, dataset: Dataset) -> dict[str | None, str]:
+    """What we last wrote as the comments of the view (None) and of its columns."""
+    return dict(connection.execute(_COMMENTS, (dataset.name,)).fetchall())
+
+
+def set_comments(connection: psycopg.Connection, dataset: Dataset, written: Mapping[str | None, str]) -> None:
+    """Record what is written as the comments now."""
+    connection.execute(_FORGET_COMMENTS, (dataset.name,))
+    names = [column or "" for column in written]
+    connection.execute(_SET_COMMENTS, (dataset.name, names, list(written.values())))
+
+
+def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
+    """The leaf of each partition, in the order of leaves."""
+    return dict(connection.execute(_LEAVES, (dataset.name,)).fetchall())
+
+
+def vacate(connection: psycopg.Connection, dataset: Dataset) -> set[int]:
+    """Take partitions that are not current out of their leaves; the leaves that have lost one."""
+    return {leaf for (leaf,) in connection.execute(_VACATE, (dataset.name,)).fetchall()}
+
+
+def place(
+    connection: psycopg.Connection,
+    dataset: Dataset,
+    taken: Mapping[str, int],
+    paths: Sequence[str],
+    together: Mapping[str, str],
+) -> dict[str, int]:
+    """Give partitions that have no leaf one with room, or a new one; where they are now.
+
+    `together` names the table that a partition shares with others, where it does: it takes the room of one.
+    """
+    room: dict[int, int] = {}
+    for leaf, _ in {(leaf, together.get(path, path)) for path, leaf in taken.items()}:
+        room[leaf] = room.get(leaf, LEAF_TABLES) - 1
+    given = {}
+    for path in paths:
+        leaf = next((number for number, left in sorted(room.items()) if left > 0), max(room, default=0) + 1)
+        room[leaf] = room.get(leaf, LEAF_TABLES) - 1
+        given[path] = leaf
+    if given:
+        connection.execute(_SET_LEAF, (dataset.name, list(given), list(given.values())))
+    return given
+
+
+def move(connection: psycopg.Connection, dataset: Dataset, paths: Sequence[str], leaf: int) -> None:
+    """Put partitions that have a leaf into this one."""
+    connection.execute(_MOVE, (leaf, dataset.name, list(paths)))
+
+
+def compacted(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], str]:
+    """The shared table of each (partition, batch id) that has one."""
+    rows = connection.execute(_COMPACTED, (dataset,)).fetchall()
+    return {(partition, batch_id): table for partition, batch_id, table in rows}
+
+
+def compacted_at(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], dt.datetime]:
+    """When each (partition, batch id) that lies in a shared table came there."""
+    rows = connection.execute(_COMPACTED_AT, (dataset,)).fetchall()
+    return {(partition, batch_id): at for partition, batch_id, at in rows}
+
+
+def set_compacted(connection: psycopg.Connection, dataset: str, table: str, members: Sequence[tuple[str, int]]) -> None:
+    """Record that these batches lie in this table, whatever table they shared before."""
+    paths, ids = [path for path, _ in members], [batch_id for _, batch_id in members]
+    connection.execute(_SET_COMPACTED, (dataset, table, paths, ids))
+
+
+def forget_compacted(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
+    """Record that these shared tables are gone."""
+    connection.execute(_FORGET_COMPACTED, (dataset, list(tables)))

@@ -1,0 +1,102 @@
+"""Who may do what: an owner that writes, and a reader that sees the datasets' views and nothing of how they are made.
+
+A reader needs no session of its own: it may come through a transaction-mode pooler. The owner must not
+(varve/services/postgres.py).
+
+Not here: passwords, and who may connect from where (pg_hba.conf): those are the server's administrator's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from varve.catalog.statements import HAS_SCHEMA
+from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+OWNER, READER = "varve_owner", "varve_reader"
+_LOCK = "select pg_advisory_xact_lock(hashtextextended('varve roles', 0))"
+_EXISTS = "select from pg_catalog.pg_roles where rolname = %s"
+_VIEWS = """
+    select distinct n.nspname, c.relname from varve.dataset d
+    join pg_catalog.pg_namespace n on n.nspname = split_part(d.dataset, '.', 1)
+    join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = split_part(d.dataset, '.', 2)
+    where d.store = 'warehouse' and c.relkind = 'v' order by 1, 2
+"""
+_SEES_SESSIONS = "select pg_has_role('pg_read_all_stats', 'usage')"
+
+
+def create_roles(connection: psycopg.Connection, *, connections: int, statement_seconds: float) -> list[sql.Composed]:
+    """The statements that make the roles that are not there, with their rights in this database; they run once.
+
+    What somebody has changed of a role that is there stays as it is.
+    """
+    database = sql.Identifier(connection.info.dbname)
+    statements = []
+    if not exists(connection, OWNER):
+        statements += [
+            sql.SQL("create role {} login").format(sql.Identifier(OWNER)),
+            # A publish must see everybody's snapshots; without this role PostgreSQL hides them.
+            sql.SQL("grant pg_read_all_stats to {}").format(sql.Identifier(OWNER)),
+            sql.SQL("grant create, connect, temporary on database {} to {}").format(database, sql.Identifier(OWNER)),
+        ]
+    if not exists(connection, READER):
+        reader = sql.Identifier(READER)
+        milliseconds = sql.Literal(int(statement_seconds * 1000))
+        statements += [
+            sql.SQL("create role {} login connection limit {}").format(reader, sql.Literal(connections)),
+            sql.SQL("grant connect on database {} to {}").format(database, reader),
+            sql.SQL("alter role {} set default_transaction_read_only = on").format(reader),
+            sql.SQL("alter role {} set statement_timeout = {}").format(reader, milliseconds),
+            # A forgotten transaction would hold the view, and with it every publish.
+            sql.SQL("alter role {} set idle_in_transaction_session_timeout = {}").format(reader, milliseconds),
+        ]
+        there = connection.execute(HAS_SCHEMA).fetchone() is not None
+        for schema, view in connection.execute(_VIEWS).fetchall() if there else ():
+            statements += _allow(sql.Identifier(schema), sql.Identifier(schema, view))
+    return statements
+
+
+def ensure_roles(connection: psycopg.Connection, *, connections: int, statement_seconds: float) -> list[str]:
+    """Make the roles that are not there, in one transaction; what was executed. Needs the right to create roles."""
+    with connection.transaction():
+        # Two `varve up` at once: the second looks when the first has made them.
+        connection.execute(_LOCK)
+        statements = create_roles(connection, connections=connections, statement_seconds=statement_seconds)
+        for statement in statements:
+            connection.execute(statement)
+    return [statement.as_string(connection) for statement in statements]
+
+
+def let_read(connection: psycopg.Connection, schema: str, view: str) -> Iterator[sql.Composed]:
+    """What lets the reader see a new view; nothing where there is no such role."""
+    if exists(connection, READER):
+        yield from _allow(sql.Identifier(schema), sql.Identifier(schema, view))
+
+
+def exists(connection: psycopg.Connection, role: str) -> bool:
+    """Whether the server has the role."""
+    return connection.execute(_EXISTS, (role,)).fetchone() is not None
+
+
+def refuse_blindness(connection: psycopg.Connection) -> None:
+    """Raise VarveError where PostgreSQL hides from us how old the snapshots of other sessions are."""
+    if connection.execute(_SEES_SESSIONS).fetchone() != (True,):
+        raise VarveError(
+            f"the role {connection.info.user} cannot see other sessions' snapshots, without which a publish may make a "
+            f"reader miss a period. Nothing was published. Run: grant pg_read_all_stats to {connection.info.user};"
+        )
+
+
+def _allow(schema: sql.Identifier, view: sql.Identifier) -> list[sql.Composed]:
+    reader = sql.Identifier(READER)
+    return [
+        sql.SQL("grant usage on schema {} to {}").format(schema, reader),
+        sql.SQL("grant select on {} to {}").format(view, reader),
+    ]

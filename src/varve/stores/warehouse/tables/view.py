@@ -1,0 +1,193 @@
+"""The views and the period tables as SQL text, composed with psycopg's own quoting. Nothing is executed here.
+
+The view readers use shows leaf views, and each leaf view some fifty period tables, so that a publish replaces one leaf
+however many periods there are. Every arm of a leaf casts every column to the view's type and carries the partition
+columns as typed literals: arms of mixed types would widen silently and stop filters from reaching the tables, and the
+literals prune a query for one period to its table.
+
+Not here: which columns a view has (shape.py) and when it is replaced (warehouse/publish.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from varve.model.partitions.key import parse_path
+from varve.stores.warehouse.tables.naming import periods_schema
+from varve.stores.warehouse.tables.types import postgres_type, type_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from varve.model.dataset import Dataset
+    from varve.model.schema import Column
+    from varve.model.store_options import Index
+    from varve.stores.warehouse.tables.shape import ViewShape
+
+
+def view_name(dataset: Dataset) -> sql.Identifier:
+    """The view readers use: the dataset's own name."""
+    return sql.Identifier(dataset.db, dataset.table)
+
+
+def table_name(dataset: Dataset, table: str) -> sql.Identifier:
+    """A period table by its catalog location, or a leaf view."""
+    return sql.Identifier(periods_schema(dataset), table)
+
+
+def create_schemas(dataset: Dataset) -> list[sql.Composed]:
+    """The schemas of the view and of the period tables."""
+    return [
+        sql.SQL("create schema if not exists {}").format(sql.Identifier(name))
+        for name in (dataset.db, periods_schema(dataset))
+    ]
+
+
+def create_period_table(dataset: Dataset, table: str, description: Mapping[str, object]) -> list[sql.Composed]:
+    """An empty period table, with a comment that describes its batch."""
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), type_of(column)) for column in dataset.schema.columns
+    )
+    name = table_name(dataset, table)
+    return [
+        sql.SQL("create table {} ({})").format(name, columns),
+        # COMMENT takes no parameters.
+        sql.SQL("comment on table {} is {}").format(name, sql.Literal(json.dumps(description))),
+    ]
+
+
+def create_index(dataset: Dataset, table: str, index: Index) -> sql.Composed:
+    """An index of a period table, under a name that PostgreSQL chooses."""
+    kind = sql.SQL("create unique index") if index.unique else sql.SQL("create index")
+    columns = sql.SQL(", ").join(map(sql.Identifier, index.columns))
+    return sql.SQL("{} on {} ({})").format(kind, table_name(dataset, table), columns)
+
+
+def create_leaf(
+    dataset: Dataset, leaf: str, shape: ViewShape, arms: Sequence[sql.Composed], options: Sequence[str] = ()
+) -> sql.Composed:
+    """A leaf view of these arms, with these options; of no arms it has its columns and no rows."""
+    return _create(table_name(dataset, leaf), shape, arms, options)
+
+
+def create_view(dataset: Dataset, shape: ViewShape, leaves: Sequence[str], options: Sequence[str] = ()) -> sql.Composed:
+    """The view over the leaf views, with these options; over none it has its columns and no rows."""
+    columns = sql.SQL(", ").join(sql.Identifier(name) for name in shape.names)
+    arms = [sql.SQL("select {} from {}").format(columns, table_name(dataset, leaf)) for leaf in leaves]
+    return _create(view_name(dataset), shape, arms, options)
+
+
+def _create(
+    name: sql.Identifier, shape: ViewShape, arms: Sequence[sql.Composed], options: Sequence[str]
+) -> sql.Composed:
+    """A view or its replacement. What PostgreSQL is not told again of a view's options, a replacement resets."""
+    # A view of several arms is not updatable, and PostgreSQL takes a check option for no other.
+    taken = [option.split("=", 1) for option in options if len(arms) == 1 or not option.startswith("check_option=")]
+    told = sql.SQL(", ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(option), sql.Literal(value)) for option, value in taken
+    )
+    return sql.SQL("create or replace view {}{} as {}").format(
+        name,
+        sql.SQL(" with ({})").format(told) if taken else sql.SQL(""),
+        sql.SQL(" union all ").join(arms or [_no_rows(shape)]),
+    )
+
+
+def rename_column(dataset: Dataset, old: str, new: str) -> sql.Composed:
+    """A column of the view under its new name; what depends on it keeps the name it has given."""
+    return sql.SQL("alter view {} rename column {} to {}").format(
+        view_name(dataset), sql.Identifier(old), sql.Identifier(new)
+    )
+
+
+def comments(dataset: Dataset) -> dict[str | None, str]:
+    """What the view (None) and its columns should say to readers."""
+    return {None: dataset.comment} | {
+        column.name: column.comment for column in dataset.schema.columns if column.comment
+    }
+
+
+def comment(dataset: Dataset, column: str | None, text: str) -> sql.Composed:
+    """A comment on the view (None) or on one of its columns."""
+    name = view_name(dataset)
+    if column is None:
+        return sql.SQL("comment on view {} is {}").format(name, sql.Literal(text))
+    return sql.SQL("comment on column {}.{} is {}").format(name, sql.Identifier(column), sql.Literal(text))
+
+
+def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
+    """The partition columns of one partition as typed literals, by name."""
+    # By its texts: while the dimensions do not have the partition any more, the view still has it.
+    texts = dict(parse_path(partition))
+    return {
+        column.name: sql.SQL("{}::{}").format(sql.Literal(texts[column.name]), type_of(column))
+        for column in dataset.partition_columns
+    }
+
+
+def table_arm(dataset: Dataset, shape: ViewShape, partition: str, table: str, columns: Sequence[str]) -> sql.Composed:
+    """The rows of one period table, which has these columns: all of a partition, or a part of one that grows."""
+    keys = literals(dataset, partition)
+    items = [
+        sql.SQL("{} as {}").format(
+            keys[column.name] if column.name in keys else _value(column.source_in(columns), column.type),
+            sql.Identifier(column.name),
+        )
+        for column in shape.columns
+    ]
+    return sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, table))
+
+
+def shared_arm(
+    dataset: Dataset, shape: ViewShape, table: str, columns: Sequence[str], partitions: Sequence[str] | None
+) -> sql.Composed:
+    """The rows of these partitions (None: of all) in a table that holds their keys in columns of its own."""
+    items = [
+        sql.SQL("{} as {}").format(_value(column.source_in(columns), column.type), sql.Identifier(column.name))
+        for column in shape.columns
+    ]
+    arm = sql.SQL("select {} from {}").format(sql.SQL(", ").join(items), table_name(dataset, table))
+    return arm if partitions is None else sql.SQL("{} where {}").format(arm, of_partitions(dataset, partitions))
+
+
+def of_partitions(dataset: Dataset, partitions: Sequence[str]) -> sql.Composed:
+    """The condition that a row of a shared table is of one of these partitions."""
+    names = sql.SQL(", ").join(map(sql.Identifier, dataset.partitioning.names))
+    keys = [
+        sql.SQL("({})").format(sql.SQL(", ").join(literals(dataset, partition).values())) for partition in partitions
+    ]
+    return sql.SQL("({}) in ({})").format(names, sql.SQL(", ").join(keys))
+
+
+def create_shared_table(
+    dataset: Dataset, shape: ViewShape, table: str, description: Mapping[str, object]
+) -> list[sql.Composed]:
+    """An empty table for the rows of many partitions, their keys among its columns."""
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(column.type)) for column in shape.columns
+    )
+    name = table_name(dataset, table)
+    return [
+        sql.SQL("create table {} ({})").format(name, columns),
+        sql.SQL("comment on table {} is {}").format(name, sql.Literal(json.dumps(description))),
+    ]
+
+
+def _value(source: str | None, kind: str) -> sql.Composed:
+    value = sql.SQL("null") if source is None else sql.Identifier(source)
+    return sql.SQL("{}::{}").format(value, type_sql(kind))
+
+
+def _no_rows(shape: ViewShape) -> sql.Composed:
+    nulls = [
+        sql.SQL("null::{} as {}").format(type_sql(column.type), sql.Identifier(column.name)) for column in shape.columns
+    ]
+    return sql.SQL("select {} where false").format(sql.SQL(", ").join(nulls))
+
+
+def type_of(column: Column) -> sql.SQL:
+    """The PostgreSQL type of a declared column."""
+    return type_sql(postgres_type(column.type))

@@ -1,0 +1,236 @@
+"""The planner's facts on real PostgreSQL: nothing that changes is missed, and marks stay until they are worked off."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pendulum
+import psycopg
+import pytest
+
+from tests.conftest import COLUMNS
+from varve.catalog.backfills import Backfills
+from varve.catalog.catalog import Catalog
+from varve.catalog.planning.facts import CatalogFacts, Changes, living
+from varve.model.batch import Input, StagedBatch
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import Reads
+from varve.planning.graph import Graph
+from varve.planning.judging import RetryLimits, State
+from varve.planning.reconcile import Limits, Planner, reconcile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.model.build import Build
+
+DAY = TimeDimension("day", "@daily", pendulum.datetime(2024, 1, 1))
+WEEK = TimeDimension("week", "0 0 * * 1", pendulum.datetime(2024, 1, 1))
+DAILY = Dataset("p.daily", Partitioning((DAY,)), COLUMNS, StoreKind.LAKE, "One row.", landing=True)
+WEEKLY = Dataset("p.weekly", Partitioning((WEEK,)), COLUMNS, StoreKind.LAKE, "One row.")
+GRAPH = Graph({"p.daily": DAILY, "p.weekly": WEEKLY}, {"p.daily": (), "p.weekly": (Reads(DAILY),)}, {})
+# Later than anything that happens here, so that no back-off is left.
+NOW = pendulum.now("UTC").add(hours=1)
+LIMITS = Limits(RetryLimits(attempts=3, first=0.0))
+
+
+@pytest.fixture
+def opened(fresh_database: str) -> Iterator[Catalog]:
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        yield catalog
+
+
+def day(number: int) -> PartitionKey:
+    return PartitionKey.of(day=dt.date(2024, 1, number))
+
+
+def begin(catalog: Catalog, dataset: Dataset, *keys: PartitionKey) -> Build:
+    return catalog.begin(dataset, keys, run_id="run", code_version="test")
+
+
+def finish(catalog: Catalog, build: Build, *, content: str | None = None) -> None:
+    """Stage and publish, as a run does that read what is current."""
+    for key in build.partitions:
+        if build.dataset.landing:
+            arrived = catalog.arrivals(build.dataset.name).get(key.path, "")
+            build.reads(key, Input(f"landing:{build.dataset.name}", key.path, arrived))
+        for edge in GRAPH.edges[build.dataset.name]:
+            wanted = edge.dependency.upstream_of(key).keys
+            for path, batch in catalog.current(edge.upstream.name, wanted).items():
+                build.reads(key, Input(edge.upstream.name, path, str(batch.batch_id)))
+    catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1, content) for key in build.partitions])
+    catalog.publish(build)
+    catalog.release(build)
+
+
+def arrive(catalog: Catalog, key: PartitionKey, fingerprint: str) -> None:
+    catalog.arrived("p.daily", key, uri="/file", size=1, fingerprint=fingerprint)
+
+
+def states(catalog: Catalog) -> dict[str, State]:
+    facts = CatalogFacts(catalog.connection, living(catalog.connection))
+    plan = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
+    return {path: one.state for judged in plan.judgements.values() for path, one in judged.items()}
+
+
+def test_a_week_follows_its_days_and_not_a_rerun_that_holds_the_same_rows(opened: Catalog) -> None:
+    for number in range(1, 8):
+        arrive(opened, day(number), "a")
+    assert set(states(opened).values()) == {State.DUE, State.WAITING}
+    finish(opened, begin(opened, DAILY, *map(day, range(1, 8))), content="same")
+    assert states(opened)["week=2024-01-01"] is State.DUE
+    finish(opened, begin(opened, WEEKLY, PartitionKey.of(week=dt.date(2024, 1, 1))))
+    assert set(states(opened).values()) == {State.CURRENT}
+    arrive(opened, day(3), "b")
+    finish(opened, begin(opened, DAILY, day(3)), content="same")
+    assert set(states(opened).values()) == {State.CURRENT}
+    arrive(opened, day(3), "c")
+    finish(opened, begin(opened, DAILY, day(3)), content="other")
+    assert states(opened)["week=2024-01-01"] is State.DUE
+
+
+def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
+    opened: Catalog, fresh_database: str
+) -> None:
+    arrive(opened, day(1), "a")
+    with psycopg.connect(fresh_database, autocommit=True) as other:
+        begin(Catalog(other), DAILY, day(1))
+        assert states(opened)["day=2024-01-01"] is State.IN_FLIGHT
+        other.execute("select pg_advisory_unlock_all()")
+        assert opened.bury_dead() == 1
+    assert states(opened)["day=2024-01-01"] is State.DUE
+
+
+def test_a_partition_that_failed_with_others_is_asked_for_in_a_smaller_run(opened: Catalog) -> None:
+    keys = [day(number) for number in range(1, 5)]
+    for key in keys:
+        arrive(opened, key, "a")
+    build = begin(opened, DAILY, *keys)
+    opened.fail(build, "no")
+    opened.release(build)
+    plan = reconcile(GRAPH, CatalogFacts(opened.connection), now=NOW, limits=LIMITS)
+    assert [len(run.partitions) for run in plan.runs] == [2, 2]
+
+
+def test_a_mark_outlives_the_build_that_began_before_it_and_not_the_next(opened: Catalog) -> None:
+    arrive(opened, day(1), "a")
+    finish(opened, begin(opened, DAILY, day(1)))
+    slow = begin(opened, DAILY, day(1))
+    number = Backfills(opened.connection).add({"p.daily": [day(1).path]}, reason="wrong prices", owner="me")
+    finish(opened, slow)
+    assert states(opened)[day(1).path] is State.DUE
+    assert Backfills(opened.connection).listed(number)[0].left == {"p.daily": 1}
+    finish(opened, begin(opened, DAILY, day(1)))
+    assert states(opened)[day(1).path] is State.CURRENT
+    assert Backfills(opened.connection).listed(number)[0].state == "done"
+
+
+def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalog) -> None:
+    arrive(opened, day(1), "a")
+    finish(opened, begin(opened, DAILY, day(1)))
+    backfills = Backfills(opened.connection)
+    number = backfills.add({"p.daily": [day(1).path]}, reason="wrong", owner="me")
+    assert backfills.pause(number).state == "paused"
+    assert states(opened)[day(1).path] is State.HELD
+    assert backfills.resume(number).state == "running"
+    assert states(opened)[day(1).path] is State.DUE
+    assert backfills.cancel(number).state == "cancelled"
+    assert backfills.listed(number)[0].left == {"p.daily": 1}
+    assert states(opened)[day(1).path] is State.CURRENT
+    with pytest.raises(VarveError, match=f"backfill {number} is cancelled. Nothing was changed"):
+        backfills.resume(number)
+    with pytest.raises(VarveError, match="there is no backfill 99"):
+        backfills.pause(99)
+
+
+def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: Catalog) -> None:
+    changes = Changes()
+    connection = opened.connection
+
+    def seen() -> set[str]:
+        found = changes.since_last(connection, living(connection))
+        assert found is not None
+        return found.get("p.daily", set())
+
+    assert changes.since_last(connection, {}) is None
+    assert seen() == set()
+    arrive(opened, day(1), "a")
+    assert seen() == {day(1).path}
+    assert seen() == set()
+    build = begin(opened, DAILY, day(1))
+    assert seen() == {day(1).path}
+    finish(opened, build)
+    assert seen() == {day(1).path}
+    number = Backfills(connection).add({"p.daily": [day(2).path]}, reason="r", owner="me")
+    assert seen() == {day(2).path}
+    Backfills(connection).pause(number)
+    assert seen() == {day(2).path}
+    build = begin(opened, DAILY, day(3))
+    opened.fail(build, "no")
+    opened.release(build)
+    assert seen() == {day(3).path}
+    taken = opened.take(DAILY, [day(1)], run_id="back")
+    opened.repoint(taken, {})
+    opened.release(taken)
+    assert seen() == {day(1).path}
+    # What readers of Hive are shown is nothing to the planner.
+    connection.execute("update varve.current set projected_batch_id = batch_id")
+    assert seen() == set()
+
+
+def test_a_change_that_commits_after_a_later_one_was_seen_is_not_missed(opened: Catalog, fresh_database: str) -> None:
+    changes = Changes()
+    changes.since_last(opened.connection, {})
+    with psycopg.connect(fresh_database) as slow:
+        arrive(Catalog(slow), day(1), "a")
+        arrive(opened, day(2), "a")
+        assert changes.since_last(opened.connection, {}) == {"p.daily": {day(2).path}}
+        slow.commit()
+    found = changes.since_last(opened.connection, {})
+    assert found is not None
+    assert day(1).path in found["p.daily"]
+
+
+def test_a_planner_that_follows_the_catalog_finds_what_a_fresh_look_finds(opened: Catalog) -> None:
+    planner, changes = Planner(GRAPH, LIMITS), Changes()
+
+    def steps() -> Iterator[None]:
+        for number in range(1, 15):
+            arrive(opened, day(number), "a")
+            yield
+        finish(opened, begin(opened, DAILY, *map(day, range(1, 9))), content="x")
+        yield
+        build = begin(opened, DAILY, day(9), day(10))
+        yield
+        opened.fail(build, "no")
+        opened.release(build)
+        yield
+        finish(opened, begin(opened, WEEKLY, PartitionKey.of(week=dt.date(2024, 1, 1))))
+        yield
+        Backfills(opened.connection).add(
+            {"p.daily": [day(2).path], "p.weekly": ["week=2024-01-01"]}, reason="r", owner="o"
+        )
+        yield
+        finish(opened, begin(opened, DAILY, day(2)), content="y")
+        yield
+
+    looked_at = []
+    for _ in steps():
+        in_flight = living(opened.connection)
+        changed = changes.since_last(opened.connection, in_flight)
+        facts = CatalogFacts(opened.connection, in_flight)
+        plan = planner.tick(facts, changed, now=NOW)
+        fresh = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
+        assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
+        for name, judged in fresh.judgements.items():
+            unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+            assert dict(plan.judgements[name]) == unsettled
+        looked_at.append(plan.looked_at)
+    assert looked_at[-1] <= 3

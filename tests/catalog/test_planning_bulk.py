@@ -1,0 +1,201 @@
+"""What PostgreSQL tells in bulk is what looking at each partition tells, over random catalogs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING
+
+import pendulum
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import COLUMNS
+from varve.catalog.catalog import Catalog
+from varve.catalog.planning.facts import CatalogFacts
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import Dimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
+from varve.model.reads import All, Reads, Wait, trailing
+from varve.planning.facts import WantedInputs
+from varve.planning.graph import Graph
+from varve.planning.judging import RetryLimits, State
+from varve.planning.mapping.dataset_mapping import listed
+from varve.planning.reconcile import Limits, Planner, reconcile
+from varve.planning.run_requests import landing_source
+from varve.planning.settled import OneByOne
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START = pendulum.datetime(2024, 1, 1)
+NOW = pendulum.datetime(2024, 1, 20)
+DAY = TimeDimension("day", "@daily", START, START.add(days=14))
+WEEK = TimeDimension("week", "0 0 * * 1", START, START.add(days=14))
+STORE = StaticDimension("store", ("a b", "ü/%", 'q"\\'))
+
+
+def dataset(name: str, *dimensions: Dimension, landing: bool = False, policy: Policy | None = None) -> Dataset:
+    return Dataset(
+        f"b.{name}", Partitioning(dimensions), COLUMNS, StoreKind.LAKE, "One row.",
+        landing=landing, policy=policy or Policy(),
+    )  # fmt: skip
+
+
+LANDED = dataset("landed", DAY, landing=True)
+# Its name sorts after "landing:", and the next one's before.
+ZONED = dataset("zoned", DAY, STORE, policy=Policy(retention=dt.timedelta(days=14)))
+SAME = dataset("as_it_was", DAY, landing=True)
+TRAILING = dataset("trailing", DAY, policy=Policy(refresh_last=1))
+WEEKLY = dataset("weekly", WEEK)
+WHOLE = dataset("whole", STORE)
+GRAPH = Graph(
+    {each.name: each for each in (LANDED, ZONED, SAME, TRAILING, WEEKLY, WHOLE)},
+    {
+        SAME.name: (Reads(LANDED),),
+        ZONED.name: (Reads(LANDED), Reads(SAME)),
+        TRAILING.name: (Reads(LANDED, {"day": trailing(3)}), Reads(SAME)),
+        WEEKLY.name: (Reads(TRAILING, wait=Wait(at_least=3)), Reads(SAME)),
+        WHOLE.name: (Reads(ZONED, {"day": All()}), Reads(WEEKLY, {"week": All()})),
+    },
+    {},
+)
+LIMITS = Limits(RetryLimits(attempts=2, first=0.0))
+DISTURBED = ["batch", "equal", "gone", "trace", "longer", "mark", "hold", "failure", "arrival", "stranger", "run"]
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(sorted(GRAPH.datasets)), st.integers(0, 41), st.sampled_from(DISTURBED)), max_size=8
+)
+
+
+@pytest.fixture
+def opened(fresh_database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        Catalog(connection).ensure_schema()
+        yield connection
+
+
+def fill(connection: psycopg.Connection) -> None:
+    """All partitions there are, made from what is current."""
+    connection.execute(
+        "truncate varve.batch, varve.current, varve.arrival, varve.hold, varve.dirty, varve.backfill, varve.change"
+        " cascade"
+    )
+    for place, found in enumerate(GRAPH.in_order()):
+        connection.execute("insert into varve.dataset values (%s, 'lake', '{}') on conflict do nothing", (found.name,))
+        for key in found.partitioning.keys(None, NOW):
+            trace = []
+            if found.landing:
+                trace.append([landing_source(found), key.path, "a"])
+                arrive(connection, found.name, key.path, "a")
+            for edge in GRAPH.edges[found.name]:
+                mapped = edge.dependency.upstream_of(key, now=NOW)
+                trace += [[edge.upstream.name, up.path, str(batch_of(edge.upstream))] for up in listed(mapped.existing)]
+            publish(connection, found.name, key.path, 1_000 + place, trace)
+
+
+def batch_of(dataset: Dataset) -> int:
+    return 1_000 + GRAPH.in_order().index(dataset)
+
+
+def arrive(connection: psycopg.Connection, name: str, path: str, fingerprint: str) -> None:
+    connection.execute(
+        "insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values (%s, %s, '/file', 1, %s)"
+        " on conflict (dataset, partition) do update set fingerprint = excluded.fingerprint",
+        (name, path, fingerprint),
+    )
+
+
+def publish(
+    connection: psycopg.Connection, name: str, path: str, batch: int, trace: list[list[str]], *, content: str = "x"
+) -> None:
+    connection.execute(
+        "insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, inputs, content,"
+        " published_at) values (%s, %s, %s, 'published', 'r', '1', %s::jsonb, %s, to_timestamp(1))",
+        (name, path, batch, json.dumps(sorted(trace)), content),
+    )
+    connection.execute(
+        "insert into varve.current (dataset, partition, batch_id) values (%s, %s, %s)"
+        " on conflict (dataset, partition) do update set batch_id = excluded.batch_id",
+        (name, path, batch),
+    )
+
+
+def disturb(connection: psycopg.Connection, name: str, place: int, what: str, number: int) -> dict[str, dict[str, str]]:
+    """Let something happen to a partition; what is in flight by it."""
+    keys = [*GRAPH.datasets[name].partitioning.keys(None, NOW)]
+    path, batch = keys[place % len(keys)].path, 5_000 + number
+    given = (name, path)
+    row = connection.execute(
+        "select b.inputs from varve.current c join varve.batch b using (dataset, partition, batch_id)"
+        " where c.dataset = %s and c.partition = %s", given,
+    ).fetchone()  # fmt: skip
+    trace = row[0] if row else []
+    if what in {"batch", "equal"}:
+        publish(connection, *given, batch, trace, content="x" if what == "equal" else "y")
+    elif what == "gone":
+        connection.execute("delete from varve.current where dataset = %s and partition = %s", given)
+    elif what == "trace":
+        publish(connection, *given, batch, trace[1:])
+    elif what == "longer":
+        publish(connection, *given, batch, [*trace, ["b.landed", "day=2023-12-31", "7"]])
+    elif what == "mark":
+        backfill = connection.execute(
+            "insert into varve.backfill (reason, owner, marked) values ('r', 'o', '{}') returning id"
+        ).fetchone()
+        assert backfill is not None
+        connection.execute("insert into varve.dirty values (%s, %s, %s, %s)", (*given, backfill[0], batch))
+    elif what == "hold":
+        connection.execute("insert into varve.hold values (%s, %s, now()) on conflict do nothing", given)
+    elif what == "failure":
+        connection.execute(
+            "insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, failed_at)"
+            " values (%s, %s, %s, 'failed', 'r', '1', now())", (*given, batch),
+        )  # fmt: skip
+    elif what == "arrival":
+        arrive(connection, *given, "b")
+    elif what == "stranger":
+        publish(connection, name, "day=1999-01-01", batch, [])
+    else:
+        return {name: {path: "running"}}
+    return {}
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(EVENTS)
+@example([])
+@example([("b.landed", 3, "batch"), ("b.trailing", 3, "trace"), ("b.zoned", 4, "longer"), ("b.as_it_was", 5, "run")])
+def test_the_answer_in_bulk_leads_to_the_judgements_of_looking_at_each(
+    opened: psycopg.Connection, events: list[tuple[str, int, str]]
+) -> None:
+    fill(opened)
+    in_flight: dict[str, dict[str, str]] = {}
+    for number, (name, place, what) in enumerate(events):
+        in_flight |= disturb(opened, name, place, what, number)
+    facts = CatalogFacts(opened, in_flight)
+    plan = Planner(GRAPH, LIMITS).tick(facts, None, now=NOW)
+    each = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
+    for name, judged in each.judgements.items():
+        unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+        assert dict(plan.judgements[name]) == unsettled, name
+    assert [run.identity for run in plan.runs] == [run.identity for run in each.runs]
+    assert plan.retire == each.retire
+    for found in GRAPH.datasets.values():
+        landing = landing_source(found) if found.landing else ""
+        wanted = [
+            WantedInputs(
+                edge.upstream.name,
+                {
+                    key.path: [up.path for up in edge.dependency.upstream_of(key, now=NOW).keys]
+                    for key in found.partitioning.keys(None, NOW)
+                },
+            )
+            for edge in GRAPH.edges[found.name]
+        ]
+        assert facts.there(found.name) == OneByOne(facts).there(found.name)
+        # Not only safe, but exact: else the first tick would be no cheaper.
+        assert facts.unsettled(found.name, landing, wanted) == OneByOne(facts).unsettled(found.name, landing, wanted)

@@ -1,0 +1,87 @@
+"""`varve retire` on real stores: what the graph has no more goes out of sight, and nothing is deleted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import DAY, sales_dataset
+from varve.cli import looking, retire
+from varve.cli.services import dagster_home
+from varve.model.dataset import StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.planning.graph import Graph
+
+if TYPE_CHECKING:
+    from tests.conftest import Workbench
+    from varve.model.dataset import Dataset
+
+
+def key(store: str) -> PartitionKey:
+    return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
+
+
+def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
+    """Make it the only dataset of the project."""
+    graph = Graph({dataset.name: dataset}, {dataset.name: ()}, {})
+    for module in (looking, retire):
+        patch.setattr(module, "graph", graph)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
+) -> None:
+    # The command sets them; here they must go again.
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
+    before = sales_dataset(kind)
+    keys = [key("Detroit"), key("Paris")]
+    workbench.publish(before, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    after = replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Paris",)))))
+    declare(monkeypatch, after)
+    gone = [{"dataset": after.name, "partition": keys[0].path,
+             "reason": "the graph has no such partition any more; to be retired"}]  # fmt: skip
+
+    assert retire.retire(None, dry_run=True) == gone
+    assert set(workbench.current(after)) == {keys[0].path, keys[1].path}
+    assert retire.retire(None, dry_run=False) == gone
+    assert set(workbench.current(after)) == {keys[1].path}
+    assert workbench.read(after) == [(dt.date(2013, 1, 5), "Paris", "tea", 2)]
+    # Its rows are kept until a sweep takes them.
+    with closing(workbench.catalog().connection) as connection:
+        states = connection.execute(
+            "select state from varve.batch where dataset = %s and partition = %s", (after.name, keys[0].path)
+        ).fetchall()
+    assert states == [("retired",)]
+    assert retire.retire(None, dry_run=False) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
+    gone, left = sales_dataset(kind), sales_dataset(kind)
+    keys = [key("Detroit"), key("Paris")]
+    workbench.publish(gone, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    declare(monkeypatch, left)
+    assert retire.retire(None, dry_run=False) == []
+    assert len(workbench.read(gone)) == 2
+    found = retire.retire(gone.name, dry_run=False)
+    assert [one["partition"] for one in found] == [each.path for each in keys]
+    assert {one["reason"] for one in found} == {"the code declares its dataset no more"}
+    assert workbench.current(gone) == {}
+    assert workbench.read(gone) == []
+    with pytest.raises(VarveError, match="no dataset"):
+        retire.retire(gone.name, dry_run=False)

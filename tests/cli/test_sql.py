@@ -1,0 +1,83 @@
+"""`varve check --against`, `fmt` and `show` on folders of SQL files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from varve.cli.app import app
+from varve.model.errors import VarveError
+from varve.sql.syntax.errors import SqlErrors
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "bigdataflow"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "bigdataflow"))
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_a_renamed_column_breaks_its_direct_readers_only(copy: Path) -> None:
+    file = copy / "stores_sales.sql"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("nb_sales", "pieces"), encoding="utf-8")
+    with pytest.raises(SqlErrors) as caught:
+        run("check", str(copy), "--no-spark", "--against", str(EXAMPLE))
+    (problem,) = caught.value.problems
+    assert problem.place == "bigdataflow/products_sales.sql:15:24"
+    assert "no longer has nb_sales" in problem.message
+
+
+def test_an_added_column_breaks_nothing(copy: Path) -> None:
+    file = copy / "receipts.sql"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("  price DOUBLE", "  till STRING,\n  price DOUBLE"), encoding="utf-8")
+    assert "no problems" in run("check", str(copy), "--no-spark", "--against", str(EXAMPLE))
+
+
+def test_fmt_says_what_it_would_change_and_then_changes_it(copy: Path) -> None:
+    file = copy / "receipts.sql"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("PARTITIONED BY", "partitioned   by"), encoding="utf-8")
+    with pytest.raises(VarveError, match=r"not laid out: .*receipts\.sql"):
+        run("fmt", "--check", str(copy))
+    run("fmt", str(copy))
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_show_prints_the_sql_that_runs() -> None:
+    said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--sql", "--in", str(EXAMPLE))
+    assert "WHERE stores_sales.day = CAST('2022-03-31' AS STRING)" in said
+    assert "SELECT product_id, SUM(nb_sales) AS nb_sales, SUM(revenue) AS revenue" in said
+    assert "FROM varve.scopes AS __varve CROSS JOIN bigdataflow.stores_sales AS `stores_sales`" in said
+
+
+def test_show_prints_the_seed_s_scope_and_dependencies() -> None:
+    said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--in", str(EXAMPLE))
+    assert "2022-03-31T00:00:00Z" in said
+    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Detroit" in said
+    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Paris" in said
+
+
+def test_graph_tells_which_column_is_made_of_which() -> None:
+    said = run("graph", "--columns", "--in", str(EXAMPLE))
+    assert "bigdataflow.products_sales.revenue <- bigdataflow.stores_sales.revenue" in said
+    assert "bigdataflow.stores_sales.revenue <- bigdataflow.receipts.price" in said
+    assert "bigdataflow.stores_sales.nb_sales <- no column" in said
+    drawn = run("graph", "--columns", "--format", "mermaid", "--in", str(EXAMPLE))
+    assert "bigdataflow_stores_sales__revenue --> bigdataflow_products_sales__revenue" in drawn
+    found = json.loads(run("graph", "--format", "json", "--in", str(EXAMPLE)))
+    (sales,) = [each for each in found["datasets"] if each["name"] == "bigdataflow.products_sales"]
+    assert sales["made_of"]["nb_sales"] == ["bigdataflow.stores_sales.nb_sales"]
+    assert [each["dataset"] for each in sales["reads"]] == ["bigdataflow.stores_sales"]

@@ -1,0 +1,178 @@
+"""One file with an error stops nothing else: it is shown as broken, its readers wait, and all data stays as it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+from rich.console import Console
+
+from tests.conftest import DAY, sales_dataset
+from varve.cli import retire as retire_command
+from varve.cli import show as show_command
+from varve.cli import sql as sql_command
+from varve.dagster.assets.broken import CHECK
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.python_files import broken_modules, python_assets
+from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
+from varve.dagster.automation.retiring import removed
+from varve.dagster.definitions import build_defs
+from varve.model.broken_dataset import DatasetIsBroken
+from varve.model.dataset import StoreKind
+from varve.sql.sql_project import load_usable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Workbench
+    from varve.catalog.catalog import Catalog
+    from varve.planning.graph import Graph
+    from varve.sql.sql_files import SqlFiles
+
+HEAD = """CREATE DATASET shop.{name} {columns}PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01') LET today = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT (day = today)
+"""
+MISTAKE = "AS SELECT id, prise FROM shop.sales WHERE day = today"
+
+
+def dataset(name: str, body: str, columns: str = "") -> str:
+    return HEAD.format(name=name, columns=columns) + body
+
+
+def reading(name: str) -> str:
+    return f"AS SELECT id FROM shop.{name} WHERE day = today"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A root, a good and a broken reader of it, and two that wait for the broken one."""
+    found = tmp_path / f"assets_{uuid.uuid4().hex[:8]}"
+    found.mkdir()
+    texts = {
+        "sales": dataset("sales", "EXTERNAL", "(id INT, price DOUBLE) "),
+        "good": dataset("good", reading("sales")),
+        "bad": dataset("bad", MISTAKE),
+        "reader": dataset("reader", reading("bad")),
+        "last": dataset("last", reading("reader")),
+    }
+    for name, text in texts.items():
+        (found / f"{name}.sql").write_text(text)
+    return found
+
+
+def graph(files: SqlFiles) -> Graph:
+    return graph_of(sql_assets(files))
+
+
+def printed() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def test_the_others_can_be_used_and_only_the_author_of_the_mistake_is_blamed(folder: Path) -> None:
+    found = load_usable(folder)
+    assert set(found) == {"shop.sales", "shop.good"}
+    broken = {each.name: each for each in found.broken}
+    assert {name: each.state for name, each in broken.items()} == {
+        "shop.bad": "broken", "shop.reader": "on hold", "shop.last": "on hold",
+    }  # fmt: skip
+    (error,) = broken["shop.bad"].errors
+    assert error.startswith(f"{folder.name}/bad.sql:3:15: unknown column prise. Did you mean price?")
+    assert broken["shop.last"].waits_for == ("shop.reader",)
+    assert "bad.sql:3:15" in broken["shop.last"].reason
+    with pytest.raises(DatasetIsBroken, match=r"shop.bad is broken.*\n.*bad.sql:3:15"):
+        found["shop.bad"]
+
+
+def test_graph_and_show_go_on_and_say_where_it_is_broken(folder: Path) -> None:
+    console = printed()
+    sql_command.graph(console, form="text", folder=folder)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "shop.good (day, lake)\n  <- shop.sales" in text
+    assert "broken: shop.bad" in text
+    assert "bad.sql:3:15: unknown column prise" in text
+    assert "on hold: shop.last: it reads shop.reader" in text
+    sql_command.graph(console := printed(), form="json", folder=folder)
+    values = json.loads(console.file.getvalue())  # type: ignore[attr-defined]
+    assert [each["state"] for each in values["broken"]] == ["broken", "on hold", "on hold"]
+    show_command.show(console := printed(), "shop.sales", [], as_json=False, folder=folder)
+    assert "read by shop.bad, which is broken" in console.file.getvalue()  # type: ignore[attr-defined]
+    with pytest.raises(DatasetIsBroken, match=r"it reads shop\.bad"):
+        show_command.show(printed(), "shop.reader", [], as_json=False, folder=folder)
+
+
+def test_dagster_shows_it_as_what_cannot_be_run_with_a_check_that_fails(folder: Path) -> None:
+    definitions = build_defs(sql_assets(sql_datasets(folder)))
+    assets = definitions.resolve_asset_graph()
+    bad, good, reader = (dg.AssetKey(["shop", name]) for name in ("bad", "good", "reader"))
+    assert good in assets.executable_asset_keys
+    assert not {bad, reader} & assets.executable_asset_keys
+    assert {bad, reader} <= assets.get_all_asset_keys()
+    assert "bad.sql:3:15" in str(assets.get(bad).description)
+    job = definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_check_selection={dg.AssetCheckKey(bad, CHECK)}, asset_selection=set()
+    )
+    (checked,) = job.execute_in_process().get_asset_check_evaluations()
+    assert not checked.passed
+    assert "bad.sql:3:15" in str(checked.description)
+
+
+def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
+    folder: Path, workbench: Workbench, catalog: Catalog
+) -> None:
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY,))
+    first = sales.partitioning.key([DAY.parse("2013-01-01")])
+    workbench.publish(sales, [first], [(first, "bread", 1)])
+    db, table = sales.name.split(".")
+    assert sales.name in removed(catalog, graph(load_usable(folder)))
+    # The file has its name, and nothing else that can be read.
+    (folder / "theirs.sql").write_text(f"CREATE DATASET {db}.{table} PARTITOINED BY (day DATE)")
+    assert sales.name not in removed(catalog, graph(load_usable(folder)))
+    # It has not even that: it may be anybody's.
+    (folder / "theirs.sql").write_text(f"CRAETE DATASET {db}.{table} PARTITIONED BY (day DATE)")
+    assert removed(catalog, graph(load_usable(folder))) == {}
+
+
+@pytest.mark.parametrize("mistake", ["PARTITOINED", "EXPECT x: prise > 0 PARTITIONED"])
+def test_the_rejected_rows_of_a_broken_landing_dataset_are_not_nobodys(
+    folder: Path, mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed = dataset("landed", "REJECT UP TO 3 ROWS INTO shop.refused\nEXTERNAL", "(id INT) ")
+    (folder / "landed.sql").write_text(landed)
+    (folder / "refusals.sql").write_text(dataset("refusals", "AS SELECT file FROM shop.refused WHERE day = today"))
+    whole = graph(load_usable(folder))
+    assert {"shop.refused", "shop.refusals"} <= set(whole.datasets)
+    (folder / "landed.sql").write_text(landed.replace("PARTITIONED", mistake))
+    found = graph(load_usable(folder))
+    broken = found.broken_dataset("shop.refused")
+    assert broken is not None
+    assert broken.name == "shop.landed"
+    reader = found.broken_dataset("shop.refusals")
+    assert reader is not None
+    assert (reader.state, reader.waits_for) == ("on hold", ("shop.refused",))
+    monkeypatch.setattr(retire_command, "graph", found)
+    with pytest.raises(DatasetIsBroken, match=r"shop\.landed is broken"):
+        retire_command.retire("shop.refused", dry_run=True)
+
+
+def test_the_command_refuses_to_retire_it(folder: Path, monkeypatch: pytest.MonkeyPatch, catalog: Catalog) -> None:
+    monkeypatch.setattr(retire_command, "graph", graph(load_usable(folder)))
+    with pytest.raises(DatasetIsBroken, match=r"shop\.bad is broken"):
+        retire_command.retire("shop.bad", dry_run=True)
+
+
+def test_a_python_module_that_asks_for_it_waits_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "__init__.py").write_text("")
+    (folder / "asking.py").write_text(
+        "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import sql_datasets\n"
+        "BAD = sql_datasets(Path(__file__).parent)['shop.bad'].dataset\n"
+    )
+    (folder / "fine.py").write_text("X = 1\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    assert python_assets(folder) == []
+    (waiting,) = broken_modules(folder)
+    assert waiting.file == f"{folder.name}/asking.py"
+    assert "bad.sql:3:15" in waiting.reason

@@ -1,0 +1,179 @@
+"""SQL files that read datasets which Python declares, and Python files that read those which SQL declares."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from tests.dagster.test_sql_assets import HEAD, materialise, rows
+from varve.cli.sql import check, graph
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.sql_assets import assets_of, loaded
+from varve.model.errors import VarveError
+from varve.sql.cache import Cache
+from varve.sql.syntax.errors import SqlErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Workbench
+
+STOCK = """
+import pendulum
+
+from varve.dagster.assets.datasets import dataset_asset
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+
+DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2022, 3, 1), pendulum.datetime(2022, 3, 5))
+STOCK = Dataset(
+    name="{db}.stock",
+    partitioning=Partitioning((DAY,)),
+    schema=Schema((Column("product", ColumnType.STRING), Column("pieces", ColumnType.{kind}))),
+    store=StoreKind.LAKE,
+    comment="What lies there.",
+)
+
+
+@dataset_asset(STOCK)
+def stock(context):
+    days = [key["day"] for key in context.resources.builds.of(context).build.partitions]
+    rows = [("x", day.day, day) for day in days]
+    return context.resources.spark.spark_session.createDataFrame(rows, "product STRING, pieces {kind}, day DATE")
+"""
+TOTAL = "AS SELECT SUM(pieces) AS pieces FROM {db}.stock WHERE stock.day BETWEEN DATE_SUB(today, 1) AND today"
+
+
+class Files:
+    """A folder of SQL and Python files, which is a package."""
+
+    def __init__(self, root: Path) -> None:
+        self.db = f"d{uuid.uuid4().hex[:8]}"
+        self.folder = root / f"{self.db}_assets"
+        self.folder.mkdir()
+        (self.folder / "__init__.py").write_text("", encoding="utf-8")
+        self.python("stock", STOCK.format(db=self.db, kind="BIGINT"))
+        self.sql("total", "pieces BIGINT", TOTAL)
+
+    def sql(self, name: str, columns: str, body: str) -> None:
+        text = HEAD.format(db=self.db, name=name, columns=columns) + body.format(db=self.db)
+        (self.folder / f"{name}.sql").write_text(text, encoding="utf-8")
+
+    def python(self, name: str, text: str) -> None:
+        (self.folder / f"{name}.py").write_text(text, encoding="utf-8")
+        self.forget()
+
+    def forget(self) -> None:
+        """As another process would find it."""
+        for name in [name for name in sys.modules if name.partition(".")[0] == self.folder.name]:
+            del sys.modules[name]
+
+    def check(self, against: str | None = None) -> None:
+        check(Console(quiet=True), self.folder, against=against, spark=False, as_json=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # A module that is written twice within a second would be taken from its cache.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = Files(tmp_path)
+    yield found
+    found.forget()
+
+
+def counts(files: Files) -> tuple[int, int]:
+    cache = Cache.beside(files.folder)
+    loaded(files.folder, cache)
+    return cache.hits, cache.misses
+
+
+@pytest.mark.spark
+def test_a_query_reads_what_a_python_function_computes(files: Files, workbench: Workbench) -> None:
+    found = assets_of(loaded(files.folder), files.folder)
+    assert materialise(found, f"{files.db}.stock", "2022-03-01", "2022-03-02").success
+    assert materialise(found, f"{files.db}.total", "2022-03-01", "2022-03-02").success
+    assert rows(workbench, found, f"{files.db}.total") == [(1, "2022-03-01"), (3, "2022-03-02")]
+
+
+def test_check_and_graph_know_what_python_declares(files: Files) -> None:
+    files.check()
+    console = Console(record=True, width=200)
+    graph(console, form="text", folder=files.folder)
+    assert f"{files.db}.total (day, lake)\n  <- {files.db}.stock   day: " in console.export_text()
+    files.sql("total", "pieces BIGINT", TOTAL.replace("SUM(pieces)", "SUM(peices)"))
+    with pytest.raises(SqlErrors, match=r"(?s)total.sql:6:.*peices.*Did you mean .*pieces"):
+        files.check()
+    files.sql("total", "pieces BIGINT", TOTAL.replace(".stock WHERE", ".stok WHERE"))
+    with pytest.raises(SqlErrors, match=f"nobody declares {files.db}.stok. Did you mean {files.db}.stock"):
+        files.check()
+
+
+def test_another_declaration_in_python_is_noticed_and_another_function_is_not(files: Files) -> None:
+    assert counts(files) == (0, 1)
+    assert counts(files) == (1, 0)
+    files.python("stock", STOCK.format(db=files.db, kind="BIGINT").replace("What lies there.", "Pieces."))
+    assert counts(files) == (1, 0)
+    files.python("stock", STOCK.format(db=files.db, kind="DOUBLE"))
+    with pytest.raises(SqlErrors, match="pieces is declared BIGINT, but the query gives DOUBLE"):
+        loaded(files.folder)
+    files.sql("total", "pieces DOUBLE", TOTAL)
+    assert counts(files) == (0, 1)
+    files.python("stock", STOCK.format(db=files.db, kind="DOUBLE").replace("2022, 3, 1", "2022, 2, 1"))
+    assert counts(files) == (0, 1)
+
+
+def test_a_python_file_may_ask_for_sql_datasets_below_its_own(files: Files) -> None:
+    asks = (
+        "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import loaded\n"
+        f"TOTAL = loaded(Path(__file__).parent)['{files.db}.total'].dataset\n"
+    )
+    # Read before the file that declares, and after it.
+    files.python("early", asks)
+    files.python("zz_late", asks)
+    assert {each.dataset.table for each in assets_of(loaded(files.folder), files.folder)} == {"stock", "total"}
+    files.forget()
+    files.python("stock", STOCK.format(db=files.db, kind="BIGINT") + asks)
+    assert loaded(files.folder)[f"{files.db}.total"].upstreams[f"{files.db}.stock"].table == "stock"
+    files.python("stock", asks + STOCK.format(db=files.db, kind="BIGINT"))
+    with pytest.raises(VarveError, match=f"nobody declares {files.db}.stock") as caught:
+        loaded(files.folder)
+    assert f"or in another module; it is {files.folder.name}.early, {files.folder.name}.stock, " in str(caught.value)
+
+
+def test_python_is_not_imported_for_files_that_read_none_of_it(files: Files) -> None:
+    files.sql("total", "pieces BIGINT", "AS SELECT 1L AS pieces")
+    files.python("stock", "raise RuntimeError('imported')")
+    assert set(loaded(files.folder)) == {f"{files.db}.total"}
+
+
+def test_a_dataset_that_both_declare_is_refused(files: Files) -> None:
+    files.sql("stock", "product STRING, pieces BIGINT", "EXTERNAL")
+    files.sql("other", "n BIGINT", "AS SELECT COUNT(*) AS n FROM {db}.nothing WHERE nothing.day = today")
+    with pytest.raises(SqlErrors, match=f"{files.db}.stock is also declared in Python"):
+        loaded(files.folder)
+
+
+def test_against_knows_the_columns_of_python(files: Files, tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "total.sql").write_text((files.folder / "total.sql").read_text(encoding="utf-8"), encoding="utf-8")
+    files.check(against=str(before))
+    files.sql("reader", "n BIGINT", "AS SELECT MAX(pieces) AS n FROM {db}.total WHERE total.day = today")
+    (before / "reader.sql").write_text((files.folder / "reader.sql").read_text(encoding="utf-8"), encoding="utf-8")
+    files.sql("total", "parts BIGINT", TOTAL.replace("AS pieces", "AS parts"))
+    with pytest.raises(SqlErrors, match=r"reader\.sql:6:"):
+        files.check(against=str(before))
+
+
+def test_the_graph_has_both(files: Files) -> None:
+    found = graph_of(assets_of(loaded(files.folder), files.folder))
+    assert {dataset.table for dataset in found.upstreams(found.datasets[f"{files.db}.total"])} == {"stock"}

@@ -1,0 +1,96 @@
+"""What a run says that loses PostgreSQL: what became of its batches, as the server knows it, never a guess."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.conftest import sales_dataset
+from tests.support.project import PROJECT
+from varve.catalog.catalog import Catalog
+from varve.dagster.runs import failures as explain
+from varve.model.batch import StagedBatch
+from varve.model.dataset import StoreKind
+from varve.model.errors import VarveError
+from varve.model.partitions.key import PartitionKey
+from varve.services.postgres import connect
+from varve.stores.open_build import OpenBuild
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.services.settings import Settings
+
+PARIS, ZURICH = (PartitionKey.of(day=dt.date(2013, 1, 5), store=store) for store in ("Paris", "Zürich"))
+
+
+@pytest.fixture
+def staged(settings: Settings, catalog: Catalog) -> Iterator[OpenBuild]:
+    """A build that may be published, over a connection of its own."""
+    assert catalog is not None  # its tables are there
+    with connect(settings, application="varve test of losses") as connection:
+        own = Catalog(connection)
+        build = own.begin(sales_dataset(StoreKind.LAKE), (PARIS, ZURICH), run_id="run", code_version="test")
+        found = [StagedBatch(key, f"/lake/{key.path}", rows=1, size=1, files=1) for key in build.partitions]
+        own.staged(build, found)
+        yield OpenBuild(build, own, staged=found)
+
+
+def cut(opened: OpenBuild, catalog: Catalog) -> None:
+    """End the build's session as a server does that goes away, and let the build notice."""
+    session = (opened.catalog.connection.info.backend_pid,)
+    catalog.connection.execute("select pg_terminate_backend(%s, 5000)", session)
+    with pytest.raises(psycopg.OperationalError):
+        opened.catalog.connection.execute("select 1")
+
+
+def said_of(opened: OpenBuild, catalog: Catalog, *, published: bool) -> str:
+    with pytest.raises(VarveError) as caught, explain.explained(opened, PROJECT.settings):  # noqa: PT012 - as a run does it
+        if published:
+            opened.catalog.publish(opened.build)
+        cut(opened, catalog)
+        opened.catalog.connection.execute("select 1")
+    return str(caught.value)
+
+
+def test_a_run_that_is_cut_off_right_after_its_commit_does_not_say_that_nothing_was_published(
+    staged: OpenBuild, catalog: Catalog
+) -> None:
+    told = said_of(staged, catalog, published=True)
+    assert "The batch had come into force by then" in told
+    assert "Nothing was published" not in told
+    assert set(catalog.current(staged.build.dataset.name)) == {PARIS.path, ZURICH.path}
+
+
+def test_one_that_is_cut_off_before_it_says_so_and_can_be_run_again_at_once(
+    staged: OpenBuild, catalog: Catalog
+) -> None:
+    told = said_of(staged, catalog, published=False)
+    assert "Nothing was published" in told
+    assert catalog.current(staged.build.dataset.name) == {}
+    again = catalog.begin(staged.build.dataset, staged.build.partitions, run_id="again", code_version="test")
+    catalog.release(again)
+
+
+def test_where_the_server_does_not_answer_it_says_that_it_cannot_know(
+    staged: OpenBuild, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://127.0.0.1:1/varve")
+    monkeypatch.setattr(explain, "_ASK_SECONDS", 0.0)
+    told = said_of(staged, catalog, published=True)
+    assert f"`varve history {staged.build.dataset}`" in told
+    assert "Nothing was published" not in told
+
+
+def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild, catalog: Catalog) -> None:
+    """A statement that is cancelled rolls back, and the run knows that by itself."""
+    with (
+        pytest.raises(VarveError, match="Nothing was published") as caught,
+        explain.explained(staged, PROJECT.settings),
+    ):
+        staged.catalog.connection.execute("set statement_timeout = 1; select pg_sleep(1)")
+    assert "canceling statement" in str(caught.value)
+    assert catalog.in_flight(staged.build.dataset.name) == {PARIS.path, ZURICH.path}

@@ -1,0 +1,120 @@
+"""Dagster's mappings beside ours: they cover what is read, and are what they say they are."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.planning.shapes import MEMBERS, NOW, all_keys, dependencies
+from varve.dagster.partitions.definitions import partitions_def, tiled_alike
+from varve.dagster.partitions.mappings import compiled
+from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.partitioning import Partitioning, fold_texts, set_of, time_set
+from varve.model.reads import Latest
+from varve.planning.mapping.dataset_mapping import Dependency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from varve.model.partitions.key import PartitionKey
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def grow(instance: dg.DagsterInstance, partitioning: Partitioning) -> None:
+    """Dagster's sets as they stand at NOW."""
+    for fold in partitioning.folds.values():
+        name = set_of(fold)
+        texts = fold_texts(fold, MEMBERS, NOW)
+        if partitioning.time in fold and partitioning.time is not None and not tiled_alike(partitioning.time):
+            name = time_set(partitioning.time)
+        if name is not None:
+            instance.add_dynamic_partitions(name, texts)
+
+
+class Sides:
+    """One dependency asked of Dagster."""
+
+    def __init__(self, dependency: Dependency, instance: dg.DagsterInstance) -> None:
+        self.dependency, self.instance = dependency, instance
+        grow(instance, dependency.reader)
+        grow(instance, dependency.upstream)
+        self.reader, self.upstream = partitions_def(dependency.reader), partitions_def(dependency.upstream)
+        self.compiled = compiled(dependency)
+
+    def upstream_of(self, keys: Iterable[PartitionKey]) -> set[str]:
+        with dg.partition_loading_context(NOW, self.instance), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            subset = self.reader.subset_with_partition_keys([self.dependency.reader.to_dagster(key) for key in keys])
+            found = self.compiled.mapping.get_upstream_mapped_partitions_result_for_partitions(
+                subset, self.reader, self.upstream, NOW, self.instance
+            )
+            return set(found.partitions_subset.get_partition_keys())
+
+    def readers_of(self, keys: Iterable[PartitionKey]) -> set[str]:
+        with dg.partition_loading_context(NOW, self.instance), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            texts = [self.dependency.upstream.to_dagster(key) for key in keys]
+            found = self.compiled.mapping.get_downstream_partitions_for_partitions(
+                self.upstream.subset_with_partition_keys(texts), self.upstream, self.reader, NOW, self.instance
+            )
+            return set(found.get_partition_keys())
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(dependency=dependencies(), data=st.data())
+def test_dagster_reads_at_least_what_is_read_and_just_that_where_it_says_so(
+    dependency: Dependency, data: st.DataObject, instance: dg.DagsterInstance
+) -> None:
+    keys = all_keys(dependency.reader)
+    assume(keys)
+    sides = Sides(dependency, instance)
+    chosen = data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
+    ours = {
+        dependency.upstream.to_dagster(found)
+        for key in chosen
+        for found in dependency.upstream_of(key, members=MEMBERS, now=NOW).keys
+    }
+    theirs = sides.upstream_of(chosen)
+    assert ours <= theirs
+    assert bool(sides.compiled.why) != sides.compiled.exact
+    if sides.compiled.exact:
+        assert ours == theirs
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(dependency=dependencies(), data=st.data())
+def test_dagster_finds_at_least_the_readers_and_just_those_where_it_says_so(
+    dependency: Dependency, data: st.DataObject, instance: dg.DagsterInstance
+) -> None:
+    keys = all_keys(dependency.upstream)
+    assume(keys)
+    sides = Sides(dependency, instance)
+    chosen = data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
+    ours = {
+        dependency.reader.to_dagster(found)
+        for key in chosen
+        for found in dependency.readers_of(key, members=MEMBERS, now=NOW).keys
+    }
+    theirs = sides.readers_of(chosen)
+    assert ours <= theirs
+    if sides.compiled.exact:
+        assert ours == theirs
+
+
+def test_a_mapping_that_is_not_exact_says_why_even_where_it_follows_one_dimension() -> None:
+    user, device = DynamicDimension("user", "users"), DynamicDimension("device", "devices", int)
+    reader, upstream = Partitioning((user,)), Partitioning((user, device))
+    found = compiled(Dependency(reader, upstream, {"device": Latest()}))
+    assert isinstance(found.mapping, dg.MultiToSingleDimensionPartitionMapping)
+    assert not found.exact
+    assert found.why

@@ -1,0 +1,145 @@
+"""Our dimensions as Dagster's: folded to two, with the same windows where it tiles alike, and any character."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import dagster as dg
+import pendulum
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.model.test_calendar import SINCE, UNTIL, ZONES, crons
+from tests.planning.shapes import MEMBERS, NOW, all_keys, partitionings
+from varve.dagster.partitions.definitions import LargeProduct, partitions_def, tiled_alike, warn_of_size
+from varve.model.errors import UnknownPartition
+from varve.model.partitions.calendar import calendar_of
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.partitioning import Partitioning, fold_texts
+from varve.model.partitions.zone import DAY, stretch
+
+NASTY = st.sampled_from([*"|,[]~%'/=\\😀 .", '"', "%7C", "...", "....", ".."])
+ANY = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=4)
+TEXTS = st.lists(NASTY | ANY, min_size=1, max_size=6).map("".join).filter(bool)
+LISTS = st.lists(TEXTS, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Partitioning:
+    """Products of one to five dimensions with keys of any characters."""
+    dimensions: list[Dimension] = [
+        StaticDimension(f"d{place}", draw(LISTS)) for place in range(draw(st.integers(1, 4)))
+    ]
+    if draw(st.booleans()):
+        day = TimeDimension.of("e_day", "@daily", "2024-03-09", "2024-03-12", timezone="America/New_York")
+        dimensions.insert(draw(st.integers(0, len(dimensions))), day)
+    found = Partitioning(tuple(dimensions))
+    found.check()
+    return found
+
+
+@settings(deadline=None, max_examples=80)
+@given(products(), st.data())
+def test_folding_and_unfolding_any_number_of_dimensions_is_the_identity(
+    partitioning: Partitioning, data: st.DataObject
+) -> None:
+    key = partitioning.key([data.draw(st.sampled_from(list(each.keys()))) for each in partitioning.dimensions])
+    text = partitioning.to_dagster(key)
+    assert partitioning.from_dagster(text) == key
+    assert partitioning.from_path(key.path) == key
+    assert len(partitioning.folds) == min(2, len(partitioning.dimensions))
+    with dg.partition_loading_context(NOW):
+        assert partitions_def(partitioning).has_partition_key(text)
+
+
+@settings(deadline=None, max_examples=60)
+@given(products())
+def test_dagster_lists_just_our_keys(partitioning: Partitioning) -> None:
+    ours = [partitioning.to_dagster(key) for key in partitioning.keys(now=NOW)]
+    assume(len(ours) <= 2_000)
+    theirs = partitions_def(partitioning).get_partition_keys(current_time=NOW)
+    assert len(set(ours)) == len(ours) == partitioning.count(now=NOW)
+    assert set(theirs) == set(ours)
+
+
+@settings(deadline=None, max_examples=100)
+@given(partitionings(), st.data())
+def test_keys_of_every_kind_survive_dagster_and_paths(partitioning: Partitioning, data: st.DataObject) -> None:
+    keys = all_keys(partitioning)
+    assume(keys)
+    key = data.draw(st.sampled_from(keys))
+    assert partitioning.from_dagster(partitioning.to_dagster(key)) == key
+    assert partitioning.from_path(key.path) == key
+    assert partitioning.exists(key, MEMBERS)
+
+
+def test_a_key_of_200_bytes_is_a_key() -> None:
+    text = "é" * 100
+    partitioning = Partitioning(
+        (StaticDimension("name", (text, "😀" * 50, "x" * 200)), DynamicDimension("user", "users"))
+    )
+    partitioning.check()
+    key = partitioning.key([text, "y" * 200])
+    assert partitioning.from_dagster(partitioning.to_dagster(key)) == key
+    assert partitioning.from_path(key.path) == key
+
+
+@settings(deadline=None, max_examples=60)
+@given(crons(), st.sampled_from(ZONES), st.data())
+def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(
+    cron: str, zone: str, data: st.DataObject
+) -> None:
+    # Dagster cannot walk crons of both; see the test below.
+    assume("#" not in cron or cron.split()[2] == "*")
+    calendar = calendar_of(cron, zone)
+    moved = stretch(zone, data.draw(st.integers(SINCE, UNTIL))).start
+    start, end = calendar.floor(moved - 2 * DAY), calendar.following(moved + 2 * DAY)
+    dimension = TimeDimension(
+        "time", cron, pendulum.from_timestamp(start, tz=zone), pendulum.from_timestamp(end, tz=zone)
+    )
+    theirs = partitions_def(Partitioning((dimension,)))
+    if not tiled_alike(dimension):
+        assert isinstance(theirs, dg.DynamicPartitionsDefinition)
+        return
+    assert isinstance(theirs, dg.TimeWindowPartitionsDefinition)
+    later = dt.datetime(2060, 1, 1, tzinfo=dt.UTC)
+    keys, values = theirs.get_partition_keys(current_time=later), list(dimension.keys(now=later))
+    assert list(map(str, values)) == list(keys)
+    for value, key in list(zip(values, keys, strict=True))[:20]:
+        ours, window = dimension.window(value), theirs.time_window_for_partition_key(key)
+        assert (ours.start.timestamp(), ours.end.timestamp()) == (window.start.timestamp(), window.end.timestamp())
+
+
+def test_windows_of_two_zones_that_start_at_one_instant_are_two_definitions_of_dagster() -> None:
+    here = TimeDimension.of("hour", "@hourly", "2024-02-29T19:00", timezone="America/New_York")
+    there = TimeDimension.of("hour", "@hourly", "2024-03-01", timezone="UTC")
+    assert partitions_def(Partitioning((here,))) != partitions_def(Partitioning((there,)))
+
+
+def test_the_fold_of_a_dynamic_dimension_is_a_set_that_equal_products_share() -> None:
+    user, store = DynamicDimension("user", "users"), StaticDimension("store", ("a", "b"))
+    day = TimeDimension.of("day", "@daily", "2024-03-09")
+    one, other = Partitioning((day, user, store)), Partitioning((user, day, store))
+    assert one.folds["user~store"] == other.folds["user~store"]
+    assert fold_texts(one.folds["user~store"], {"users": ("x",)}) == ["x~a", "x~b"]
+    assert partitions_def(one) == partitions_def(other)
+
+
+@pytest.mark.parametrize("text", ["2024-03-09", "a|b|2024-03-09", "a~b|2024-03-09", "2024-03-09|zz", ""])
+def test_a_text_that_dagster_would_never_give_is_no_key(text: str) -> None:
+    partitioning = Partitioning((TimeDimension.of("day", "@daily", "2024-03-09"), StaticDimension("store", ("a", "b"))))
+    with pytest.raises(UnknownPartition):
+        partitioning.from_dagster(text)
+
+
+def test_a_large_product_is_warned_of() -> None:
+    partitioning = Partitioning(tuple(StaticDimension(name, tuple(map(str, range(400)))) for name in ("one", "other")))
+    with pytest.warns(LargeProduct, match=r"dataset t\.sales: 160000 partitions, above the 100000"):
+        warn_of_size("t.sales", partitioning)
+
+
+def test_a_cron_that_dagster_cannot_walk_is_a_set_that_grows() -> None:
+    dimension = TimeDimension.of("time", "0 * 1 * 1#2", "2024-03-01", timezone="America/New_York")
+    dimension.check()
+    assert isinstance(partitions_def(Partitioning((dimension,))), dg.DynamicPartitionsDefinition)

@@ -1,0 +1,101 @@
+"""What Dagster's runs mean to the planner: those not started are in flight, such as ended in silence are retried."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+
+from assets.flights import DELAYS, DEPARTURES
+from pipeline_defs.definitions import graph
+from tests.support.project import PROJECT
+from varve.dagster.automation.reconciling import Ended, Reconciler, ended_runs, looked_up, runs_in_flight
+from varve.dagster.automation.sensors import run_request
+from varve.model.partitions.key import PartitionKey
+from varve.planning.judging import RetryLimits
+from varve.planning.reconcile import Limits
+from varve.planning.run_requests import Due, Run, runs
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    from varve.services.settings import Settings
+
+DAYS = [PartitionKey.of(day=dt.date(2013, 1, day)) for day in (1, 2, 3)]
+
+
+def planned() -> Run:
+    (run,) = runs(DEPARTURES, [Due(key, frozenset(), "missing") for key in DAYS], limit=10)
+    return run
+
+
+def record(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str], table: str) -> str:
+    """A run as Dagster keeps it."""
+    run = dg.DagsterRun(
+        job_name="__ASSET_JOB", run_id=str(uuid.uuid4()), status=status, tags=tags,
+        asset_selection=frozenset({dg.AssetKey(["flights", table])}),
+    )  # fmt: skip
+    return instance.add_run(run).run_id
+
+
+def test_a_run_of_a_range_that_has_not_started_has_all_of_its_partitions_in_flight() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        run_id = record(instance, dg.DagsterRunStatus.NOT_STARTED, dict(run_request(planned()).tags), "departures")
+        assert runs_in_flight(graph, instance) == {DEPARTURES.name: {key.path: run_id for key in DAYS}}
+
+
+def test_a_run_by_hand_or_of_a_backfill_is_in_flight_and_one_that_ended_is_not() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        run_id = record(instance, dg.DagsterRunStatus.STARTED, {"dagster/partition": "2013-01-05|EWR"}, "delays")
+        record(instance, dg.DagsterRunStatus.SUCCESS, {"dagster/partition": "2013-01-06|EWR"}, "delays")
+        record(instance, dg.DagsterRunStatus.STARTED, {"dagster/partition": "no partition"}, "delays")
+        assert runs_in_flight(graph, instance) == {DELAYS.name: {"day=2013-01-05/origin=EWR": run_id}}
+
+
+def test_a_run_that_counts_as_dead_is_not_in_flight_and_dagster_is_told(
+    settings: Settings, fresh_database: str
+) -> None:
+    quick = settings.model_copy(update={"postgres_url": fresh_database})
+    with dg.DagsterInstance.ephemeral() as instance, connect(quick) as connection:
+        tags = {"dagster/partition": "2013-01-05|EWR"}
+        run_id = record(instance, dg.DagsterRunStatus.STARTED, tags, "delays")
+        reconciler, seen = (
+            Reconciler(graph, PROJECT),
+            [looked_up(graph, connection, instance, PROJECT.settings)[0].in_flight],
+        )
+        for _ in range(3):
+            connection.execute(
+                "update varve.lease set expires_at = expires_at - interval '1 h', "
+                "missed_at = missed_at - interval '1 h'"
+            )
+            reconciler.tick(connection, instance, settings)
+            seen.append(looked_up(graph, connection, instance, PROJECT.settings)[0].in_flight)
+        ended = instance.get_run_by_id(run_id)
+    # Seen without a lease, seen late, seen late again.
+    assert [bool(in_flight.get(DELAYS.name)) for in_flight in seen] == [True, True, False, False]
+    assert ended is not None
+    assert ended.status is dg.DagsterRunStatus.FAILURE
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE])
+def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(status: dg.DagsterRunStatus) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = run_request(planned())
+        assert ended_runs([planned().identity], instance) == {}
+        record(instance, status, dict(first.tags), "departures")
+        found = ended_runs([planned().identity], instance)[planned().identity]
+        assert (found.count, found.in_vain) == (1, 1)
+        assert run_request(planned(), found).run_key != first.run_key
+
+
+def test_what_ends_without_a_word_backs_off_and_is_given_up() -> None:
+    reconciler = Reconciler(graph, PROJECT, Limits(RetryLimits(attempts=3, first=60.0)))
+    now = time.time()
+    assert reconciler.tries_again(Ended(count=1, in_vain=0))
+    assert not reconciler.tries_again(Ended(count=1, in_vain=1, last=now - 50))
+    assert reconciler.tries_again(Ended(count=1, in_vain=1, last=now - 70))
+    assert not reconciler.tries_again(Ended(count=2, in_vain=2, last=now - 70))
+    assert not reconciler.tries_again(Ended(count=3, in_vain=3, last=0.0))

@@ -1,0 +1,84 @@
+"""The retirement sensor and its job on real stores: what leaves the graph leaves readers' sight, by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+
+from tests.conftest import DAY, sales_dataset
+from varve.catalog.planning.facts import CatalogFacts
+from varve.dagster.automation.retiring import retirement_job, retirement_sensor
+from varve.dagster.runs.spark import SparkResource
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.planning.facts import NOTHING
+from varve.planning.graph import Graph
+
+if TYPE_CHECKING:
+    from tests.conftest import Workbench
+
+FIFTH = dt.date(2013, 1, 5)
+
+
+def graph_of(dataset: Dataset) -> Graph:
+    return Graph({dataset.name: dataset}, {dataset.name: ()}, {})
+
+
+def look(graph: Graph, instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
+    """One tick: the runs asked for, or why there are none."""
+    with dg.build_sensor_context(instance) as context:
+        result = retirement_sensor(graph)(context)
+    if isinstance(result, dg.SkipReason):
+        return str(result.skip_message)
+    assert isinstance(result, dg.SensorResult)
+    return list(result.run_requests or [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: Workbench, kind: StoreKind) -> None:
+    before = sales_dataset(kind)
+    keys = [PartitionKey.of(day=FIFTH, store=store) for store in ("Detroit", "Paris")]
+    workbench.publish(before, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    graph = graph_of(replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Paris",))))))
+    with dg.DagsterInstance.ephemeral() as instance:
+        (request,) = look(graph, instance)
+        assert isinstance(request, dg.RunRequest)
+        (again,) = look(graph, instance)
+        assert isinstance(again, dg.RunRequest)
+        assert again.run_key == request.run_key
+        done = retirement_job(graph).execute_in_process(
+            run_config=request.run_config, instance=instance, resources={"spark": SparkResource()}, tags=request.tags
+        )
+        assert done.success
+        assert workbench.read(before) == [(FIFTH, "Paris", "tea", 2)]
+        assert look(graph, instance) == "Every partition that has a batch is one of the graph."
+        told = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
+        assert [record.asset_observation.metadata["varve/retired"].value for record in told] == [keys[0].path]  # type: ignore[union-attr]
+    # Nothing holds it back where it returns to the graph.
+    catalog = workbench.catalog()
+    assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).held == 0
+    catalog.connection.close()
+    workbench.publish(before, keys[:1], [(keys[0], "tea", 3)])
+    assert workbench.read(before)[0] == (FIFTH, "Detroit", "tea", 3)
+
+
+@pytest.mark.spark
+def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbench) -> None:
+    before = sales_dataset(StoreKind.WAREHOUSE)
+    keys = [PartitionKey.of(day=FIFTH + dt.timedelta(days), store="Paris") for days in range(11)]
+    workbench.publish(before, keys, [(key, "tea", 1) for key in keys])
+    graph = graph_of(replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Detroit",))))))
+    with dg.DagsterInstance.ephemeral() as instance:
+        said = look(graph, instance)
+    assert said == (
+        f"{before}: 11 of its 11 partitions have left the graph at once, and none was retired. If that is meant: "
+        f"varve retire {before}. If not, mend its declaration."
+    )
+    assert len(workbench.current(before)) == 11

@@ -1,0 +1,170 @@
+"""SQL files as Dagster assets, run whole: an external table, a query, a foreign function, and a broken expectation."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from varve.dagster.assets import sql_rows as running
+from varve.dagster.assets.sql_assets import sql_assets
+from varve.dagster.definitions import build_defs
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.conftest import Workbench
+    from varve.dagster.assets.datasets import DatasetAsset
+
+pytestmark = pytest.mark.spark
+
+HEAD = """CREATE DATASET {db}.{name} ({columns})
+PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-05')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today)
+"""
+ROWS = [("x", 1, "2022-03-01"), ("y", 2, "2022-03-01"), ("x", 3, "2022-03-02"), ("x", -1, "2022-03-04")]
+
+
+def scored(spark: SparkSession, scope: dict[str, Any], trailing: DataFrame) -> DataFrame:
+    """The foreign function: how many receipts there are until the scope's day, and the day that it was given."""
+    return spark.sql("SELECT COUNT(*) AS n, {today} AS seen FROM {trailing}", trailing=trailing, today=scope["today"])
+
+
+def files(db: str, table: str) -> list[DatasetAsset]:
+    def text(name: str, columns: str, rest: str) -> SourceFile:
+        return SourceFile(f"{name}.sql", HEAD.format(db=db, name=name, columns=columns) + rest.format(db=db))
+
+    return sql_assets(
+        compiled(
+            [
+                text(
+                    "receipts", "product STRING, price INT", f"EXTERNAL OPTIONS (source = 'table', table = '{table}')"
+                ),
+                text(
+                    "sales", "product STRING, revenue BIGINT",
+                    "EXPECT revenue_positive: revenue >= 0\nAS SELECT product, SUM(price) AS revenue "
+                    "FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today GROUP BY product",
+                ),
+                text(
+                    "scores", "n BIGINT, seen STRING",
+                    f"PYTHON '{__name__}:scored' USING trailing AS "
+                    "(SELECT * FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today)",
+                ),
+            ],
+            {},
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture
+def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
+    db = f"q{uuid.uuid4().hex[:8]}"
+    table = f"default.{db}_dumps"
+    frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
+    frame.write.partitionBy("day").saveAsTable(table)
+    # A partition without rows is one too; one that is not there is not.
+    workbench.spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2022-03-03')")
+    return db, files(db, table)
+
+
+def materialise(found: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
+    defs = build_defs(found)
+    job = defs.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        asset_selection=[dg.AssetKey(name.split("."))],
+        tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+        raise_on_error=False,
+    )
+
+
+def rows(workbench: Workbench, found: list[DatasetAsset], name: str) -> list[tuple[object, ...]]:
+    (dataset,) = [each.dataset for each in found if each.dataset.name == name]
+    catalog = workbench.catalog()
+    batches = list(catalog.current(name).values())
+    frame = workbench.store(dataset, catalog).read(dataset, batches)
+    answer = sorted(tuple(row) for row in frame.collect())
+    catalog.connection.close()
+    return answer
+
+
+def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
+    workbench: Workbench, project: tuple[str, list[DatasetAsset]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, found = project
+    # A run of three days is two joins.
+    monkeypatch.setattr(running, "AT_ONCE", 2)
+    assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-04").success
+    assert rows(workbench, found, f"{db}.receipts") == sorted(ROWS)
+    # Days without rows are partitions too.
+    done = materialise(found, f"{db}.sales", "2022-03-01", "2022-03-03")
+    assert done.success
+    assert [each.passed for each in done.get_asset_check_evaluations()] == [True]
+    expected = [
+        ("x", 1, "2022-03-01"), ("x", 3, "2022-03-03"), ("x", 4, "2022-03-02"),
+        ("y", 2, "2022-03-01"), ("y", 2, "2022-03-02"),
+    ]  # fmt: skip
+    assert rows(workbench, found, f"{db}.sales") == expected
+    (event, *_) = done.asset_materializations_for_node(f"{db}__sales")
+    lineage = event.metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
+    (source,) = lineage.deps_by_column["revenue"]
+    assert (source.asset_key, source.column_name) == (dg.AssetKey([db, "receipts"]), "price")
+    failed = materialise(found, f"{db}.sales", "2022-03-03", "2022-03-04")
+    assert not failed.success
+    told = str(failed.failure_data_for_node(f"{db}__sales"))
+    assert "1 rows break revenue_positive (revenue >= 0)" in told
+    assert rows(workbench, found, f"{db}.sales") == expected
+    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-03").success
+    assert rows(workbench, found, f"{db}.scores") == [
+        (1, "2022-03-03", "2022-03-03"), (2, "2022-03-01", "2022-03-01"), (3, "2022-03-02", "2022-03-02"),
+    ]  # fmt: skip
+
+
+PRICES = [("x", 1), ("x", 2), ("y", 10), ("y", 20), ("z", -128), ("O'Brien", 7)]
+# Each of these once ran as something else.
+AS_WRITTEN = """SELECT 'O''Brien' AS name, TO_CHAR(SUM(price), 'S999') AS sum,
+  PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY price DESC) AS quarter,
+  PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY price DESC) AS step,
+  PERCENTILE(price, 0.25, 3) AS weighed, COUNT_IF(price = -128Y) AS least, LOG10(COUNT(*)) AS digits,
+  'varve_input_0 {varve_input_0} :shop' AS text, COUNT_IF(product = 'O''Brien') AS his /* shop */
+FROM {table} WHERE """
+
+
+def test_what_is_published_is_what_the_author_wrote(workbench: Workbench) -> None:
+    db, spark = f"q{uuid.uuid4().hex[:8]}", workbench.spark
+    columns = (
+        "name STRING, sum STRING, quarter DOUBLE, step DOUBLE, weighed DOUBLE, least BIGINT, digits DOUBLE, "
+        "text STRING, his BIGINT"
+    )
+    shops = "PARTITIONED BY (store STRING) FOR shop IN ('L''Aquila', \"O'Brien\") INSERT (store = shop)"
+    query = AS_WRITTEN.replace("{table}", f"{db}.prices") + "prices.store = shop"
+    table = f"default.{db}_prices"
+    data = [(product, price, store) for product, price in PRICES for store in ("L'Aquila", "O'Brien")]
+    data += [("x", 50, "O'Brien")]
+    spark.createDataFrame(data, "product STRING, price INT, store STRING").write.partitionBy("store").saveAsTable(table)
+    found = sql_assets(
+        compiled(
+            [
+                SourceFile("a.sql", f"CREATE DATASET {db}.prices (product STRING, price INT) {shops} EXTERNAL OPTIONS "
+                       f"(source = 'table', table = '{table}')"),
+                SourceFile("b.sql", f"CREATE DATASET {db}.stats ({columns}) {shops}\n"
+                       f"EXPECT his_name: name = 'O''Brien'\nAS {query}"),
+            ],
+            {},
+        )
+    )  # fmt: skip
+    for name in ("prices", "stats"):
+        assert materialise(found, f"{db}.{name}", "L'Aquila", "O'Brien").success
+    expected = [
+        (*spark.sql(AS_WRITTEN.replace("{table}", table) + f"store = {store}").first(), value)  # type: ignore[misc]
+        for store, value in (("'L\\'Aquila'", "L'Aquila"), ('"O\'Brien"', "O'Brien"))
+    ]
+    assert expected[0][0] == "O'Brien"
+    assert expected[0][-2] == 1
+    assert rows(workbench, found, f"{db}.stats") == sorted(expected)

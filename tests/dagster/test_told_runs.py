@@ -1,0 +1,110 @@
+"""A run says what it did: what it would leave out fails it by name, and what failed it is in the catalog."""
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import dagster as dg
+import pendulum
+import pytest
+from pyspark.sql import DataFrame
+
+from tests.conftest import Workbench
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
+from varve.dagster.assets.datasets import DatasetAsset, dataset_asset
+from varve.dagster.definitions import build_defs
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
+from varve.model.schema import Column, ColumnType, Schema
+
+pytestmark = pytest.mark.spark
+
+TODAY = pendulum.now("UTC").date()
+YESTERDAY, TOMORROW = TODAY - dt.timedelta(days=1), TODAY + dt.timedelta(days=1)
+DAY = TimeDimension.of("day", "@daily", "2026-11-01")
+
+
+def asset(compute: Any, *, dimension: TimeDimension = DAY, policy: Policy | None = None) -> DatasetAsset:
+    """A dataset of its own with this body."""
+    dataset = Dataset(
+        f"told{uuid.uuid4().hex[:8]}.days", Partitioning((dimension,)), Schema((Column("n", ColumnType.BIGINT),)),
+        StoreKind.LAKE, "", policy=policy or Policy(),
+    )  # fmt: skip
+    return dataset_asset(dataset)(compute)
+
+
+def run(found: DatasetAsset, first: object, last: object) -> dg.ExecuteInProcessResult:
+    job = build_defs([found]).resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        asset_selection=[dg.AssetKey(found.dataset.name.split("."))],
+        tags={"dagster/asset_partition_range_start": str(first), "dagster/asset_partition_range_end": str(last)},
+        raise_on_error=False,
+    )
+
+
+def failures(workbench: Workbench, found: DatasetAsset) -> dict[str, str]:
+    """Why the last batch of each partition failed, as `varve why` prints it."""
+    catalog = workbench.catalog()
+    try:
+        listed = History(catalog.connection).batches(found.dataset.name, None)
+        return {batch.partition: batch.failure for batch in listed if batch.failure}
+    finally:
+        catalog.connection.close()
+
+
+def compute(context: dg.AssetExecutionContext) -> DataFrame:
+    spark: Any = context.resources.spark.spark_session
+    return spark.sql(f"select 1 as n, explode(array({_days()})) as day")  # type: ignore[no-any-return]
+
+
+def _days() -> str:
+    return ", ".join(f"date '{YESTERDAY - dt.timedelta(days=count)}'" for count in range(2))
+
+
+def test_a_range_that_covers_the_open_window_fails_by_name_and_writes_nothing(workbench: Workbench) -> None:
+    found = asset(compute)
+    done = run(found, YESTERDAY, TODAY)
+    assert not done.success
+    (reason,) = set(failures(workbench, found).values())
+    assert f"day={TODAY}: its window is open until {TOMORROW} 00:00 UTC" in reason
+    assert workbench.current(found.dataset) == {}
+    assert run(found, YESTERDAY - dt.timedelta(days=1), YESTERDAY).success
+    assert len(workbench.current(found.dataset)) == 2
+
+
+def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workbench) -> None:
+    found = asset(compute, policy=Policy(retention=dt.timedelta(days=3)))
+    definition = (
+        build_defs([found]).resolve_asset_graph().get(dg.AssetKey(found.dataset.name.split("."))).partitions_def
+    )
+    assert definition is not None
+    shown = definition.get_partition_keys()
+    # What is missing for ever is not listed, and what is listed is what the planner keeps.
+    assert shown == [str(TODAY - dt.timedelta(days=days)) for days in (3, 2, 1)]
+    done = run(found, "2026-11-10", "2026-11-10")
+    assert not done.success
+    assert workbench.current(found.dataset) == {}
+
+
+def broken(context: dg.AssetExecutionContext) -> DataFrame:
+    raise ValueError(f"no rate for {context.partition_keys[0]}")
+
+
+def wrong(context: dg.AssetExecutionContext) -> DataFrame:
+    spark: Any = context.resources.spark.spark_session
+    return spark.sql("select nothing_of_the_kind")  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("body", "told"), [(broken, "ValueError: no rate for"), (wrong, "nothing_of_the_kind")])
+def test_what_failed_a_step_before_its_output_is_in_the_catalog(workbench: Workbench, body: Any, told: str) -> None:
+    found = asset(body)
+    assert not run(found, YESTERDAY, YESTERDAY).success
+    assert list(failures(workbench, found)) == [f"day={YESTERDAY}"]
+    assert told in failures(workbench, found)[f"day={YESTERDAY}"]
+    # Its locks are free: the next run is another attempt.
+    catalog = workbench.catalog()
+    assert Catalog(catalog.connection).in_flight(found.dataset.name) == set()
+    catalog.connection.close()

@@ -1,0 +1,112 @@
+"""The embedded PostgreSQL: started once by whoever comes first, and again after any death."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.killing import kill_all
+from tests.support.project import ROOT
+from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENSURE = (
+    "import sys; from pathlib import Path; from varve.services.postgres_server import PostgresServer; "
+    "server = PostgresServer(Path(sys.argv[1])); server.ensure_up(); print(server.pid())"
+)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of its own, not started yet, ended with the test."""
+    folder = Path(tempfile.mkdtemp(prefix="varve-"))
+    folder.chmod(0o755)
+    found = PostgresServer(folder)
+    yield found
+    found.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(server: PostgresServer, database: str = CATALOG_DATABASE) -> bool:
+    with psycopg.connect(server.url(database)) as connection:
+        return connection.execute("select 1").fetchone() == (1,)
+
+
+def test_a_server_is_made_started_and_left_alone_when_it_is_up(server: PostgresServer) -> None:
+    assert not server.is_up()
+    assert server.pid() is None
+    server.ensure_up()
+    pid = server.pid()
+    assert pid is not None
+    assert answers(server)
+    assert answers(server, DAGSTER_DATABASE)
+    configuration = (server.data / "postgresql.conf").read_text(encoding="utf-8")
+    server.ensure_up()
+    assert server.pid() == pid
+    assert (server.data / "postgresql.conf").read_text(encoding="utf-8") == configuration
+    assert configuration.count("Written by Varve") == 1
+
+
+def test_a_stopped_server_starts_again_with_what_it_held(server: PostgresServer) -> None:
+    server.ensure_up()
+    with psycopg.connect(server.url(CATALOG_DATABASE)) as connection:
+        connection.execute("create table kept as select 42 as answer")
+    assert server.stop()
+    assert not server.is_up()
+    assert not server.stop()
+    server.ensure_up()
+    with psycopg.connect(server.url(CATALOG_DATABASE)) as connection:
+        assert connection.execute("select answer from kept").fetchone() == (42,)
+
+
+def test_two_processes_that_need_it_at_once_find_one_server(server: PostgresServer) -> None:
+    starting = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENSURE, str(server.home)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=120) for process in starting]
+    assert [process.returncode for process in starting] == [0, 0], told
+    assert {out.strip() for out, _ in told} == {str(server.pid())}
+    assert answers(server)
+
+
+def test_a_killed_server_is_started_again_and_has_lost_nothing(server: PostgresServer) -> None:
+    server.ensure_up()
+    with psycopg.connect(server.url(CATALOG_DATABASE)) as connection:
+        connection.execute("create table kept as select 42 as answer")
+    pid = server.pid()
+    assert pid is not None
+    kill_all(pid)
+    assert not server.is_up()
+    server.ensure_up()
+    assert server.pid() != pid
+    with psycopg.connect(server.url(CATALOG_DATABASE)) as connection:
+        assert connection.execute("select answer from kept").fetchone() == (42,)
+
+
+def test_a_home_whose_path_is_too_long_for_a_socket_has_its_socket_elsewhere(server: PostgresServer) -> None:
+    home = server.home / ("a long name of a folder " * 5).strip() / "home"
+    long = PostgresServer(home)
+    assert long.sockets.parent == Path(tempfile.gettempdir())
+    assert long.sockets != PostgresServer(home / "other").sockets
+    try:
+        long.ensure_up()
+        assert answers(long)
+    finally:
+        long.stop()
+        shutil.rmtree(long.sockets, ignore_errors=True)

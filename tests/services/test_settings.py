@@ -1,0 +1,56 @@
+"""Settings that are wrong are told by their variables; a home that cannot be used, by its folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from varve.model.errors import ServiceUnavailable, VarveError
+from varve.services.folders import writable
+from varve.services.settings import Settings
+
+WRONG = {
+    "VARVE_UI_PORT": ("x", "VARVE_UI_PORT='x': Input should be a valid integer"),
+    "VARVE_ATTEMPTS": ("0", "VARVE_ATTEMPTS='0': Input should be greater than or equal to 1"),
+    "VARVE_SENSOR_INTERVAL_SECONDS": (
+        "0",
+        "VARVE_SENSOR_INTERVAL_SECONDS='0': Input should be greater than or equal to 1",
+    ),
+    "VARVE_COMPRESSION": ("lzma", "VARVE_COMPRESSION='lzma': Input should be 'zstd', 'snappy', 'gzip' or 'none'"),
+    "VARVE_SPARK_CONF": ("{", "VARVE_SPARK_CONF is not JSON: Expecting property name"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "told"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
+def test_a_setting_that_is_wrong_is_told_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, told: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(VarveError) as refused:
+        Settings()
+    assert str(refused.value).startswith(told)
+    assert "docs/reference.md" in str(refused.value)
+
+
+def test_a_command_tells_a_wrong_setting_in_one_line() -> None:
+    varve = Path(sys.executable).parent / "varve"
+    done = subprocess.run(
+        [varve, "status"], env={"VARVE_ATTEMPTS": "0"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("VarveError: VARVE_ATTEMPTS='0'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_home_that_cannot_be_made_is_told_by_its_folder_and_the_setting(tmp_path: Path) -> None:
+    (file := tmp_path / "file").touch()
+    unusable = {file: "File exists", file / "home": "Not a directory", Path("/proc/varve"): "No such"}
+    for folder, problem in unusable.items():
+        with pytest.raises(ServiceUnavailable) as refused:
+            writable(folder)
+        assert str(refused.value).startswith(f"the folder {folder} cannot be used: {problem}")
+        assert "VARVE_HOME" in str(refused.value)
+    assert writable(tmp_path / "new" / "home").is_dir()

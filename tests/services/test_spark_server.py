@@ -1,0 +1,161 @@
+"""The embedded Spark Connect server: shared while it lives, and started again when it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.killing import kill_all
+from varve.model.errors import ServiceUnavailable
+from varve.services import spark_server
+from varve.services.settings import Settings
+from varve.services.spark_server import SparkServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def own(settings: Settings) -> Iterator[Settings]:
+    """Settings with a home of their own, whose server ends with the test."""
+    folder = Path(tempfile.mkdtemp(prefix="varve-"))
+    found = Settings(home=folder, spark_driver_memory="1g", spark_master=None)
+    yield found
+    SparkServer(found).stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:
+    server = SparkServer(own)
+    assert server.remote() is None
+    assert server.pid() is None
+    assert not server.stop()
+    first = server.ensure_up()
+    pid = server.pid()
+    assert pid is not None
+    assert SparkServer(own).ensure_up() == first
+    assert server.pid() == pid
+    kill_all(pid)
+    assert server.remote() is None
+    server.ensure_up()
+    assert server.pid() not in {None, pid}
+    assert server.remote() is not None
+    # Only its owner may read the token.
+    assert server.discovery.stat().st_mode & 0o077 == 0
+    assert server.stop()
+    assert server.remote() is None
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0])
+def test_a_server_that_is_not_ready_in_time_is_ended_whole(
+    own: Settings, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(spark_server, "START_SECONDS", seconds)
+    with pytest.raises(ServiceUnavailable, match=r"not ready within .* seconds"):
+        SparkServer(own).ensure_up()
+    deadline = time.monotonic() + 20
+    while left := [each.pid for each in psutil.process_iter() if str(own.home) in _words_of(each)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+    assert SparkServer(own).pid() is None
+
+
+def _words_of(process: psutil.Process) -> str:
+    """The command line and the working folder of a process; nothing where it has ended."""
+    try:
+        return f"{process.cmdline()} {process.cwd()}" if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
+
+
+# In a process of its own: a session and its token are this whole process's, and other tests have theirs.
+CLIENT = """
+import sys
+from varve.services.settings import Settings
+from varve.dagster.runs.spark import lost, open_session
+
+session = open_session(Settings())
+rows, folder = int(sys.argv[1]), sys.argv[2]
+try:
+    session.sql("SHOW DATABASES").collect()
+    session.range(rows).write.mode("error").parquet(folder)
+    print(session.read.parquet(folder).count())
+except Exception as error:
+    print("lost" if lost(error) else error)
+"""
+
+
+def client(own: Settings, rows: int, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """A process that writes so many rows into a folder, and says how many it found, or how it failed."""
+    given = {"VARVE_HOME": str(own.home), "VARVE_SPARK_DRIVER_MEMORY": "1g", **environment}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("VARVE_", "SPARK_"))}
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(rows), folder], env=inherited | given, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: Settings) -> None:
+    folder = own.home / "rows"
+    with client(own, 10**14, folder) as process:
+        deadline = time.monotonic() + 120
+        while not (folder / "_temporary").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        assert SparkServer(own).stop()
+        assert process.communicate(timeout=60)[0].strip() == "lost"
+
+
+def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(own: Settings) -> None:
+    odd = own.model_copy(update={"home": own.home / "my häuse, it's 🎈"})
+    try:
+        told, _ = client(odd, 3, odd.home_dir / "rows", LC_ALL="C").communicate(timeout=180)
+        assert told.strip() == "3"
+    finally:
+        assert SparkServer(odd).stop()
+    assert (odd.home_dir / "spark" / "metastore_db").is_dir()
+    # The token and the log are where those of any home are.
+    assert list((odd.home_dir / "spark" / "logs").iterdir())
+
+
+def test_a_home_whose_other_path_is_somebody_elses_is_refused(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(own.home))
+    server = SparkServer(own.model_copy(update={"home": own.home / "two words"}))
+    name = hashlib.sha256(os.fsencode(server.folder)).hexdigest()[:12]
+    (own.home / f"varve-{name}-spark").symlink_to("/somewhere/else")
+    with pytest.raises(ServiceUnavailable, match=r"choose a VARVE_HOME without spaces"):
+        server.ensure_up()
+    assert server.pid() is None
+
+
+def test_a_port_in_use_is_told_by_its_number_and_its_setting(own: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = SparkServer(own.model_copy(update={"spark_port": port}))
+        with pytest.raises(ServiceUnavailable) as refused:
+            server.ensure_up()
+    assert f"port {port} (VARVE_SPARK_PORT) is in use by another process" in str(refused.value)
+    assert "leave the setting out" in str(refused.value)
+    assert server.pid() is None
+
+
+def test_a_discovery_file_that_is_none_counts_as_no_server(own: Settings) -> None:
+    server = SparkServer(own)
+    server.folder.mkdir(parents=True)
+    for text in ("", "{", "[]", '{"pid": 1}'):
+        server.discovery.write_text(text, encoding="utf-8")
+        assert server.pid() is None
+        assert server.remote() is None

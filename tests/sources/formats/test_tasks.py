@@ -1,0 +1,49 @@
+"""What Spark's workers get: everything by value, so that nothing of Varve need be installed where they run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from varve.sources import formats as landed
+from varve.sources.formats import formats, objects, records, tasks, texts
+from varve.sources.formats.formats import DeclaredColumn, FileReading, FileSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKER = """
+import pickle, sys
+for name in ("resources", "pipeline_defs"):
+    sys.modules[name] = None
+import pyarrow as pa
+task = pickle.load(open(sys.argv[1], "rb"))
+rows = task(iter([pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])]))
+print(next(rows).to_pylist())
+try:
+    next(rows)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_worker_without_varve_reads_files_and_names_the_one_with_a_bad_row(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int32()), ("day", pa.string())])
+    reading = FileReading((DeclaredColumn("a", "INT", pa.int32()),))
+    (good := tmp_path / "good.csv").write_text('a\n"7"\n')
+    (bad := tmp_path / "bäd.csv").write_text("a\nseven\n")
+    pieces = [tasks.FilePiece(FileSource(str(path), "csv"), ("monday",), 1) for path in (good, bad)]
+    for module in (landed, formats, objects, records, tasks, texts):
+        cloudpickle.register_pickle_by_value(module)
+    (tmp_path / "task").write_bytes(cloudpickle.dumps(tasks.in_task([pieces], reading, schema)))
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, str(tmp_path / "task")], capture_output=True, text=True, check=True, cwd="/"
+    )
+    assert done.stdout.splitlines() == [
+        "[{'a': 7, 'day': 'monday'}]",
+        f"{tasks.MARK}{str(bad).encode().hex()}{tasks.MARK}",
+    ]

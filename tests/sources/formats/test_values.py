@@ -1,0 +1,229 @@
+"""Values of every type and format: exactly as they were sent, or refused with their place and the reason."""
+
+from __future__ import annotations
+
+import bz2
+import datetime as dt
+import decimal
+import gzip
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from varve.model.schema import ColumnType
+from varve.sources.formats.formats import BadFile, Chunk, DeclaredColumn, FileReading, FileSource, chunks
+from varve.sources.formats.texts import Spelling, TextReader
+from varve.stores.frames import arrow_type
+
+KINDS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "BOOLEAN", "DATE", "TIMESTAMP",
+         "TIMESTAMP_NTZ", "STRING")  # fmt: skip
+UTC = dt.UTC
+TOO_FINE = "it has more digits than microseconds"
+
+
+def wanted(**columns: str) -> tuple[DeclaredColumn, ...]:
+    return tuple(DeclaredColumn(name, kind, arrow_type(ColumnType(kind))) for name, kind in columns.items())
+
+
+def read(content: bytes, columns: tuple[DeclaredColumn, ...], kind: str = "csv", packed: str = "", **how: Any) -> Chunk:
+    (found,) = chunks(io.BytesIO(content), FileSource("file", kind, packed), FileReading(columns, **how))
+    return found
+
+
+def told(found: Chunk) -> list[str]:
+    return [problem.told("line") for problem in found.problems]
+
+
+def value(text: str, kind: str, spelling: Spelling | None = None) -> Any:
+    """The value of a text, or the reason that it was refused for."""
+    array, refused = TextReader(arrow_type(ColumnType(kind)), spelling or Spelling()).column([text])
+    return refused[0] if refused else array.to_pylist()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("1.230", "DECIMAL(10,2)", Decimal("1.23")),
+        ("1e2", "DECIMAL(10,2)", Decimal("100.00")),
+        ("1.239", "DECIMAL(10,2)", "it has more than 2 digits after the point"),
+        ("123456789.00", "DECIMAL(10,2)", "it has more than 8 digits before the point"),
+        ("NaN", "DECIMAL(10,2)", ""),
+        (" +7 ", "INT", 7),
+        ("2147483648", "INT", ""),
+        ("-129", "TINYINT", ""),
+        ("0x10", "INT", ""),
+        ("3.0", "INT", ""),
+        ("\u0661", "INT", ""),
+        ("1.5", "DOUBLE", 1.5),
+        ("-0.0", "DOUBLE", -0.0),
+        ("1e400", "DOUBLE", "it is too large"),
+        ("0." + "0" * 400 + "1", "DOUBLE", "it is too small"),
+        ("9007199254740993", "DOUBLE", "the nearest DOUBLE is 9007199254740992"),
+        ("16777217", "FLOAT", "the nearest FLOAT is 16777216"),
+        ("1_000", "DOUBLE", ""),
+        ("Infinity", "DOUBLE", float("inf")),
+        ("Y", "BOOLEAN", True),
+        ("maybe", "BOOLEAN", ""),
+        ("2013-1-5", "DATE", dt.date(2013, 1, 5)),
+        ("2013-02-30", "DATE", ""),
+        ("0000-01-01", "DATE", ""),
+        ("2013-01-05T10:00:00", "DATE", ""),
+        ("2013-01-05 13:00:00.123456", "TIMESTAMP", dt.datetime(2013, 1, 5, 13, 0, 0, 123456, UTC)),
+        ("2013-01-05T13:00:00+02:00", "TIMESTAMP", dt.datetime(2013, 1, 5, 11, tzinfo=UTC)),
+        ("2013-01-05T13:00:00 Europe/Paris", "TIMESTAMP", dt.datetime(2013, 1, 5, 12, tzinfo=UTC)),
+        ("2013-01-05T13:00:00.1234567Z", "TIMESTAMP", TOO_FINE),
+        ("2013-01-05T13:00:00.1234560Z", "TIMESTAMP", dt.datetime(2013, 1, 5, 13, 0, 0, 123456, UTC)),
+        ("2013-01-05T25:00:00Z", "TIMESTAMP", ""),
+        ("2013-01-05T13:00:00Z", "TIMESTAMP_NTZ", "it names a zone, of which the column has none"),
+        ("2013-01-05T13:00:00", "TIMESTAMP_NTZ", dt.datetime(2013, 1, 5, 13)),  # noqa: DTZ001
+    ],
+)
+def test_a_text_is_its_value_exactly_or_refused(text: str, kind: str, expected: object) -> None:
+    found = value(text, kind)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+NUMBERS = st.from_regex(r"\A ?[+-]?[0-9]{0,12}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,3})?\Z")
+MOMENTS = st.from_regex(r"\A[0-9]{4}-[0-1][0-9]-[0-3][0-9]([T ][0-2][0-9]:[0-5][0-9]:[0-6][0-9](\.[0-9]{1,8})?Z?)?\Z")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(NUMBERS, MOMENTS), min_size=1, max_size=4), st.sampled_from(KINDS))
+def test_whole_columns_say_what_their_values_say_one_by_one(texts: list[str], kind: str) -> None:
+    reader = TextReader(arrow_type(ColumnType(kind)), Spelling())
+    array, refused = reader.column(texts)
+    # With a text that Arrow cannot take, each goes by itself.
+    slow, all_refused = TextReader(reader.kind, Spelling()).column([*texts, "\udc80"])
+    assert {**refused, len(texts): ""}.keys() == all_refused.keys()
+    assert array.equals(slow[:-1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**9), max_value=10**9))
+def test_a_decimal_is_never_rounded(number: decimal.Decimal) -> None:
+    found = value(str(number), "DECIMAL(10,2)")
+    fits = number == number.quantize(Decimal("0.01")) and abs(number) < 10**8
+    assert (found == number) if fits else isinstance(found, str)
+
+
+def test_numbers_dates_and_texts_as_other_countries_write_them() -> None:
+    spelling = Spelling(",", ".", "%d.%m.%Y", "%d.%m.%Y %H:%M", "Europe/Paris")
+    columns = wanted(a="STRING", b="DECIMAL(10,2)", c="DOUBLE", d="DATE", e="TIMESTAMP", f="INT")
+    content = "f;e;d;c;b;a\n1.234;05.07.2013 10:00;05.07.2013;1.234,5;-1.234,50;Größe\n-;-;;;;\n".encode("windows-1252")
+    how = {"separator": ";", "encoding": "windows-1252", "header": "by name", "nulls": frozenset({"-"})}
+    found = read(content, columns, spelling=spelling, **how)
+    assert [column.to_pylist() for column in found.columns] == [
+        ["Größe", None], [Decimal("-1234.50"), None], [1234.5, None], [dt.date(2013, 7, 5), None],
+        [dt.datetime(2013, 7, 5, 8, tzinfo=UTC), None], [1234, None],
+    ]  # fmt: skip
+    assert value("12.34,5", "DOUBLE", spelling) == ""
+    assert value("1,5", "INT", spelling) == ""
+    assert value("31.03.2013 02:30", "TIMESTAMP", spelling) == "the clock of Europe/Paris shows it never"
+    assert value("27.10.2013 02:30", "TIMESTAMP", spelling) == "the clock of Europe/Paris shows it twice"
+
+
+PACKED = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+def test_a_packed_file_is_read_whole_or_refused(packed: str) -> None:
+    columns, content = wanted(a="STRING"), b"a\n" + b"some text\n" * 1_000
+    whole = PACKED[packed](content)
+    assert read(whole, columns, packed=packed).rows == 1_000
+    for cut in (len(whole) - 1, len(whole) // 2, 3):
+        with pytest.raises(BadFile, match=packed):
+            read(whole[:cut], columns, packed=packed)
+    with pytest.raises(BadFile, match=packed):
+        read(b"no such thing", columns, packed=packed)
+
+
+def test_two_members_of_gzip_are_one_file() -> None:
+    packed = gzip.compress(b"a\nx\n") + gzip.compress(b"y\n")
+    assert read(packed, wanted(a="STRING"), packed="gzip").columns[0].to_pylist() == ["x", "y"]
+
+
+def test_lines_of_json_are_read_by_name_and_refused_by_line() -> None:
+    columns = wanted(a="STRING", b="INT", c="DECIMAL(10,2)", d="ARRAY<INT>", e="STRUCT<x: DATE>", f="MAP<STRING, INT>")
+    good = {"b": 3, "a": "é\n", "c": 1.5, "d": [1, None], "e": {"x": "2013-01-05"}, "f": {"k": 1}}
+    lines = [json.dumps(good), "", "{}", '{"c": 1.239, "b": 1.5}', '{"a": 1}', "[1]", "{", '{"a": "x", "a": "y"}',
+             '{"g": 1}', '{"e": {"y": 1}}', '{"b": true}']  # fmt: skip
+    found = read("\n".join([*lines, ""]).encode(), columns, "jsonl")
+    assert [column.to_pylist()[0] for column in found.columns] == [
+        "é\n", 3, Decimal("1.50"), [1, None], {"x": dt.date(2013, 1, 5)}, [("k", 1)],
+    ]  # fmt: skip
+    assert [column.to_pylist()[1] for column in found.columns] == [None] * 6
+    assert told(found) == [
+        "line 4: column b: 1.5 is not of type INT",
+        "line 4: column c: 1.239 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
+        "line 5: column a: 1 is not of type STRING",
+        "line 6: '[1]' is no object",
+        "line 7: it is no JSON: Expecting property name enclosed in double quotes: line 2 column 1 (char 2)",
+        "line 8: a name stands twice in one object",
+        "line 9: not declared g",
+        "line 10: column e: {'y': 1} is not of type STRUCT<x: DATE>: y is no field of it",
+        "line 11: column b: True is not of type INT",
+    ]
+
+
+def parquet(**columns: pa.Array) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def test_parquet_is_read_by_name_and_refused_by_row() -> None:
+    columns = wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP")
+    moments = pa.array([0, 1_000, 1_001], pa.timestamp("ns", "UTC"))
+    content = parquet(c=moments, b=pa.array([1.5, 1.239, None]), a=pa.array([1, None, 1 << 40]))
+    found = read(content, columns, "parquet")
+    assert [problem.told("row") for problem in found.problems] == [
+        "row 2: column b: 1.239 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
+        "row 3: column a: 1099511627776 is not of type INT",
+        f"row 3: column c: 1970-01-01 00:00:00.000001001+00:00 is not of type TIMESTAMP: {TOO_FINE}",
+    ]
+    assert [column.to_pylist()[0] for column in found.columns] == [
+        1,
+        Decimal("1.50"),
+        dt.datetime(1970, 1, 1, tzinfo=UTC),
+    ]
+    with pytest.raises(BadFile, match="a is string in the file, declared INT"):
+        read(parquet(a=pa.array(["1"]), b=pa.array([1]), c=moments[:1]), columns, "parquet")
+    with pytest.raises(BadFile, match="missing c; not declared d"):
+        read(parquet(a=pa.array([1]), b=pa.array([1]), d=pa.array([1])), columns, "parquet")
+    with pytest.raises(BadFile, match="parquet"):
+        read(content[:-10], columns, "parquet")
+
+
+def test_avro_is_read_by_name_and_refused_by_row() -> None:
+    schema = {
+        "type": "record", "name": "sale", "fields": [
+            {"name": "b", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}]},
+            {"name": "a", "type": "long"},
+            {"name": "c", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        ],
+    }  # fmt: skip
+    at = dt.datetime(2013, 1, 5, 13, tzinfo=UTC)
+    rows = [{"a": 1, "b": Decimal("1.230"), "c": at}, {"a": 1 << 40, "b": Decimal("1.231"), "c": at}]
+    out = io.BytesIO()
+    fastavro.writer(out, schema, rows)
+    found = read(out.getvalue(), wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")
+    assert [column.to_pylist()[0] for column in found.columns] == [1, Decimal("1.23"), at]
+    assert [problem.told("row") for problem in found.problems] == [
+        "row 2: column a: 1099511627776 is not of type INT",
+        "row 2: column b: 1.231 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
+    ]
+    with pytest.raises(BadFile, match="avro"):
+        read(out.getvalue()[:-4], wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")

@@ -1,0 +1,381 @@
+"""Tables of others: which partitions they have, what tells that one was changed, and rows that are taken or refused."""
+
+from __future__ import annotations
+
+import uuid
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar
+
+import psycopg
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from varve.model.errors import BadInput, MissingUpstream, ServiceUnavailable, VarveError
+from varve.model.partitions.key import PartitionKey
+from varve.sources.external import postgres
+from varve.sources.external.tables import open_outside
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+    from varve.sources.external.tables import ListedPartition, Outside
+
+pytestmark = pytest.mark.spark
+
+HEADER = """CREATE DATASET shop.receipts ({columns}) PARTITIONED BY (day STRING, store STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-05'), shop IN ('O\\'Hare', 'Zürich "x"')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today, store = shop)
+EXTERNAL OPTIONS ({options})
+"""
+COLUMNS = "product STRING, price DECIMAL(9, 2)"
+HARE, ZURICH = "O'Hare", 'Zürich "x"'
+URL = "VARVE_TEST_SHOP_URL"
+
+
+def declared(options: str, columns: str = COLUMNS) -> Dataset:
+    text = HEADER.format(columns=columns, options=options)
+    return compiled([SourceFile("receipts.sql", text)], {})["shop.receipts"].dataset
+
+
+def opened(dataset: Dataset, settings: Settings, spark: SparkSession) -> Outside:
+    assert dataset.outside is not None
+    return open_outside(settings, dataset.outside, lambda: spark)
+
+
+def key(day: int, store: str) -> PartitionKey:
+    return PartitionKey.of(day=f"2022-03-{day:02}", store=store)
+
+
+def rows(outside: Outside, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in outside.read(dataset, keys).frame.collect())
+
+
+class Shop:
+    """The partner's database, with one table."""
+
+    def __init__(self, url: str, settings: Settings, spark: SparkSession) -> None:
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.settings, self.spark = settings, spark
+        self.run('create schema "Sales"')
+        self.run('create table "Sales".receipts (product text, price numeric, day date, store text, at timestamptz)')
+        self.sell("2022-03-01", HARE, 1, 2)
+        self.sell("2022-03-02", ZURICH, 3)
+
+    def run(self, statement: str, parameters: tuple[object, ...] | None = None) -> None:
+        self.connection.execute(statement, parameters)  # type: ignore[arg-type]
+
+    def sell(self, day: str | None, store: str, *prices: float) -> None:
+        for price in prices:
+            insert = "insert into \"Sales\".receipts values ('x', %s, %s, %s, now())"
+            self.run(insert, (price, day, store))
+
+    def outside(self, more: str = "", columns: str = COLUMNS, table: str = "Sales.receipts") -> tuple[Dataset, Outside]:
+        dataset = declared(f"source = 'postgres', table = '{table}', url = '{URL}'{more}", columns)
+        return dataset, opened(dataset, self.settings, self.spark)
+
+    def listed(self, more: str = "", table: str = "Sales.receipts") -> dict[PartitionKey, ListedPartition]:
+        dataset, outside = self.outside(more, table=table)
+        return dict(outside.listed(dataset).partitions)
+
+
+@pytest.fixture
+def shop(
+    fresh_database: str, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shop]:
+    monkeypatch.setenv(URL, fresh_database)
+    found = Shop(fresh_database, settings, spark)
+    yield found
+    found.connection.close()
+
+
+def test_a_table_of_postgresql_has_the_partitions_that_its_rows_have(shop: Shop) -> None:
+    shop.sell(None, HARE, 1)
+    shop.sell("2022-02-01", HARE, 1)
+    shop.sell("2022-03-03", "nobody's", 1)
+    dataset, outside = shop.outside()
+    found = outside.listed(dataset)
+    assert set(found.partitions) == {key(1, HARE), key(2, ZURICH)}
+    assert found.partitions[key(1, HARE)].size == 2
+    assert "3 partitions are not taken" in found.told()
+    assert "day is NULL" in found.told()
+    assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "insert into \"Sales\".receipts (day, store) values ('2022-03-01', 'O''Hare')",
+        'update "Sales".receipts set price = 9 where price = 2',
+        "update \"Sales\".receipts set price = price where day = '2022-03-01'",
+        'delete from "Sales".receipts where price = 2',
+    ],
+)
+def test_any_write_to_a_partition_changes_its_token_and_no_other(shop: Shop, change: str) -> None:
+    before = shop.listed()
+    shop.run('vacuum analyze "Sales".receipts')
+    shop.run('vacuum full freeze "Sales".receipts')
+    assert shop.listed() == before
+    shop.run(change)
+    after = shop.listed()
+    assert after[key(1, HARE)].token != before[key(1, HARE)].token
+    assert after[key(2, ZURICH)] == before[key(2, ZURICH)]
+
+
+def test_a_transaction_that_began_early_and_committed_late_is_seen(shop: Shop, fresh_database: str) -> None:
+    with psycopg.connect(fresh_database) as late:
+        late.execute('update "Sales".receipts set price = 7 where price = 1')
+        shop.run('update "Sales".receipts set price = 8 where price = 2')
+        before = shop.listed()
+        late.commit()
+    assert shop.listed()[key(1, HARE)].token != before[key(1, HARE)].token
+
+
+def test_of_a_view_a_column_tells_what_changed(shop: Shop) -> None:
+    shop.run('create view "Sales".shown as select * from "Sales".receipts')
+    with pytest.raises(VarveError, match="does not say which transactions wrote its rows"):
+        shop.listed(table="Sales.shown")
+    before = shop.listed(", changed = 'at'", "Sales.shown")
+    shop.run('update "Sales".receipts set at = now() where price = 2')
+    after = shop.listed(", changed = 'at'", "Sales.shown")
+    assert [each for each in after if after[each] != before[each]] == [key(1, HARE)]
+
+
+def test_a_table_of_many_parts_is_one_table(shop: Shop) -> None:
+    shop.run('create table "Sales".parts (product text, price numeric, day date, store text) partition by list (day)')
+    shop.run('create table "Sales".one partition of "Sales".parts default')
+    shop.run('insert into "Sales".parts select product, price, day, store from "Sales".receipts')
+    assert set(shop.listed(table="Sales.parts")) == {key(1, HARE), key(2, ZURICH)}
+
+
+def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = (
+        "product STRING, price DECIMAL(9, 2), n BIGINT, real DOUBLE, at TIMESTAMP, wall TIMESTAMP_NTZ, raw BINARY, "
+        "tags ARRAY<STRING>, id STRING, ok BOOLEAN"
+    )
+    shop.run('drop table "Sales".receipts')
+    shop.run("""create table "Sales".receipts as select 'a''"\\%' as product, 1.25 as price, 7 as n, 0.5::real as real,
+        timestamptz '2022-03-01 12:00+02' as at, timestamp '2022-03-01 12:00' as wall, '\\x00ff'::bytea as raw,
+        '["x", null]'::jsonb as tags, '00000000-0000-0000-0000-00000000000a'::uuid as id, null::boolean as ok,
+        '2022-03-01'::text as day, 'O''Hare'::varchar as store, 'not declared' as other""")
+    dataset, outside = shop.outside(columns=columns)
+    frames = [outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame]
+    monkeypatch.setattr(postgres, "_ROWS_FOR_SPARK", 0)
+    frames.append(outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame)
+    for frame in frames:
+        (row,) = frame.withColumn("at", F.col("at").cast("string")).collect()
+        assert [str(value) for value in row[:2]] == ["a'\"\\%", "1.25"]
+        assert (row["n"], row["real"], row["at"], row["raw"]) == (7, 0.5, "2022-03-01 10:00:00", b"\x00\xff")
+        assert (row["wall"].isoformat(), row["tags"], row["ok"]) == ("2022-03-01T12:00:00", ["x", None], None)
+        assert (row["id"][-1], row["day"], row["store"]) == ("a", "2022-03-01", HARE)
+        assert frame.columns[-2:] == ["day", "store"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "change", "told"),
+    [
+        ("product STRING, prize DOUBLE", "", "Sales.receipts has no column prize; it has product, price, day"),
+        ("product STRING, price BIGINT", "", "price is declared BIGINT, found numeric"),
+        ("product INT, price STRING", "", "product is declared INT, found text; price is declared STRING, found num"),
+        (COLUMNS, 'update "Sales".receipts set price = 0.125', "holds a value that does not fit"),
+        (COLUMNS, "update \"Sales\".receipts set price = 'NaN'", "holds a value that does not fit"),
+        (COLUMNS, 'drop table "Sales".receipts', "is not there"),
+        (COLUMNS, 'drop schema "Sales" cascade', "is not there"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(shop: Shop, columns: str, change: str, told: str) -> None:
+    dataset, outside = shop.outside(columns=columns)
+    if change:
+        shop.run(change)
+    with pytest.raises((BadInput, MissingUpstream), match=told) as caught:
+        rows(outside, dataset, key(1, HARE))
+    assert "shop.receipts: " in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_told_without_its_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, told in (
+        ("postgresql://nobody:secret@127.0.0.1:1/nowhere", "cannot be reached"),
+        ("mysql://nobody:secret@127.0.0.1:1/nowhere", "is no PostgreSQL URL"),
+        ("secret", "is no PostgreSQL URL"),
+        ("", f"the environment variable {URL} is not set"),
+    ):
+        monkeypatch.setenv(URL, url)
+        with pytest.raises(ServiceUnavailable, match=told) as caught:
+            shop.listed()
+        assert "secret" not in str(caught.value)
+
+
+class Dump:
+    """A table of the metastore that others write."""
+
+    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+        self.settings, self.spark = settings, spark
+        self.name = f"default.dump_{uuid.uuid4().hex[:8]}"
+        frame = self.frame(("x", 1, "2022-03-01", HARE), ("y", 2, "2022-03-02", ZURICH))
+        frame.write.partitionBy("day", "store").saveAsTable(self.name)
+
+    def frame(self, *found: tuple[object, ...]) -> object:
+        return self.spark.createDataFrame(list(found), "product STRING, price INT, day STRING, store STRING")
+
+    def outside(self, more: str = "", columns: str = "product STRING, price INT") -> tuple[Dataset, Outside]:
+        dataset = declared(f"source = 'table', table = '{self.name}'{more}", columns)
+        return dataset, opened(dataset, self.settings, self.spark)
+
+    def listed(self, more: str = "") -> dict[PartitionKey, ListedPartition]:
+        dataset, outside = self.outside(more)
+        return dict(outside.listed(dataset).partitions)
+
+    def overwrite(self, *found: tuple[object, ...]) -> None:
+        self.frame(*found).write.mode("overwrite").insertInto(self.name)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def dump(settings: Settings, spark: SparkSession) -> Iterator[Dump]:
+    found = Dump(settings, spark)
+    yield found
+    spark.sql(f"DROP TABLE IF EXISTS {found.name}")
+
+
+def test_a_table_of_the_metastore_tells_by_its_files_what_changed(dump: Dump) -> None:
+    before = dump.listed()
+    assert set(before) == {key(1, HARE), key(2, ZURICH)}
+    assert dump.listed() == before
+    # The same partition with the same rows, and a new one; then one that is empty, and one that is nobody's.
+    dump.overwrite(("x", 1, "2022-03-01", HARE), ("z", 3, "2022-03-03", HARE))
+    dump.spark.sql(f"ALTER TABLE {dump.name} ADD PARTITION (day = '2022-03-04', store = 'Zürich \"x\"')")
+    dump.overwrite(("n", 0, None, HARE), ("n", 0, "2022-02-01", HARE))
+    after = dump.listed()
+    assert {each for each in after if after[each] != before.get(each)} == {key(1, HARE), key(3, HARE), key(4, ZURICH)}
+    dataset, outside = dump.outside()
+    assert "2 partitions are not taken" in outside.listed(dataset).told()
+    assert rows(outside, dataset, key(1, HARE), key(4, ZURICH)) == [("x", 1, "2022-03-01", HARE)]
+    assert set(outside.listed(dataset, [key(4, ZURICH)]).partitions) == {key(4, ZURICH)}
+    dump.spark.sql(f"ALTER TABLE {dump.name} DROP PARTITION (day = '2022-03-01', store = 'O\\'Hare')")
+    assert key(1, HARE) not in dump.listed()
+
+
+def test_a_table_that_is_not_partitioned_tells_by_a_column_what_changed(dump: Dump) -> None:
+    plain = f"{dump.name}_plain"
+    dump.spark.table(dump.name).write.saveAsTable(plain)
+    dump.name, whole = plain, dump.name
+    try:
+        with pytest.raises(VarveError, match="is not partitioned by day, store") as caught:
+            dump.listed()
+        assert "changed = 'updated_at'" in str(caught.value)
+        before = dump.listed(", changed = 'price'")
+        dump.frame(("w", 9, "2022-03-02", ZURICH)).write.insertInto(plain)  # type: ignore[attr-defined]
+        after = dump.listed(", changed = 'price'")
+        assert [each for each in after if after[each] != before[each]] == [key(2, ZURICH)]
+        dataset, outside = dump.outside(", changed = 'prize'")
+        with pytest.raises(BadInput, match="has no column prize; it has product, price, day, store"):
+            outside.listed(dataset)
+    finally:
+        dump.spark.sql(f"DROP TABLE {plain}")
+        dump.name = whole
+
+
+def test_a_table_that_is_gone_is_told_by_name(dump: Dump) -> None:
+    dataset, outside = dump.outside()
+    assert outside.listed(dataset).partitions
+    dump.spark.sql(f"DROP TABLE {dump.name}")
+    for ask in (lambda: outside.listed(dataset), lambda: outside.read(dataset, [key(1, HARE)])):
+        with pytest.raises(MissingUpstream, match=f"there is no table {dump.name} in the metastore"):
+            ask()
+
+
+class Till:
+    """A database of Spark's own JVM, which it has a driver for: Derby."""
+
+    columns: ClassVar = {"product": "string", "price": "decimal(9,2)", "day": "date", "store": "string",
+                         "at": "timestamp_ntz"}  # fmt: skip
+
+    def __init__(self, folder: Path, settings: Settings, spark: SparkSession) -> None:
+        self.url = f"jdbc:derby:{folder}/till;create=true"
+        self.settings, self.spark = settings, spark
+        self.sell(("x", 1, "2022-03-01", HARE, "2022-03-01 10:00"), ("y", 2, "2022-03-02", ZURICH, "2022-03-02 10:00"))
+
+    def sell(self, *found: tuple[object, ...], mode: str = "append") -> None:
+        texts = ", ".join(f"{name} STRING" for name in self.columns)
+        frame = self.spark.createDataFrame([tuple(None if v is None else str(v) for v in row) for row in found], texts)
+        typed = frame.select(*[F.col(name).cast(of) for name, of in self.columns.items()])
+        options = {
+            "url": self.url,
+            "dbtable": "APP.receipts",
+            "createTableColumnTypes": "product VARCHAR(20), store VARCHAR(20)",
+        }
+        typed.write.format("jdbc").options(**options).mode(mode).save()
+
+    def outside(
+        self, columns: str = COLUMNS, table: str = "APP.receipts", changed: str = "at"
+    ) -> tuple[Dataset, Outside]:
+        dataset = declared(f"source = 'jdbc', table = '{table}', url = '{URL}', changed = '{changed}'", columns)
+        return dataset, opened(dataset, self.settings, self.spark)
+
+    def listed(self) -> dict[PartitionKey, ListedPartition]:
+        dataset, outside = self.outside()
+        return dict(outside.listed(dataset).partitions)
+
+
+@pytest.fixture
+def till(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Till:
+    found = Till(tmp_path, settings, spark)
+    monkeypatch.setenv(URL, found.url)
+    return found
+
+
+def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till: Till) -> None:
+    before = till.listed()
+    assert set(before) == {key(1, HARE), key(2, ZURICH)}
+    assert till.listed() == before
+    till.sell(
+        ("z", 3, "2022-03-02", ZURICH, "2022-03-02 09:00"),
+        ("n", 0, None, HARE, "2022-03-02 09:00"),
+        ("n", 0, "2022-02-01", HARE, "2022-03-02 09:00"),
+    )
+    dataset, outside = till.outside()
+    found = outside.listed(dataset)
+    assert {each for each in found.partitions if found.partitions[each] != before[each]} == {key(2, ZURICH)}
+    assert found.partitions[key(2, ZURICH)].size == 2
+    assert "2 partitions are not taken" in found.told()
+    assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
+    assert rows(outside, dataset, key(2, ZURICH), key(1, HARE)) == [
+        ("x", Decimal("1.00"), "2022-03-01", HARE),
+        ("y", Decimal("2.00"), "2022-03-02", ZURICH),
+        ("z", Decimal("3.00"), "2022-03-02", ZURICH),
+    ]
+
+
+def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, outside = till.outside()
+    outside.read(dataset, [key(1, HARE)]).frame.explain()
+    plan = capsys.readouterr().out
+    assert "EqualTo(day,2022-03-01)" in plan
+    assert "EqualTo(store,O'Hare)" in plan
+    keys = [key(day, store) for day in range(1, 5) for store in (HARE, ZURICH)]
+    assert len(rows(outside, dataset, *keys)) == 2
+
+
+def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
+    for (dataset, outside), told in (
+        (till.outside(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),
+        (till.outside(changed="moved"), "has no column moved; it has product, price, day, store, at"),
+    ):
+        with pytest.raises(VarveError, match=told):
+            outside.listed(dataset)
+    dataset, outside = till.outside(columns="product STRING, prize INT")
+    with pytest.raises(BadInput, match="has no column prize; it has product, "):
+        outside.read(dataset, [key(1, HARE)])
+    monkeypatch.setenv(URL, "jdbc:nosuch://me:secret@host/db")
+    with pytest.raises(ServiceUnavailable, match="Spark has no driver for this database") as caught:
+        till.listed()
+    assert "secret" not in str(caught.value)
+    monkeypatch.delenv(URL)
+    with pytest.raises(ServiceUnavailable, match=f"the environment variable {URL} is not set"):
+        till.listed()

@@ -1,0 +1,132 @@
+"""Names and types that are inferred without a JVM, against Spark's analyzer; lineage, uses, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlglot
+from pyspark.errors import AnalysisException
+
+from tests.sql.warehouse_queries import EXPRESSIONS, QUERIES, TABLES
+from varve.sql.types.inference import qualified
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from varve.sql.types.outputs import Inferred
+
+SALES = {"b.sales": {"product": "string", "sold": "int", "price": "decimal(7,2)", "day": "string"},
+         "b.stores": {"store": "string", "city": "string"}}  # fmt: skip
+
+
+def inferred(query: str, variables: dict[str, str] | None = None) -> Inferred:
+    return qualified(sqlglot.parse_one(query, dialect="spark"), SALES, variables or {})
+
+
+def _plain(query: str) -> str:
+    return query.replace("tpc.", "")
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> None:
+    for name, columns in TABLES.items():
+        kinds = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in columns.items())
+        spark.sql(f"SELECT {kinds}").createOrReplaceTempView(_plain(name))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+def test_warehouse_queries_have_the_analyzers_columns(spark: SparkSession) -> None:
+    total = right = 0
+    wrong = []
+    for query in QUERIES:
+        found = qualified(sqlglot.parse_one(query, dialect="spark"), TABLES, {})
+        assert found.findings == (), query
+        expected = [(field.name.lower(), field.dataType.simpleString()) for field in spark.sql(_plain(query)).schema]
+        assert [each.name for each in found.outputs] == [name for name, _ in expected], query
+        for output, (name, kind) in zip(found.outputs, expected, strict=True):
+            total += 1
+            right += output.type == kind
+            if output.verified and output.type != kind:
+                wrong.append(f"{name}: ours {output.type}, Spark {kind}: {query}")
+    assert not wrong, "\n".join(wrong)
+    assert right / total >= 0.99, f"{right} of {total}"
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+def test_an_expression_has_the_analyzers_type_or_none(spark: SparkSession) -> None:
+    spark.sql("CREATE TEMPORARY FUNCTION my_udf(x INT) RETURNS INT RETURN x + 1")
+    wrong, known, total = [], 0, 0
+    for text in [part.strip() for line in EXPRESSIONS.splitlines() for part in line.split(" | ")]:
+        query = f"SELECT {text} AS c FROM tpc.events"
+        (output,) = qualified(sqlglot.parse_one(query, dialect="spark"), TABLES, {}).outputs
+        try:
+            (field,) = spark.sql(_plain(query)).schema.fields
+        except AnalysisException as error:
+            wrong.append(f"{text}: Spark refuses it: {str(error)[:100]}")
+            continue
+        total += 1
+        known += output.verified
+        if output.verified and output.type != field.dataType.simpleString():
+            wrong.append(f"{text}: ours {output.type}, Spark {field.dataType.simpleString()}")
+        if not output.nullable and field.nullable and "FROM_JSON" not in text:
+            wrong.append(f"{text}: ours never NULL, Spark may be")
+    assert not wrong, "\n".join(wrong)
+    assert known / total > 0.8, f"{known} of {total}"
+
+
+def test_lineage_goes_through_ctes_unions_joins_and_stars() -> None:
+    found = inferred(
+        "WITH x AS (SELECT * FROM b.sales), y AS (SELECT product AS p, sold * price AS worth FROM x) "
+        "SELECT p, SUM(worth) AS worth, MAX(city) AS city FROM y JOIN b.stores ON store = p GROUP BY p "
+        "UNION ALL SELECT product, price, day FROM b.sales"
+    )
+    assert {each.name: each.sources for each in found.outputs} == {
+        "p": {("b.sales", "product")},
+        "worth": {("b.sales", "sold"), ("b.sales", "price")},
+        "city": {("b.stores", "city"), ("b.sales", "day")},
+    }
+
+
+def test_a_use_is_a_place_that_names_a_column_and_a_star_names_none() -> None:
+    found = inferred("WITH x AS (SELECT * FROM b.sales) SELECT x.product AS p FROM x WHERE sold > 1")
+    assert [use.column for use in found.uses] == [("b.sales", "product"), ("b.sales", "sold")]
+    assert inferred("SELECT * FROM b.sales").uses == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT prduct FROM b.sales", "unknown column prduct. Did you mean product?"),
+        ("SELECT s.prce AS p FROM b.sales s", "unknown column s.prce. Did you mean price?"),
+        (
+            "SELECT day AS d FROM b.sales a JOIN b.sales b ON a.sold = b.sold",
+            "day is a column of a and of b; write a.day or b.day.",
+        ),
+        ("SELECT s.d AS d FROM b.sales AS s (a, b, c, d)", "b.sales cannot have its columns renamed by an alias"),
+        ("SELECT a FROM b.sale", "unknown dataset b.sale. Did you mean b.sales?"),
+        ("SELECT SUM(sold) FROM b.sales", "this column has no name; write AS and one behind it."),
+        ("SELECT product FROM b.sales NATURAL JOIN b.stores", "NATURAL JOIN follows the columns"),
+        ("SELECT product FROM b.sales UNION SELECT store, city FROM b.stores", "the sides of a UNION have 1"),
+        (
+            "SELECT product FROM b.sales WHERE day = partition_dy",
+            "unknown column partition_dy. Did you mean partition_day?",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_query_is_found_with_its_place(query: str, message: str) -> None:
+    findings = inferred(query, {"partition_day": "string"}).findings
+    assert [each.message for each in findings if each.message.startswith(message)], [each.message for each in findings]
+
+
+def test_all_that_is_wrong_is_found_at_once() -> None:
+    assert len(inferred("SELECT prduct, pric FROM b.sales WHERE dy = 'x'").findings) == 3
+
+
+def test_variables_have_their_types_and_no_column_has_them() -> None:
+    found = inferred("SELECT pd AS d, DATE_SUB(pd, 1) AS e FROM b.sales WHERE day = :pd", {"pd": "string"})
+    assert [(each.type, each.nullable, each.sources) for each in found.outputs] == [
+        ("string", False, frozenset()), ("date", True, frozenset()),
+    ]  # fmt: skip

@@ -1,0 +1,198 @@
+"""Files together: the shipped pipeline and the seed's, what their queries say they read, and every problem at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline_defs.definitions import graph
+from varve.dagster.assets.sql_assets import sql_assets
+from varve.model.partitions.key import PartitionKey
+from varve.model.policy import OnUpstreamChange
+from varve.planning.mapping.dataset_mapping import Dependency
+from varve.sql.sql_project import compiled, load
+from varve.sql.syntax.errors import SourceFile, SqlErrors
+from varve.sql.syntax.formatting import formatted
+
+if TYPE_CHECKING:
+    from varve.sql.sql_asset import SqlAsset
+
+ROOT = Path(__file__).parents[2]
+HEAD = """CREATE DATASET shop.{name} ({columns})
+PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today)
+"""
+RECEIPTS = HEAD.format(name="receipts", columns="product STRING, price DOUBLE") + "EXTERNAL"
+
+
+def sales(query: str, columns: str = "product STRING, price DOUBLE", name: str = "sales") -> str:
+    return HEAD.format(name=name, columns=columns) + query
+
+
+def read(*texts: str) -> dict[str, SqlAsset]:
+    return compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {})
+
+
+def problems(*texts: str) -> str:
+    with pytest.raises(SqlErrors) as caught:
+        read(*texts)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("edge", [("departures", "delays"), ("weather", "delays"), ("delays", "weekly_delays")])
+def test_the_shipped_queries_read_what_overlaps_them_also_where_clocks_move(edge: tuple[str, str]) -> None:
+    upstream, reader = (graph.datasets[f"flights.{name}"] for name in edge)
+    planned = graph.edge(reader, upstream).dependency
+    declared = Dependency(reader.partitioning, upstream.partitioning)
+    keys = list(reader.partitioning.keys())
+    turns = [key for key in keys if str(key.values[0]) in {"2013-03-10", "2013-11-03", "2013-03-04", "2013-10-28"}]
+    assert turns
+    for key in [*keys[:3], *turns, *keys[-3:]]:
+        assert sorted(planned.upstream_of(key).keys) == sorted(declared.upstream_of(key).keys)
+    at_once = dict(planned.read_by(keys[:40]))  # type: ignore[attr-defined]
+    together = {key for boxes in at_once.values() for box in boxes for key in box.partitions()}
+    assert together >= set(declared.upstream_of(keys[20]).keys)
+    probe = list(upstream.partitioning.keys())[40]
+    assert sorted(planned.readers_of(probe).keys) == sorted(declared.readers_of(probe).keys)
+
+
+def test_the_seed_s_example_reads_what_the_seed_says() -> None:
+    files = load(ROOT / "docs" / "examples" / "bigdataflow")
+    found = {each.dataset.name: each for each in sql_assets(files)}
+    reads = found["bigdataflow.products_sales"].reads[0]
+    day = PartitionKey.of(day="2022-03-31")
+    assert [key.path for key in reads.dependency.upstream_of(day).keys] == [  # type: ignore[attr-defined]
+        "day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris",
+    ]  # fmt: skip
+
+
+def test_a_trailing_window_is_read_off_the_query() -> None:
+    query = "AS SELECT product, price FROM shop.receipts WHERE day BETWEEN DATE_SUB(today, 3) AND today"
+    files = read(RECEIPTS, sales(query))
+    (asset,) = [each for each in sql_assets(files) if each.reads]
+    read_ = asset.reads[0].dependency.upstream_of(PartitionKey.of(day="2022-03-31")).keys  # type: ignore[attr-defined]
+    assert [key["day"] for key in read_] == ["2022-03-28", "2022-03-29", "2022-03-30", "2022-03-31"]
+
+
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.glob("assets/*.sql")) + sorted(ROOT.glob("docs/examples/*/*.sql")), ids=str
+)
+def test_the_shipped_files_are_laid_out(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert formatted(SourceFile(str(file), text)) == text
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("AS SELECT product, prize AS price FROM shop.receipts WHERE day = today", "prize"),
+        ("AS SELECT product, price FROM shop.receits WHERE day = today", "Did you mean shop.receipts?"),
+        ("AS SELECT product, price FROM receipts WHERE day = today", "Did you mean shop.receipts?"),
+        ("AS SELECT product, SUM(price) FROM shop.receipts WHERE day = today GROUP BY product", "AS"),
+        ("AS SELECT product, price FROM shop.receipts", "nothing says which partitions of shop.receipts are read"),
+        ("AS SELECT product, price FROM shop.receipts WHERE day = CURRENT_DATE", "CURRENT_DATE depends on when"),
+        ("AS SELECT product, RAND() AS price FROM shop.receipts WHERE day = today", "ALLOW RANDOM"),
+        ("AS SELECT product, price FROM shop.receipts WHERE day = :tody", ":tody is no variable of the scope"),
+        ("PYTHON 'pipeline_defs.nothing:run'", "there is no module pipeline_defs.nothing"),
+        ("PYTHON 'varve.sql.sql_project:laod'", "Did you mean load?"),
+        ("AS SELECT product FROM shop.receipts WHERE day = today", "the query has no column price"),
+        ("AS SELECT product, price, day FROM shop.receipts WHERE day = today", "day is a partition column"),
+        ("AS SELECT product, CAST(price AS STRING) AS price FROM shop.receipts WHERE day = today",
+         "price is declared DOUBLE, but the query gives STRING"),
+        ("AS SELECT product, price FROM shop.sales WHERE day = today", "in a circle: shop.sales reads itself"),
+    ],
+)  # fmt: skip
+def test_a_bad_query_is_refused_with_its_place(query: str, told: str) -> None:
+    message = problems(RECEIPTS, sales(query))
+    assert told in message
+    assert message.startswith("1.sql:")
+    assert "^" in message
+
+
+def test_a_variable_that_a_column_hides_is_refused() -> None:
+    text = (
+        sales("AS SELECT product, price FROM shop.receipts WHERE day = today")
+        .replace("today", "day")
+        .replace("INSERT (day = day)\n", "")
+    )
+    assert "day is a variable of the scope and a column of receipts; write :day" in problems(RECEIPTS, text)
+    assert read(RECEIPTS, text.replace("day = day", "receipts.day = :day"))["shop.sales"].reads == ("shop.receipts",)
+
+
+def test_all_problems_of_all_files_are_told_in_one_run() -> None:
+    message = problems(
+        RECEIPTS.replace("1 DAY", "1 DAI"),
+        sales("AS SELECT product price FROM"),
+        sales("AS SELECT 1 AS product, RAND() AS price", name="other"),
+    )
+    assert {line.split(":")[0] for line in message.splitlines() if ".sql:" in line} == {"0.sql", "1.sql", "2.sql"}
+
+
+def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:
+    text = sales("AS SELECT product, SUM(price) AS price, COUNT(*) AS n FROM shop.receipts WHERE day = today "
+                 "GROUP BY product").replace(" (product STRING, price DOUBLE)", "")  # fmt: skip
+    schema = read(RECEIPTS, text)["shop.sales"].dataset.schema
+    assert [(each.name, each.type) for each in schema.columns] == [
+        ("product", "STRING"), ("price", "DOUBLE"), ("n", "BIGINT"),
+    ]  # fmt: skip
+
+
+def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
+    query = "AS SELECT product, price FROM shop.receipts WHERE day = today"
+    one = read(RECEIPTS, sales(query))["shop.sales"].code_version
+    assert read(RECEIPTS, sales(query.replace(" FROM", "\n-- why\nfrom")))["shop.sales"].code_version == one
+    assert read(RECEIPTS, sales(query.replace("today", "'2022-03-01'")))["shop.sales"].code_version != one
+
+
+JOINED = (
+    "SELECT a.product, 1D AS price FROM shop.receipts AS a JOIN shop.receipts AS b USING (product) "
+    "WHERE a.day = today AND b.day = today"
+)
+RENAMED = (
+    "WITH dear AS (SELECT product AS p FROM shop.receipts WHERE day = today AND PRICE > 3) "
+    "SELECT p AS product, 1D AS price FROM dear"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT product, 1D AS price FROM shop.receipts WHERE day = today", ("product",)),
+        ("SELECT 'a' AS product, COUNT(*) * 1D AS price FROM shop.receipts WHERE day = today", ()),
+        ("SELECT x.product, x.price FROM (SELECT * FROM shop.receipts WHERE day = today) AS x", None),
+        ("SELECT 'a' AS product, COUNT(DISTINCT *) * 1D AS price FROM shop.receipts WHERE day = today", None),
+        (JOINED, ("product",)),
+        (RENAMED, ("product", "price")),
+    ],
+)
+def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: tuple[str, ...] | None) -> None:
+    files = read(RECEIPTS, sales(f"AS {query}"))
+    assert files["shop.sales"].kept.columns["shop.receipts"] == columns
+
+
+def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
+    text = """CREATE DATASET b.daily (n BIGINT)
+    PARTITIONED BY (day STRING)
+    FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', RETENTION 30 DAYS)
+    LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+    {change}
+    REFRESH LAST 3
+    AS SELECT 1 AS n"""
+    kept = compiled([SourceFile("daily.sql", text.format(change=""))], {})["b.daily"].dataset.policy
+    assert kept.retention == dt.timedelta(days=30)
+    assert kept.refresh_last == 3
+    assert kept.on_upstream_change is OnUpstreamChange.REBUILD
+    # It reads nothing: its windows run as they complete.
+    assert kept.by_itself
+    ahead = compiled([SourceFile("daily.sql", text.format(change="WINDOWS AHEAD 2"))], {})[
+        "b.daily"
+    ].dataset.partitioning
+    assert ahead.time is not None
+    assert ahead.time.end_offset == 3
+    held = compiled([SourceFile("daily.sql", text.format(change="ON UPSTREAM CHANGE IGNORE"))], {})["b.daily"]
+    assert held.dataset.policy.on_upstream_change is OnUpstreamChange.HOLD

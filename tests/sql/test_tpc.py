@@ -1,0 +1,79 @@
+"""The queries of TPC-DS and TPC-H over small data: our rows are those of their text in a plain Spark session.
+
+A literal of each query is made a variable, so that two scopes ask for different rows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sql.plain_session import Case, Report, compare
+from tests.sql.short_tasks import one_short_task_each
+from tests.sql.tpc import TABLES
+from tests.sql.tpc_data import asked_values, queries, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+# What is compared with a literal, the literal behind it; not one of LIMIT, of an interval or of a position.
+_COMPARED = re.compile(
+    r"""(?P<before>(?<![<>!\w])=\s*|\bBETWEEN\s+|\bIN\s*\(\s*|[<>]=?\s*)(?P<literal>'[^']*'|\d+)(?![\d.'])(?!\s*[-+*/])""",
+    re.IGNORECASE,
+)
+HEADER = """CREATE DATASET t.out PARTITIONED BY (scope_ {kind})
+FOR val_ IN ({one}, {other}) INSERT (scope_ = val_)
+AS
+"""
+
+
+def case(name: str, text: str) -> Case:
+    """A query with its first compared literal as a variable, in two scopes."""
+    found = _COMPARED.search(text)
+    if found is None or re.search(r"--|/\*", text[: found.start()]):
+        header = HEADER.format(kind="BIGINT", one=1, other=2)
+        return Case(text, {("1",): text, ("2",): text}, name, header)
+    start, end = found.span("literal")
+    literal = found["literal"]
+    other = str(int(literal) + 1) if literal.isdecimal() else "'1998-02-02'" if re.match(r"'\d{4}-", literal) else "'a'"
+    header = HEADER.format(kind="BIGINT" if literal.isdecimal() else "STRING", one=literal, other=other)
+    plain = {(value.strip("'"),): f"{text[:start]}{value}{text[end:]}" for value in (literal, other)}
+    return Case(f"{text[:start]}:val_{text[end:]}", plain, f"{name} with {literal}", header)
+
+
+def tables(spark: SparkSession, benchmark: str) -> dict[str, DataFrame]:
+    spark.sql(f"DROP DATABASE IF EXISTS {benchmark} CASCADE")
+    spark.sql(f"CREATE DATABASE {benchmark}")
+    asked = asked_values(benchmark)
+    for table, kinds in TABLES[benchmark].items():
+        frame = spark.createDataFrame(rows(benchmark, table, asked), kinds)
+        frame.coalesce(1).write.saveAsTable(f"{benchmark}.{table}", format="parquet")
+    return {f"{benchmark}.{table}": spark.table(f"{benchmark}.{table}") for table in TABLES[benchmark]}
+
+
+def compared(spark: SparkSession, benchmark: str, inputs: dict[str, DataFrame], part: slice = slice(None)) -> Report:
+    cases = [case(name, text) for name, text in queries(benchmark).items()]
+    with one_short_task_each(spark):
+        # Which of many equal rows LIMIT 100 leaves is nobody's to say.
+        return compare(spark, "", [replace(each, cut=100) for each in cases[part]], inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("benchmark", "count"), [("tpch", 22), ("tpcds", 103)])
+def test_rows_are_those_of_the_benchmarks_text(
+    spark: SparkSession, benchmark: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(queries(benchmark)) == count
+    report = compared(spark, benchmark, tables(spark, benchmark))
+    spark.sql(f"DROP DATABASE {benchmark} CASCADE")
+    with capsys.disabled():
+        print(f"\n{benchmark}: {report}")  # noqa: T201
+    assert not report.wrong, "\n".join(report.wrong)
+    assert not report.refused
+    assert report.compared == count
+    assert report.with_rows > count / 2

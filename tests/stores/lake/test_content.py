@@ -1,0 +1,53 @@
+"""The hash of a batch's rows over the values that are equal and not the same: zeros with a sign, NaN, NULL."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from varve.model.schema import Column, ColumnType
+from varve.stores.folders import content
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+KINDS = "a DOUBLE, b FLOAT, c ARRAY<DOUBLE>, d STRUCT<x: FLOAT>"
+COLUMNS = [Column(name, ColumnType(kind)) for name, kind in
+           (("a", "DOUBLE"), ("b", "FLOAT"), ("c", "ARRAY<DOUBLE>"), ("d", "STRUCT<x: FLOAT>"))]  # fmt: skip
+PLAIN: tuple[Any, ...] = (0.0, 0.0, [0.0, 1.0], (0.0,))
+NAN, OTHER_NAN = float("nan"), struct.unpack("d", struct.pack("Q", 0x7FF8000000000123))[0]
+
+
+def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: SparkSession) -> None:
+    rows = {
+        "plain": [PLAIN], "again": [PLAIN],
+        **{f"minus {place}": [(*PLAIN[:place], value, *PLAIN[place + 1 :])]
+           for place, value in enumerate((-0.0, -0.0, [-0.0, 1.0], (-0.0,)))},
+        "both": [(-0.0, -0.0, *PLAIN[2:])],
+        "nan": [(NAN, NAN, [NAN], (NAN,))], "other nan": [(OTHER_NAN, NAN, [OTHER_NAN], (NAN,))],
+        "null": [(None, None, None, None)],
+        "two": [PLAIN, (-0.0, *PLAIN[1:])], "two in another order": [(-0.0, *PLAIN[1:]), PLAIN],
+        "two plain": [PLAIN, PLAIN],
+    }  # fmt: skip
+    given = [(name, *row) for name, some in rows.items() for row in some]
+    frame = spark.createDataFrame(given, f"which STRING, {KINDS}")
+    found = hashes(frame)
+    assert found["plain"] == found["again"]
+    assert found["nan"] == found["other nan"]
+    assert found["two"] == found["two in another order"]
+    different = [name for name in rows if name not in {"again", "other nan", "two in another order"}]
+    assert len({found[name] for name in different}) == len(different)
+    # A batch of before, without such zeros, has the hash that it had: nothing runs again for it.
+    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS)
+    (before,) = frame.where("which = 'nan'").select(F.expr(f"xxhash64({words})")).collect()
+    assert found["nan"] == f"1:{before[0] % (1 << 64):016x}"
+
+
+def hashes(frame: DataFrame) -> dict[str, str | None]:
+    counted = frame.groupBy("which").agg(F.count(F.lit(1)).alias("rows"), *content.sums(COLUMNS)).collect()
+    return {row["which"]: content.text(row["rows"], row.asDict()) for row in counted}

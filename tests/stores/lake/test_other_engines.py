@@ -1,0 +1,83 @@
+"""Batches are plain parquet: DuckDB, given the folders that are in force, reads the rows that Spark reads by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+
+from tests.conftest import DAY, Workbench, sales_dataset
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.stores.lake import projection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from varve.model.batch import Batch
+
+pytestmark = pytest.mark.spark
+
+STORES = ("Paris", "Zürich", "100% a/b=c", 'it\'s "here"', "+1 2")
+SCHEMA = Schema(
+    (
+        Column("n", ColumnType.BIGINT),
+        Column("name", ColumnType.STRING),
+        Column("price", ColumnType.decimal(12, 3)),
+        Column("weight", ColumnType.DOUBLE),
+        Column("on", ColumnType.DATE),
+        Column("at", ColumnType.TIMESTAMP),
+        Column("local", ColumnType.TIMESTAMP_NTZ),
+        Column("raw", ColumnType.BINARY),
+        Column("tags", ColumnType.array(ColumnType.STRING)),
+    )
+)
+
+
+@pytest.fixture
+def typed() -> Dataset:
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, StaticDimension("store", STORES)))
+    return Dataset(sales.name, Partitioning(sales.partitioning.dimensions), SCHEMA, StoreKind.LAKE, "Every type.")
+
+
+def duckdb_rows(batches: Iterable[Batch], names: str) -> list[dict[str, object]]:
+    """What DuckDB reads from these folders, with the partition columns that their names spell."""
+    globs = [f"{batch.location}/*.parquet" for batch in batches]
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = connection.sql(
+            f"SELECT {names} FROM read_parquet(?, hive_partitioning = true, hive_types = "
+            "{'day': DATE, 'store': VARCHAR}) ORDER BY day, store, n",
+            params=[globs],
+        )
+        return list(found.to_arrow_table().to_pylist())
+
+
+def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, typed: Dataset) -> None:
+    keys = [PartitionKey.of(day=dt.date(2013, 1, day), store=store) for day in (5, 6) for store in STORES]
+    listed = ", ".join(f"""('{store.replace("'", chr(92) + "'")}')""" for store in STORES)
+    rows = workbench.spark.sql(
+        f"""
+        SELECT id AS n, IF(id % 3 = 0, NULL, concat('é', id)) AS name, CAST(id / 7 AS DECIMAL(12, 3)) AS price,
+            CASE id WHEN 1 THEN DOUBLE('NaN') WHEN 2 THEN DOUBLE('Infinity') ELSE id / 3.0D END AS weight,
+            DATE_ADD(DATE'1582-01-01', INT(id * 20000)) AS `on`, TIMESTAMP_MICROS(id * 123456789012345) AS at,
+            TIMESTAMP_NTZ'1969-12-31 23:59:59.999999' AS local, IF(id = 4, NULL, encode(string(id), 'UTF-8')) AS raw,
+            IF(id = 5, NULL, array('a', NULL, string(id))) AS tags, DATE'2013-01-05' AS day, store
+        FROM range(20) CROSS JOIN VALUES {listed} AS t (store)
+        """
+    )
+    current = workbench.publish_frame(typed, keys, rows)
+    current = workbench.publish_frame(typed, keys[:1], rows.where("store = 'Paris' AND n < 7"))
+    names = ", ".join(f"`{name}`" for name in (*SCHEMA.names, "day", "store"))
+    table = f"SELECT {names} FROM {projection.table_name(typed)} ORDER BY day, store, n"
+    by_name = workbench.spark.sql(table).toArrow().to_pylist()
+    found = duckdb_rows(current.values(), names.replace("`", '"'))
+    assert len(current) == len(keys)
+    assert len(found) == 7 + 20 * (len(STORES) - 1)
+    # As texts, in which NaN equals itself.
+    assert list(map(str, found)) == list(map(str, by_name))

@@ -1,0 +1,192 @@
+"""The Hive table: it follows every publish, and catches up with whatever a crash has left behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import DAY, Workbench, sales_dataset
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.stores.folders.layout import Layout
+from varve.stores.lake import projection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.build import Build
+
+pytestmark = pytest.mark.spark
+
+ODD = ("a b", "x=y/z", "it's", "50%", "ü", 'say "so"', "back\\slash", "a+b", "{[^]}", "a:b?c*#&;", "%20")
+
+
+def key(store: str, day: int = 5) -> PartitionKey:
+    return PartitionKey.of(day=dt.date(2013, 1, day), store=store)
+
+
+PARIS, ZURICH = key("Paris"), key("Zürich")
+
+
+@pytest.fixture
+def sales() -> Dataset:
+    return sales_dataset(StoreKind.LAKE)
+
+
+@pytest.fixture
+def catalog(workbench: Workbench) -> Iterator[Catalog]:
+    found = workbench.catalog()
+    yield found
+    found.connection.close()
+
+
+def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
+    """What a user of Spark reads by name."""
+    names = ", ".join(dataset.partitioning.names)
+    found = workbench.spark.sql(f"SELECT {names}, product, sold FROM {projection.table_name(dataset)}").collect()
+    return sorted(tuple(row) for row in found)
+
+
+def locations(workbench: Workbench, dataset: Dataset, partition: PartitionKey) -> str:
+    """Where the metastore says that a partition lies."""
+    spec = ", ".join(f"{name}='{value}'" for name, value in partition.fields)
+    rows = workbench.spark.sql(f"DESCRIBE EXTENDED {projection.table_name(dataset)} PARTITION ({spec})").collect()
+    return next(str(row[1]) for row in rows if row[0] == "Location")
+
+
+def publish_without_following(
+    workbench: Workbench,
+    catalog: Catalog,
+    dataset: Dataset,
+    partitions: Sequence[PartitionKey],
+    rows: Sequence[tuple[PartitionKey, str, int]],
+) -> Build:
+    """A run that dies between its publish and its projection."""
+    build = workbench.begin(catalog, dataset, partitions)
+    catalog.staged(build, workbench.store(dataset, catalog).stage(build, workbench.frame(dataset, rows)))
+    catalog.publish(build)
+    catalog.release(build)
+    return build
+
+
+def follow(workbench: Workbench, catalog: Catalog, dataset: Dataset) -> int:
+    return projection.follow(workbench.spark, catalog, Layout(workbench.settings.lake), dataset)
+
+
+def test_the_table_follows_a_publish_and_lies_at_its_batch(workbench: Workbench, sales: Dataset) -> None:
+    current = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 1), (day, "Zürich", "ink", 2)]
+    for partition in (PARIS, ZURICH):
+        assert locations(workbench, sales, partition).endswith(current[partition.path].location)
+
+
+def test_a_rerun_moves_its_partition_to_its_batch_and_no_other(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    before = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    assert len(table(workbench, sales)) == 2
+    after = workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
+    assert locations(workbench, sales, PARIS).endswith(after[PARIS.path].batch_id.folder)
+    assert locations(workbench, sales, ZURICH).endswith(before[ZURICH.path].batch_id.folder)
+    assert catalog.lagging(sales.name) == {}
+    assert follow(workbench, catalog, sales) == 0
+
+
+def test_what_a_run_published_before_it_died_is_shown_by_the_next_publish(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    workbench.publish(sales, [PARIS], [(PARIS, "pen", 1)])
+    publish_without_following(workbench, catalog, sales, [PARIS, key("Detroit")], [(PARIS, "pen", 2)])
+    assert [row[-1] for row in table(workbench, sales)] == [1]
+    workbench.publish(sales, [ZURICH], [(ZURICH, "ink", 3)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 2), (day, "Zürich", "ink", 3)]
+    assert catalog.lagging(sales.name) == {}
+
+
+def test_following_catches_up_with_a_first_publish_that_never_made_the_table(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    publish_without_following(workbench, catalog, sales, [PARIS, ZURICH], [(PARIS, "pen", 1)])
+    assert follow(workbench, catalog, sales) == 2
+    assert follow(workbench, catalog, sales) == 0
+    assert table(workbench, sales) == [(PARIS["day"], "Paris", "pen", 1)]
+
+
+def test_a_partition_that_was_added_but_not_recorded_is_moved_to_what_is_current(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    # As if both runs had died after the metastore took the partitions and before the catalog could note it.
+    catalog.forget_projection(sales.name)
+    build = publish_without_following(
+        workbench, catalog, sales, [PARIS, key("Detroit")], [(PARIS, "pen", 3), (key("Detroit"), "cap", 4)]
+    )
+    assert follow(workbench, catalog, sales) == 3
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Detroit", "cap", 4), (day, "Paris", "pen", 3), (day, "Zürich", "ink", 2)]
+    assert locations(workbench, sales, PARIS).endswith(build.batch_id.folder)
+    assert catalog.lagging(sales.name) == {}
+
+
+@pytest.mark.parametrize("lost", ["DROP TABLE {table}", "DROP DATABASE {db} CASCADE"])
+def test_a_lost_metastore_is_rebuilt_with_all_that_is_current(
+    workbench: Workbench, catalog: Catalog, sales: Dataset, lost: str
+) -> None:
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    workbench.spark.sql(lost.format(table=projection.table_name(sales), db=f"`{sales.db}`"))
+    workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
+    assert catalog.lagging(sales.name) == {}
+
+
+def test_a_lost_partition_is_rebuilt(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    workbench.spark.sql(f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
+    workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
+
+
+def test_a_lost_table_is_rebuilt_by_the_first_publish_of_another_partition(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    workbench.publish(sales, [PARIS], [(PARIS, "pen", 1)])
+    workbench.spark.sql(f"DROP TABLE {projection.table_name(sales)}")
+    workbench.publish(sales, [ZURICH], [(ZURICH, "ink", 2)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 1), (day, "Zürich", "ink", 2)]
+
+
+def test_partitions_of_any_characters_are_read_by_value_and_pruned(workbench: Workbench) -> None:
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, StaticDimension("store", ODD)))
+    keys = [key(store) for store in ODD]
+    workbench.publish(sales, keys, [(found, "pen", place) for place, found in enumerate(keys)])
+    expected = sorted((PARIS["day"], store, "pen", place) for place, store in enumerate(ODD))
+    assert table(workbench, sales) == expected
+    assert workbench.read(sales) == expected
+    # Each again by a run of its own, which writes by another way, and moves the location.
+    again = ODD[:5]
+    for place, store in enumerate(again):
+        workbench.publish(sales, [key(store)], [(key(store), "ink", 100 + place)])
+    renewed = sorted(
+        (PARIS["day"], store, *(("ink", 100 + place) if store in again else ("pen", place)))
+        for place, store in enumerate(ODD)
+    )
+    assert table(workbench, sales) == renewed
+    assert workbench.read(sales) == renewed
+    for place, store in enumerate(ODD):
+        found = workbench.spark.table(projection.table_name(sales)).where(f"store = {_sql(store)}")
+        assert [row["sold"] for row in found.collect()] == [100 + place if store in again else place]
+
+
+def _sql(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

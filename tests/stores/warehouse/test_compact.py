@@ -1,0 +1,321 @@
+"""Two grains: fine partitions in tables of their own while their period is open, in one table when it is over."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.conftest import sales_dataset
+from tests.stores.warehouse.test_projection import INT, STRING, Shop, dataset, key
+from tests.stores.warehouse.test_view import tables
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
+from varve.cli import sweep
+from varve.model.dataset import StoreKind
+from varve.model.errors import PublishTimeout, VarveError
+from varve.model.schema import Column, Schema
+from varve.model.store_options import Index, OldSnapshots, Period, WarehouseOptions
+from varve.services.postgres import connect
+from varve.stores.folders.layout import Layout
+from varve.stores.warehouse import budget, clean, compact, examine, publish, reading
+from varve.stores.warehouse.loading.load import Route
+from varve.stores.warehouse.store import WarehouseStore
+from varve.stores.warehouse.tables import notes
+from varve.stores.warehouse.tables.naming import period_table
+
+if TYPE_CHECKING:
+    from tests.conftest import Workbench
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+
+WEEKLY = WarehouseOptions(indexes=(Index(("product",), unique=True),), compact=Period.WEEK)
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> Shop:
+    return Shop(catalog)
+
+
+@pytest.fixture
+def sales() -> Dataset:
+    return replace(dataset(), warehouse=WEEKLY)
+
+
+def days(first: int, last: int) -> dict[object, list[tuple[object, ...]]]:
+    """January 7th, 2013 is a Monday."""
+    return {key(day): [("pen", day)] for day in range(first, last + 1)}
+
+
+def shown(shop: Shop, sales: Dataset) -> set[str]:
+    return examine.tables_under(shop.connection, str(sales))
+
+
+def together(shop: Shop, sales: Dataset) -> int:
+    return compact.compact_closed(shop.catalog, sales, seconds=10)
+
+
+def sold(shop: Shop, sales: Dataset) -> list[int]:
+    return [row[3] for row in shop.rows(sales)]
+
+
+@pytest.mark.parametrize(
+    ("period", "first"),
+    [
+        (Period.DAY, (2013, 3, 14)),
+        (Period.WEEK, (2013, 3, 11)),
+        (Period.MONTH, (2013, 3, 1)),
+        (Period.YEAR, (2013, 1, 1)),
+    ],
+)
+def test_a_day_lies_in_a_period(period: Period, first: tuple[int, int, int]) -> None:
+    assert period.of(dt.date(2013, 3, 14)) == dt.date(*first)
+
+
+def test_a_period_stays_apart_while_it_is_open_and_comes_into_one_table_when_it_is_over(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "LEAF_TABLES", 3)
+    shop.publish(sales, days(7, 13))  # type: ignore[arg-type]
+    assert together(shop, sales) == 0
+    assert len(shown(shop, sales)) == 7
+    shop.publish(sales, days(14, 14))  # type: ignore[arg-type]
+    before, batches = shop.rows(sales), shop.catalog.current(sales.name)
+
+    assert together(shop, sales) == 1
+
+    assert len(shown(shop, sales)) == 2
+    assert shop.rows(sales) == before
+    # The batches are what they were: nothing that is made from them is out of date.
+    assert shop.catalog.current(sales.name) == batches
+    assert together(shop, sales) == 0
+    assert list(examine.shown(shop.connection, sales, batches)) == []
+    assert list(examine.tables(shop.connection, sales, list(batches.values()))) == []
+    (plan,) = shop.connection.execute(
+        f"explain (format json) select * from {sales} where day = '2013-01-14'".encode()
+    ).fetchone() or ([],)
+    assert tables(plan) == [batches[key(14).path].location]
+
+
+def test_readers_are_counted_by_the_tables_that_they_lock_not_by_the_partitions(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    assert together(shop, sales) == 1
+    # The view and one leaf; the week's table with the index by partition and the one declared; two days with theirs.
+    assert budget.locks_of_a_reader(2, 1, 1) == 2 + 3 + 2 * 2
+    monkeypatch.setattr(budget, "_CAPACITY", "select 9")
+    shop.publish(sales, days(15, 15))  # type: ignore[arg-type]
+    monkeypatch.setattr(budget, "_CAPACITY", "select 10")
+    with pytest.raises(VarveError, match="4 tables, and a query of it takes 11 locks"):
+        shop.publish(sales, days(16, 16))  # type: ignore[arg-type]
+
+
+def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    batches = shop.catalog.current(sales.name)
+    together(shop, sales)
+    left = [one.location for one in clean.leftovers(shop.connection) if one.dataset == sales.name]
+    own = {f"{sales.db}_periods.{one.location}" for path, one in batches.items() if path != key(14).path}
+    assert set(left) == own
+    before = shop.rows(sales)
+    clean.drop(shop.connection, sales.name, left)
+    assert shop.rows(sales) == before
+    assert [one for one in clean.leftovers(shop.connection) if one.dataset == sales.name] == []
+    assert list(examine.tables(shop.connection, sales, list(batches.values()))) == []
+    (shared,) = shown(shop, sales) - {batches[key(14).path].location}
+    with pytest.raises(Exception, match="belong to batches that are kept"):
+        clean.drop(shop.connection, sales.name, [shared])
+
+
+def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_and_goes_back(
+    shop: Shop, sales: Dataset
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    first = shop.catalog.current(sales.name)[key(9).path]
+    shop.publish(sales, {key(9): [("pen", 900), ("ink", 1)]})
+    assert sorted(sold(shop, sales)) == [1, 7, 8, 10, 11, 12, 13, 14, 900]
+    # Back to the batch that lies in the shared table, whose own is gone.
+    clean.drop(shop.connection, sales.name, [first.location])
+    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    publish.republish(shop.catalog, build, [first], reason="", seconds=10)
+    shop.catalog.release(build)
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+    # And put together anew with what was loaded again.
+    shop.publish(sales, {key(9): [("pen", 901)]})
+    assert together(shop, sales) == 1
+    assert sold(shop, sales) == [7, 8, 901, 10, 11, 12, 13, 14]
+    assert len(shown(shop, sales)) == 2
+
+
+def test_a_partition_published_while_its_period_is_put_together_keeps_its_new_rows(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    swap = compact._swap
+
+    def late(*given: object) -> None:
+        monkeypatch.setattr(compact, "_swap", swap)
+        shop.publish(sales, {key(9): [("pen", 900)]})
+        swap(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compact, "_swap", late)
+    assert together(shop, sales) == 1
+    assert sold(shop, sales) == [7, 8, 900, 10, 11, 12, 13, 14]
+
+
+def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    publish.republish(shop.catalog, build, [], reason="", seconds=10)
+    shop.catalog.release(build)
+    assert sold(shop, sales) == [7, 8, 10, 11, 12, 13, 14]
+    shop.publish(sales, {key(9): [("pen", 90)]})
+    assert sold(shop, sales) == [7, 8, 90, 10, 11, 12, 13, 14]
+
+
+def test_columns_change_over_shared_tables_as_over_others(shop: Shop, sales: Dataset) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    together(shop, sales)
+    renamed = replace(sales, schema=Schema((Column("product", STRING), Column("pieces", INT, was=("sold",)))))
+    other = replace(
+        renamed,
+        schema=Schema(
+            (renamed.schema.columns[0], replace(renamed.schema.columns[1], type=sales.schema.columns[1].type))
+        ),
+    )
+    shop.publish(other, {key(15): [("pen", 15)]})
+    assert shop.columns(sales)[3] == "pieces"
+    assert sold(shop, sales) == list(range(7, 16))
+
+
+def test_readers_in_the_way_leave_the_tables_apart_and_are_told(
+    shop: Shop, sales: Dataset, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    lax = replace(sales, warehouse=replace(WEEKLY, old_snapshots=OldSnapshots.PUBLISH))
+    with connect(settings, application="the slow reader") as slow, slow.transaction():
+        slow.execute(f"select * from {sales}".encode())
+        with pytest.raises(PublishTimeout, match="the slow reader"):
+            compact.compact(shop.catalog, lax, compact.due(shop.catalog, lax)[0], seconds=0.3)
+        assert compact.compact_closed(shop.catalog, lax, seconds=0.3) == 0
+    assert "stays in tables of its own for now" in caplog.text
+    assert len(shown(shop, sales)) == 8
+    assert len([one for one in clean.leftovers(shop.connection) if one.dataset == sales.name]) == 2
+    assert together(shop, sales) == 1
+
+
+@pytest.mark.spark
+def test_a_run_puts_closed_periods_together_and_what_reads_them_gets_the_same_rows(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sales = replace(sales_dataset(StoreKind.WAREHOUSE), warehouse=WarehouseOptions(compact=Period.WEEK))
+    keys = [key(day, store) for day in range(7, 15) for store in ("Detroit", "Paris")]
+    rows = [(one, "pen", place) for place, one in enumerate(keys)]
+    for start in (0, 8):
+        workbench.publish(sales, keys[start : start + 8], rows[start : start + 8])
+    catalog = workbench.catalog()
+    assert len(examine.tables_under(catalog.connection, str(sales))) == 3
+    own = [one.location for one in clean.leftovers(catalog.connection) if one.dataset == sales.name]
+    assert len(own) == 14
+    workbench.store(sales, catalog).sweep(sales.name, own)
+    expected = sorted((*one.values, "pen", place) for place, one in enumerate(keys))
+    assert workbench.read(sales) == expected
+    assert workbench.read(sales, keys[2:5]) == expected[2:5]
+    monkeypatch.setattr(reading, "_BYTES_FOR_SPARK", 0)
+    monkeypatch.setattr(reading, "_BYTES_A_TASK", reading._PAGE)
+    assert workbench.read(sales, [*keys[2:5], keys[15]]) == [*expected[2:5], expected[15]]
+    catalog.connection.close()
+
+
+def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_one_has_left(
+    shop: Shop, sales: Dataset, settings: Settings
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    (period,) = compact.due(shop.catalog, sales)
+    store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
+    now = dt.timedelta(0)
+
+    def swept() -> sweep.Report:
+        report = sweep.Report(done=True)
+        sweep.sweep_leftovers(report, History(shop.connection), store, sales.name, now)
+        return report
+
+    def in_one_table() -> list[str]:
+        found = shop.connection.execute(
+            "select relname from pg_class c join pg_namespace n on n.oid = relnamespace "
+            "where nspname = %s and relkind = 'r' and relname like '%%all%%'", (f"{sales.db}_periods",),
+        )  # fmt: skip
+        return [name for (name,) in found]
+
+    with connect(settings) as holder, connect(settings) as other, ThreadPoolExecutor(1) as pool:
+        with holder.transaction():
+            # A compaction waits for old snapshots when its table is full, and before that is shown.
+            holder.execute("set transaction isolation level repeatable read")
+            holder.execute("select count(*) from varve.batch")
+            compacting = pool.submit(compact.compact, Catalog(other), sales, period, seconds=100)
+            deadline = time.monotonic() + 60
+            while not in_one_table() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert len(in_one_table()) == 1
+            report = swept()
+            assert len(in_one_table()) == 1
+            assert (report.orphans, report.orphan_locations, report.young_orphans.count) == ({}, [], 0)
+            # Its session is ended, as with a kill: then the table is nobody's, and its age is known.
+            shop.connection.execute("select pg_terminate_backend(%s)", (other.info.backend_pid,))
+            with pytest.raises(psycopg.Error):
+                compacting.result(60)
+        while in_one_table() and time.monotonic() < deadline:
+            report = swept()
+        assert in_one_table() == []
+        assert report.orphans[sales.name].count == 1
+    table = compact.compact(shop.catalog, sales, period, seconds=10)
+    assert in_one_table() == [table]
+    swept()
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+
+
+def test_a_table_of_somebody_else_is_named_once_and_what_is_in_use_is_not_told_to_be_swept(
+    shop: Shop, sales: Dataset, settings: Settings
+) -> None:
+    shop.publish(sales, days(7, 7))  # type: ignore[arg-type]
+    killed = [shop.stage(sales, {key(day): [("pen", day)]}) for day in (8, 9)]
+    for build in killed:
+        shop.catalog.fail(build, "killed")
+        shop.catalog.release(build)
+    schema = f"{sales.db}_periods"
+    locations = [f"{schema}.{period_table(sales, build.partitions[0], build.batch_id)}" for build in killed]
+    shop.connection.execute(f"create table {schema}.mine (n int); insert into {schema}.mine values (1)".encode())
+    shop.connection.execute(f"create view {sales.db}.depends as select * from {locations[0]}".encode())
+    store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
+
+    def swept(name: str | None, older_than: dt.timedelta, *, done: bool = True) -> sweep.Report:
+        report = sweep.Report(done=done)
+        sweep.sweep_leftovers(report, History(shop.connection), store, name, older_than)
+        return report
+
+    # Of all datasets, so old that nothing of other tests is.
+    ages = dt.timedelta(days=10_000)
+    for done, expected in ((False, [f"{schema}.mine"]), (True, [f"{schema}.mine"]), (True, [])):
+        report = swept(None, ages, done=done)
+        assert [stray for stray in report.strays if stray.startswith(schema)] == expected
+        assert "" not in report.orphans
+    first, second = [swept(sales.name, dt.timedelta(0)) for _ in range(2)]
+    assert first.orphan_locations == [locations[1]]
+    assert first.orphans[sales.name].count == 1
+    assert first.strays == []
+    (problem,) = first.problems
+    assert f"{locations[0]} was not dropped" in problem
+    assert second.orphans == {}
+    assert shop.connection.execute(f"select count(*) from {schema}.mine".encode()).fetchone() == (1,)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("no Spark is needed to sweep tables")

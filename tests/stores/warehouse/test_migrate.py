@@ -1,0 +1,179 @@
+"""A breaking rebuild: rows unchanged, everything that hung on the view there again, or nothing changed at all."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.stores.warehouse.test_projection import BIGINT, DOUBLE, INT, STRING, Shop, dataset, key
+from varve.model.errors import PublishTimeout, VarveError
+from varve.model.schema import Column, ColumnType, Schema
+from varve.services.postgres import connect
+from varve.stores.warehouse import clean, examine
+from varve.stores.warehouse.migrate import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> Shop:
+    return Shop(catalog)
+
+
+@pytest.fixture
+def role(shop: Shop) -> Iterator[str]:
+    name = f"r{uuid.uuid4().hex[:8]}"
+    shop.connection.execute(f"create role {name}".encode())
+    yield name
+    shop.connection.execute(f"drop owned by {name} cascade; drop role {name}".encode())
+
+
+def having(sales: Dataset, *columns: Column) -> Dataset:
+    return replace(sales, schema=Schema(columns))
+
+
+def state(shop: Shop, sales: Dataset) -> dict[str, Any]:
+    """Everything about the views of a dataset's schema that a reader or an owner could notice, but for columns."""
+    rows = shop.connection.execute(
+        "select c.relname, pg_get_viewdef(c.oid), c.relacl::text, c.reloptions, pg_get_userbyid(c.relowner), "
+        "(select array_agg(d.description order by d.description) from pg_description d where d.objoid = c.oid), "
+        "(select array_agg(a.attacl::text) from pg_attribute a where a.attrelid = c.oid and a.attacl is not null) "
+        "from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and relkind = 'v'",
+        (sales.db,),
+    ).fetchall()
+    return {name: rest for name, *rest in rows}
+
+
+def test_a_wider_type_reaches_every_period_and_all_that_hangs_on_the_view_is_there_again(shop: Shop, role: str) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)], key(2): [("ink", 2)]})
+    db = sales.db
+    for statement in (
+        f"create view {db}.a_b as select store, sum(sold) as total from {sales} group by store",
+        f"create view {db}.a_c with (security_barrier) as select total from {db}.a_b join {sales} s using (store)",
+        f"comment on view {db}.a_c is 'it''s mine'", f"comment on column {db}.a_c.total is 'all of it'",
+        f"grant select on {sales} to {role} with grant option", f"grant select (total) on {db}.a_c to public",
+        f"grant usage, create on schema {db} to {role}", f"alter view {db}.a_b owner to {role}",
+        f"comment on column {sales}.day is 'the day'", f"alter view {sales} alter column sold set default 7",
+    ):  # fmt: skip
+        shop.connection.execute(statement.encode())
+    before = state(shop, sales)
+    wider = having(sales, Column("product", STRING, "what"), Column("sold", BIGINT, "pieces"))
+
+    looked = migrate(shop.catalog, wider, seconds=5, dry_run=True)
+    assert state(shop, sales) == before
+    done = migrate(shop.catalog, wider, seconds=5, dry_run=False)
+
+    assert looked == done
+    assert done.changes == ("sold: integer -> bigint",)
+    assert done.restored == (f'"{db}"."a_b"', f'"{db}"."a_c"')
+    assert f'drop view "{db}"."sales"' in done.statements
+    after = state(shop, sales)
+    assert {name: rest[1:] for name, rest in after.items()} == {name: rest[1:] for name, rest in before.items()}
+    kinds = "select string_agg(distinct pg_typeof(sold)::text, ',') from "
+    assert shop.connection.execute(f"{kinds}{sales}".encode()).fetchone() == ("bigint",)
+    assert [row[2:] for row in shop.rows(sales)] == [("pen", 1), ("ink", 2)]
+    assert shop.connection.execute(f"select sum(total) from {db}.a_c".encode()).fetchone() == (6,)
+    # And the next publish goes on from there.
+    shop.publish(wider, {key(2): [("ink", 2**40)]})
+    assert shop.rows(sales)[1][3] == 2**40
+    clean.drop(shop.connection, sales.name, [])
+    assert list(examine.shown(shop.connection, sales, shop.catalog.current(sales.name))) == []
+    assert migrate(shop.catalog, wider, seconds=5, dry_run=False).changes == ()
+
+
+def test_dropped_added_renamed_and_reordered_columns_are_exactly_as_declared_afterwards(shop: Shop, role: str) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    shop.connection.execute(f"create view {sales.db}.mine as select product from {sales}".encode())
+    shop.connection.execute(f"grant select (product, sold) on {sales} to {role}".encode())
+    other = having(sales, Column("price", DOUBLE, "euros"), Column("thing", STRING, was=("product",)))
+    found = migrate(shop.catalog, other, seconds=5, dry_run=False)
+    assert found.changes == ("price: new, double precision", "product -> thing", "sold: dropped")
+    assert shop.columns(sales) == ["day", "store", "price", "thing"]
+    assert [row[2:] for row in shop.rows(sales)] == [(None, "pen")]
+    assert shop.connection.execute(f"select product from {sales.db}.mine".encode()).fetchone() == ("pen",)
+    allowed = shop.connection.execute("select has_column_privilege(%s, %s, 'thing', 'select')", (role, str(sales)))
+    assert allowed.fetchone() == (True,)
+
+
+def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) -> None:
+    sales = dataset(Column("product", STRING), Column("sold", DOUBLE))
+    shop.publish(sales, {key(1): [("01", 1.0)], key(2): [("2", 1.5)]})
+    before = state(shop, sales)
+    whole = having(sales, Column("product", STRING), Column("sold", INT))
+    with pytest.raises(VarveError, match=r"sold of day=2013-01-02/store=Paris is double precision, and 1.5 would not"):
+        migrate(shop.catalog, whole, seconds=5, dry_run=False)
+    number = having(sales, Column("product", INT), Column("sold", DOUBLE))
+    with pytest.raises(VarveError, match=r"product of day=2013-01-01/store=Paris is text, and '01' would not"):
+        migrate(shop.catalog, number, seconds=5, dry_run=False)
+    instant = having(sales, Column("product", STRING), Column("sold", ColumnType.DATE))
+    with pytest.raises(VarveError, match=r"is double precision, which is no date: cannot cast"):
+        migrate(shop.catalog, instant, seconds=5, dry_run=False)
+    assert state(shop, sales) == before
+    shop.publish(sales, {key(2): [("2", 2.0)]})
+    assert migrate(shop.catalog, whole, seconds=5, dry_run=False).changes == ("sold: double precision -> integer",)
+    assert [row[3] for row in shop.rows(sales)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("create materialized view {db}.m as select * from {db}.sales", r"materialised view t\w+\.m depend"),
+        ("create function {db}.f() returns bigint begin atomic select sum(sold) from {db}.sales; end", r"function .*f"),
+        ("create table {db}.log (row {db}.sales)", "column row of table"),
+        ("create rule r as on insert to {db}.sales do instead nothing", "rule r on view"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_made_again_is_named_and_nothing_is_changed(shop: Shop, statement: str, said: str) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    shop.connection.execute(statement.format(db=sales.db).encode())
+    before = state(shop, sales)
+    wider = having(sales, Column("product", STRING), Column("sold", BIGINT))
+    with pytest.raises(VarveError, match=said):
+        migrate(shop.catalog, wider, seconds=5, dry_run=False)
+    assert state(shop, sales) == before
+
+
+def test_a_view_that_needs_a_dropped_column_is_named_and_nothing_is_changed(shop: Shop) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    shop.connection.execute(f"create view {sales.db}.mine as select sold from {sales}".encode())
+    before = state(shop, sales)
+    with pytest.raises(VarveError, match=r'column .*sold.* does not exist.*"mine".* Nothing was changed'):
+        migrate(shop.catalog, having(sales, Column("product", STRING)), seconds=5, dry_run=False)
+    assert state(shop, sales) == before
+
+
+def test_a_reader_that_does_not_let_go_is_named_and_readers_after_him_wait_for_nothing(
+    shop: Shop, settings: Settings
+) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    wider = having(sales, Column("product", STRING), Column("sold", BIGINT))
+    with connect(settings, application="the slow reader") as slow, slow.transaction():
+        slow.execute(f"select * from {sales}".encode())
+        with pytest.raises(PublishTimeout, match=r"pid .*the slow reader.*Nothing was published"):
+            migrate(shop.catalog, wider, seconds=0.5, dry_run=False)
+    assert migrate(shop.catalog, wider, seconds=5, dry_run=False).changes == ("sold: integer -> bigint",)
+
+
+def test_readers_see_the_one_view_or_the_other(shop: Shop, settings: Settings) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)], key(2): [("ink", 2)]})
+    wider = having(sales, Column("product", STRING), Column("sold", BIGINT))
+    with connect(settings) as reader:
+        for declared in (wider, sales, wider):
+            migrate(shop.catalog, declared, seconds=5, dry_run=False)
+            assert reader.execute(f"select count(*), sum(sold) from {sales}".encode()).fetchone() == (2, 3)
+    assert isinstance(shop.connection, psycopg.Connection)

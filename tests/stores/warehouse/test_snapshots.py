@@ -1,0 +1,79 @@
+"""Whose old snapshots a publish waits for: everybody's but of our own sessions that only load. No Spark here."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.stores.warehouse.test_projection import Shop, dataset, key
+from varve.model.errors import PublishTimeout
+from varve.services.postgres import warehouse_url
+from varve.stores.warehouse import publish
+from varve.stores.warehouse.loading.load import loading
+from varve.stores.warehouse.tables import notes
+
+if TYPE_CHECKING:
+    from varve.catalog.catalog import Catalog
+    from varve.services.settings import Settings
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> Shop:
+    return Shop(catalog)
+
+
+def test_a_reader_cannot_hide_its_snapshot_by_our_name(shop: Shop, settings: Settings) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    with psycopg.connect(warehouse_url(settings), application_name="varve-load") as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select 1").fetchone()
+        build = shop.stage(sales, {key(1): [("pen", 2)]})
+        with pytest.raises(PublishTimeout, match=rf"pid {reader.info.backend_pid} \(varve-load\)"):
+            publish.publish(shop.catalog, build, seconds=0.3)
+        assert reader.execute(f"select sold from {sales}".encode()).fetchall() == [(1,)]
+    shop.catalog.release(build)
+
+
+def test_nobody_waits_for_a_session_of_ours_while_it_loads_and_afterwards_again(shop: Shop, settings: Settings) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    with psycopg.connect(warehouse_url(settings), autocommit=True) as ours:
+        with loading(ours), ours.transaction():
+            ours.execute("set transaction isolation level repeatable read")
+            ours.execute("select 1").fetchone()
+            build = shop.stage(sales, {key(1): [("pen", 2)]})
+            publish.publish(shop.catalog, build, seconds=5)
+            shop.catalog.release(build)
+        assert shop.rows(sales, "sold, product, day") != []
+        with ours.transaction():
+            ours.execute("set transaction isolation level repeatable read")
+            ours.execute("select 1").fetchone()
+            build = shop.stage(sales, {key(1): [("pen", 3)]})
+            with pytest.raises(PublishTimeout, match=f"pid {ours.info.backend_pid} "):
+                publish.publish(shop.catalog, build, seconds=0.3)
+            shop.catalog.release(build)
+
+
+def test_only_who_owns_the_catalog_may_say_so_and_what_has_ended_is_forgotten(shop: Shop, settings: Settings) -> None:
+    notes.ensure_tables(shop.connection)
+    row = shop.connection.execute("select has_table_privilege('public', 'varve.loading', 'insert')").fetchone()
+    assert row == (False,)
+    with psycopg.connect(warehouse_url(settings), autocommit=True) as gone:
+        notes.start_loading(gone)
+        pid = gone.info.backend_pid
+    with psycopg.connect(warehouse_url(settings), autocommit=True) as other:
+        # A session ends a moment after its connection.
+        deadline = time.monotonic() + 10
+        while pid in (found := _loading(shop)) and time.monotonic() < deadline:
+            notes.start_loading(other)
+        notes.start_loading(other)
+        assert other.info.backend_pid in _loading(shop)
+    assert pid not in found
+
+
+def _loading(shop: Shop) -> set[int]:
+    return {pid for (pid,) in shop.connection.execute("select pid from varve.loading")}

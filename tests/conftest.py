@@ -132,7 +132,7 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """A session in the mode under test."""
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     session = open_session(settings)
     yield session

@@ -17,10 +17,10 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import lost as lost_lease
 from varve.dagster.runs.leases import leases_in
-from varve.dagster.runs.spark import lost
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
+from varve.services.spark import lost
 from varve.sources.landing.landing import explain_bad_row
 from varve.stores.frames import spark_errors, spark_says
 

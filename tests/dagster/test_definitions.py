@@ -36,6 +36,7 @@ def test_the_definitions_are_valid_to_dagster() -> None:
     dg.Definitions.validate_loadable(definitions(PROJECT))
 
 
+@pytest.mark.needs_seconds
 def test_loading_starts_no_service_and_no_spark(tmp_path: object) -> None:
     script = (
         "import sys, psutil, pipeline_defs.definitions\n"
@@ -62,6 +63,7 @@ def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatc
     assert (intervals()["arrivals"], intervals()["downstream"]) == (30, 30)
 
 
+@pytest.mark.needs_seconds
 def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command(tmp_path: Path) -> None:
     done = subprocess.run(
         [Path(sys.executable).parent / "varve", "demo", "--days", "6"], cwd=ROOT, text=True, timeout=120, check=False,

@@ -95,7 +95,7 @@ def _group(item: pytest.Item) -> str:
     if found:
         return found.pop()
     # The stores' own tests are half of the suite; whoever is done with the end-to-end tests takes them.
-    if {"lake", "warehouse"} & set(item.path.parts) and "resources" in item.path.parts:
+    if {"lake", "warehouse"} & set(item.path.parts) and "stores" in item.path.parts:
         return "stores"
     # What lists the assets must not run beside the end-to-end test that adds one.
     return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"

@@ -36,7 +36,7 @@ _ASK_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def as_dagster_failure() -> Iterator[None]:
     """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
     try:
         yield
@@ -57,7 +57,7 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if lost(error):
-            told = spark_says(error).strip().splitlines()[0]
+            as_dagster_failure = spark_says(error).strip().splitlines()[0]
             raise VarveError(
                 f"{build}: Spark was lost: {told} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."

@@ -50,9 +50,9 @@ def usable(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
     """
     files = load_usable(folder, lambda: python_datasets(folder), cache)
     if files.undeclared and (half := half_imported(folder)):
-        as_dagster_failure = "\n".join(map(str, files.problems))
+        problems = "\n".join(map(str, files.problems))
         raise VarveError(
-            f"{told}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
+            f"{problems}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
             f"another module; it is {', '.join(half)}."
         )
     return files
@@ -194,10 +194,10 @@ class Expectations:
             )
         if broken:
             texts = {each.name: each.text for each in self.found.sql.expectations}
-            as_dagster_failure = "; ".join(
-                f"{count} rows break {name} ({texts[name]})" for name, count in broken.items()
+            rows_that_break = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
+            raise VerifyFailed(
+                f"{self.opened.build}: {rows_that_break}. {NOTHING_LOST} Mend the query or what it reads."
             )
-            raise VerifyFailed(f"{self.opened.build}: {told}. {NOTHING_LOST} Mend the query or what it reads.")
 
     def results(self) -> Iterator[dg.AssetCheckResult]:
         """All of them hold: else the run would have failed."""

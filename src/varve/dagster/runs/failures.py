@@ -57,9 +57,9 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if lost(error):
-            as_dagster_failure = spark_says(error).strip().splitlines()[0]
+            reason = spark_says(error).strip().splitlines()[0]
             raise VarveError(
-                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                f"{build}: Spark was lost: {reason} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."
             ) from error
         if (hidden := redacted(str(error))) != str(error):

@@ -31,9 +31,9 @@ def read_anew() -> Iterator[None]:
 def test_a_module_that_was_written_again_is_another_version(changed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, stat = cache._versions(), os.stat
 
-    def written_again(path: Any) -> Any:
-        found = stat(path)
-        if Path(path) != changed:
+    def written_again(path: Any, **how: Any) -> Any:
+        found = stat(path, **how)
+        if str(path) != str(changed):
             return found
         return SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns + 1)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
+from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
 from varve.model.policy import Policy
-from varve.model.rejection import REJECTED_ROWS, RejectInto
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from varve.model.expectation import Expectation
     from varve.model.external import OutsideTable
-    from varve.model.growth import Incremental
+    from varve.model.landing.growth import Incremental
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.partitioning import Partitioning
 

@@ -18,7 +18,7 @@ from varve.dagster.runs.failures import explained, told
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from varve.model.partitions.windows import WindowState, window_state
-from varve.planning.wait_policy import verdict
+from varve.planning.judgement.wait_policy import verdict
 from varve.stores.expectations import audit
 
 if TYPE_CHECKING:

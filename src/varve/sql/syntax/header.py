@@ -2,7 +2,8 @@
 
 A problem in one clause does not hide those of the next: reading goes on at the following clause.
 
-Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whether names and types fit (problems.py).
+Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whether names and types fit
+(varve/sql/checks/problems.py).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
-from varve.model.growth import Incremental
-from varve.model.rejection import RejectInto
+from varve.model.landing.growth import Incremental
+from varve.model.landing.rejection import RejectInto
 from varve.sql.syntax.body import parse_query
 from varve.sql.syntax.clauses import columns, generator, named, pairs
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable

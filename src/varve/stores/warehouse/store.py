@@ -13,11 +13,12 @@ from varve.stores.folders import content as hash_of_rows
 from varve.stores.folders.write import How, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
+from varve.stores.postgres import types
 from varve.stores.warehouse import clean, compact, examine, projection, publish
 from varve.stores.warehouse import inventory as remains
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.reading import PinnedReader
-from varve.stores.warehouse.tables import notes, shape, types
+from varve.stores.warehouse.tables import notes, shape
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.parts import Parts
+from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.history import built, opened
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
 from varve.model.dataset import StoreKind

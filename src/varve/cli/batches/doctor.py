@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings
+from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.history import built, opened
 from varve.cli.rejected import rejected_values
 from varve.cli.selection import size_text
 from varve.model.broken_dataset import UNTOUCHED
 from varve.model.dataset import StoreKind
 from varve.model.errors import counted
 from varve.model.inventory import Finding
-from varve.planning.arrivals.arrivals import RejectionKind
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:

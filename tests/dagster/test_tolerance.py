@@ -140,12 +140,12 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     # Another has put rejected rows in force meanwhile: neither is published.
     publish = group.publish
 
-    def disturbed(builds: Any, ready: Sequence[Any]) -> None:
+    def disturbed(ready: Sequence[Any], store_of: Any) -> None:
         with connect(settings) as connection:
             connection.execute(
                 "delete from varve.current where dataset = %s and partition = %s", (f"{db}.orders_rejected", KEY.path)
             )
-        publish(builds, ready)
+        publish(ready, store_of)
 
     send(settings, db, GOOD + "ink,2.00\n")
     with monkeypatch.context() as patch:

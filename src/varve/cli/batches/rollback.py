@@ -153,7 +153,6 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
                 returns,
                 lambda dataset: open_store(dataset.store, settings, catalog, _session),
                 reason=reason,
-                seconds=settings.publish_seconds,
             )
         finally:
             for build, _ in returns.values():

@@ -165,7 +165,7 @@ def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
         "datasets": [
             {
                 "name": dataset.name,
-                "store": dataset.store.value,
+                "store": str(dataset.store),
                 "partitions": list(dataset.partitioning.names),
                 "columns": {column.name: str(column.type) for column in dataset.schema.columns},
                 "made_of": {

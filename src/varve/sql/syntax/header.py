@@ -9,9 +9,10 @@ Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whet
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from varve.model.dataset import StoreKind
+from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind
 from varve.model.errors import VarveError
 from varve.model.landing.growth import Incremental
 from varve.model.landing.rejection import RejectInto
@@ -189,7 +190,10 @@ class _Header:
         self.spans |= {f"OPTIONS {name}": span for name, span in spans.items()}
 
     def _stored(self) -> None:
-        self.found["store"] = StoreKind(self.at.choice("a store", "LAKE", "WAREHOUSE").lower())
+        names = [kind.upper() for kind in StoreKind]
+        if self.at.token is not None and self.at.token.text.upper() not in names:
+            names += sorted(point.name.upper() for point in entry_points(group=STORE_ENTRY_POINTS))
+        self.found["store"] = self.at.choice("a store", *names).lower()
 
     def _partitioned_by(self) -> None:
         self.found["partition_columns"] = columns(self.at)

@@ -167,7 +167,7 @@ class SqlDataset:
     comment: str = ""
     owners: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
-    store: StoreKind = StoreKind.LAKE
+    store: str = StoreKind.LAKE
     columns: tuple[ColumnDefinition, ...] = ()
     partition_columns: tuple[ColumnDefinition, ...] = ()
     generators: tuple[Generator, ...] = ()

@@ -54,8 +54,8 @@ def store_type(name: str) -> StoreType:
         return found
     names = store_names()
     raise VarveError(
-        f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or install "
-        f"the package that adds it by an entry point of the group {STORE_ENTRY_POINTS}."
+        f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "
+        f"install the package that adds it, by an entry point of the group {STORE_ENTRY_POINTS}."
     )
 
 

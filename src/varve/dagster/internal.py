@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# The modules of Dagster's in which a process executes a run that a code server has launched.
+RUN_EXECUTION_MODULES = ("dagster._core.execution.api", "dagster._grpc.impl")
+
 # The materializations of a step in statements of so many. Dagster's default is one by one, with two connections each:
 # 13 ms for each, most of what a run of thousands of small partitions took.
 os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")

@@ -32,9 +32,10 @@ from varve.model.partitions.key import PartitionKey
 from varve.project import Project
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.header import parse
+from varve.stores.basic import BasicStore
 from varve.stores.frames import conform, in_partitions, spark_schema
 from varve.stores.open import open_store, store_names, store_type
-from varve.stores.store import Store, StoreType
+from varve.stores.store import StoreType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,16 +46,16 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings
+    from varve.stores.store import Store
 
 ROWS = "rows.parquet"
 
 
 @dataclass(frozen=True)
-class FolderStore(Store):
+class FolderStore(BasicStore):
     """`<root>/<dataset>/<partition>/batch_id=<id>/rows.parquet`."""
 
     root: Path
-    catalog: Catalog
     spark: Callable[[], SparkSession]
 
     def folder(self, dataset: str, path: str, batch_id: BatchId) -> Path:
@@ -77,18 +78,9 @@ class FolderStore(Store):
         if any(pq.read_metadata(Path(each.location, ROWS)).num_rows != each.rows for each in staged):
             raise VerifyFailed(f"{build}: a file has other rows than were written.")
 
-    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        del staged
-        self.catalog.publish(build)
-
     def discard(self, build: Build) -> None:
         for path in build.paths:
             shutil.rmtree(self.folder(build.dataset.name, path, build.batch_id), ignore_errors=True)
-
-    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
-        self.refuse_missing(build.dataset, batches)
-        keys = {key.path: key for key in build.partitions}
-        self.catalog.repoint(build, {keys[each.partition]: each.batch_id for each in batches}, reason=reason)
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         if findings := self.examine(dataset, batches):
@@ -128,7 +120,7 @@ class FolderStore(Store):
 
 
 def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> FolderStore:
-    return FolderStore(settings.home_dir / "folders", catalog, spark)
+    return FolderStore(catalog, settings.home_dir / "folders", spark)
 
 
 FOLDER = StoreType("folder", "parquet", _open, in_folders=True)
@@ -322,5 +314,7 @@ def test_a_sql_file_names_the_store_and_every_command_knows_it(
 @pytest.mark.usefixtures("installed")
 def test_a_sql_file_with_another_store_is_told_which_there_are() -> None:
     text = FILE.format(db="a", name="b", store="FOLDR", query="SELECT 1 AS one")
-    with pytest.raises(SqlErrors, match="expected a store: LAKE, WAREHOUSE, FOLDER, GONE, NEITHER; found FOLDR"):
+    with pytest.raises(
+        SqlErrors, match=r"LAKE, WAREHOUSE, FOLDER, GONE, NEITHER; found 'FOLDR'\. Did you mean FOLDER\?"
+    ):
         parse(SourceFile("b.sql", text))

@@ -2,8 +2,8 @@
 
 Everything in which stores differ is asked of them here: nobody outside of varve/stores looks at the kind of a store.
 
-Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), and which stores there are
-(open.py).
+Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), which stores there are
+(open.py), and what a simple one need not write itself (basic.py).
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """A place where batches lie. After a crash at any point, the next build may simply begin anew.
-
-    A class that inherits from it writes the abstract methods. What the others do here is right for a store whose
-    readers find the current batches by the catalog alone: nothing follows a publish, and nothing else is to be shown.
-    """
+    """A place where batches lie. After a crash at any point, the next build may simply begin anew."""
 
     @abstractmethod
     def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
@@ -50,6 +46,7 @@ class Store(Protocol):
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
         ...
 
+    @abstractmethod
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
         """Call `point`, which tells the catalog in one transaction what is current of these builds' datasets.
 
@@ -57,11 +54,12 @@ class Store(Protocol):
         readers of this store see all of the change at once, or none of it. With datasets of several stores, `point` is
         the commit of the next store. Raises PublishTimeout, and what `point` raises.
         """
-        del builds
-        point()
+        ...
 
+    @abstractmethod
     def published(self, build: Build) -> None:
         """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
+        ...
 
     @abstractmethod
     def discard(self, build: Build) -> None:
@@ -92,12 +90,13 @@ class Store(Protocol):
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
 
+    @abstractmethod
     def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
         """Those of the strays (leftovers of no dataset) that no sweep has named yet; they count as named from now on.
 
         `strays` are all that there are now: what is not among them is forgotten.
         """
-        return strays
+        ...
 
     @abstractmethod
     def scratch(self, dataset: Dataset) -> str:
@@ -115,22 +114,20 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def follow(self, dataset: Dataset) -> int:
         """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
-        del dataset
-        return 0
+        ...
 
+    @abstractmethod
     def mend(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
-        del dataset
-        return 0
+        ...
 
+    @abstractmethod
     def remains(self) -> Sequence[StoreInventory]:
-        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt.
-
-        Nothing, where its batches do not describe themselves.
-        """
-        return ()
+        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
+        ...
 
     @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:

@@ -1,6 +1,6 @@
 """Who reads whom by path, as the planner asks for it a million times: mappings remembered, identities not computed.
 
-Not here: the mappings themselves (dataset_mapping.py).
+Not here: the mappings themselves (mapping/dataset_mapping.py).
 """
 
 from __future__ import annotations

@@ -305,10 +305,10 @@ def test_a_sql_file_names_the_store_and_every_command_knows_it(
     )
     # One reads the other: what it was made from is kept no longer than that.
     assert report.batches[made.name].count == 2
-    assert doctor.examine(made.name, deep=False).findings == []
+    assert doctor.doctor(made.name, deep=False).findings == []
     for row in history.folders(made.name, []):
         shutil.rmtree(row["location"])
-    assert [finding.found for finding in doctor.examine(made.name, deep=False).findings] == ["its file is gone"] * 2
+    assert [finding.found for finding in doctor.doctor(made.name, deep=False).findings] == ["its file is gone"] * 2
 
 
 @pytest.mark.usefixtures("installed")

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import DAY, sales_dataset
 from tests.support.project import commands_on
-from varve.cli import retire
-from varve.cli.services import dagster_home
+from varve.cli.plan import retire
+from varve.dagster.instance import dagster_home
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension

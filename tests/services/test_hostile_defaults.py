@@ -26,8 +26,8 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
+from varve.stores.postgres import spark_source as source
 from varve.stores.warehouse import clean
-from varve.stores.warehouse import spark_source as source
 from varve.stores.warehouse.loading import load
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def test_changes_are_captured_whole(settings: Settings, fresh_database: str) -> 
 MAY_CONNECT = {
     "src/varve/services/sessions.py",
     "src/varve/stores/warehouse/loading/copying.py",
-    "src/varve/stores/warehouse/spark_source.py",
+    "src/varve/stores/postgres/spark_source.py",
 }
 DRIVERS = {"psycopg", "psycopg2", "adbc", "dbapi", "PGconn", "Connection", "AsyncConnection"}
 PACKAGES = {"psycopg", "psycopg2", "adbc_driver_postgresql", "psycopg_pool"}

@@ -12,8 +12,6 @@ import click
 from varve.project import Project
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
@@ -51,15 +49,3 @@ def chosen_sql_files() -> SqlFiles:
         return python_datasets(folder)
 
     return load_usable(folder, of_python)
-
-
-def chosen_definitions() -> dg.Definitions:
-    """What Dagster loads of it. Raises NoProject where its module has no `defs`."""
-    from varve.project import NoProject
-
-    project = chosen_project()
-    module = project.module(project.definitions)
-    if not hasattr(module, "defs"):
-        raise NoProject(f"{project.definitions} has no `defs`; write defs = varve.definitions(project) in it.")
-    found: dg.Definitions = module.defs
-    return found

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import yaml
 
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
@@ -21,7 +20,6 @@ from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
 from varve.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from varve.model.errors import ServiceUnavailable, VarveError
-from varve.project import NoProject
 from varve.services.ports import refuse_taken_port
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
@@ -143,6 +141,8 @@ def serve_ui(console: Console, port: int | None) -> None:
 
     Raises ServiceUnavailable where the port is taken.
     """
+    from varve.dagster.instance import dagster_home
+
     settings = chosen_settings()
     chosen = port or settings.ui_port
     refuse_taken_port(chosen, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
@@ -189,29 +189,6 @@ def psql(arguments: Sequence[str]) -> None:
     if program is None:
         program = str(binaries() / "psql")
     os.execve(program, [program, url, *arguments], environment)  # noqa: S606 - no shell is wanted
-
-
-def dagster_home(settings: Settings) -> Path:
-    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml.
-
-    The copy names the project whose storage it describes, as it lies elsewhere.
-    """
-    if own := os.environ.get("DAGSTER_HOME"):
-        return Path(own)
-    home = settings.home_dir / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    own_file = settings.project / "dagster.yaml"
-    if not own_file.is_file():
-        raise NoProject(
-            f"there is no {own_file}, which says where Dagster keeps its runs. `varve init` writes one; or set "
-            "DAGSTER_HOME to a folder that has one."
-        )
-    described = yaml.safe_load(own_file.read_text(encoding="utf-8"))
-    storage = described.get("storage", {}).get("custom", {})
-    if storage.get("module") == "varve.dagster.internal":
-        storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
-    (home / "dagster.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
-    return home
 
 
 def _answers(settings: Settings) -> bool:

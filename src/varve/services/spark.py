@@ -20,7 +20,7 @@ from varve.services.secrets import redacted, spark_properties, without_secrets
 from varve.services.spark_server import SparkServer, static_conf, utf8_locale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -116,10 +116,21 @@ def _starts_a_jvm() -> bool:
 
 
 def _session(conf: dict[str, Any]) -> SparkSession:
-    from dagster_pyspark.resources import spark_session_from_config
+    from pyspark.sql import SparkSession
 
-    session: SparkSession = spark_session_from_config(conf)  # type: ignore[no-untyped-call]
-    return session
+    builder = SparkSession.builder
+    for name, value in _settings(conf):
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _settings(conf: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings by their whole names, where some are nested as Dagster's configuration of Spark may be."""
+    for name, value in conf.items():
+        if isinstance(value, dict):
+            yield from _settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _classic_conf(settings: Settings) -> dict[str, str]:

@@ -1,26 +1,34 @@
-"""`Store`: the seam between a build and the place where its batches lie.
+"""`Store`: the seam between a build and the place where its batches lie; and `StoreType`, all that a kind of store is.
 
-Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py).
+Everything in which stores differ is asked of them here: nobody outside of varve/stores looks at the kind of a store.
+
+Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), which stores there are
+(open.py), and what a simple one need not write itself (basic.py).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
+    from varve.services.settings import Settings
 
 
 class Store(Protocol):
     """A place where batches lie. After a crash at any point, the next build may simply begin anew."""
 
+    @abstractmethod
     def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
         """Write the frame beside what is current, one batch for each partition of the build; no reader sees it.
 
@@ -28,22 +36,37 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Compare what lies in the store with what was computed. Raises VerifyFailed."""
         ...
 
+    @abstractmethod
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
         ...
 
-    def published(self, build: Build) -> None:
-        """Do what follows a publish that another has done; what fails of it is told, and made good later."""
+    @abstractmethod
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """Call `point`, which tells the catalog in one transaction what is current of these builds' datasets.
+
+        `publish` and `republish` in parts, for changes that concern several datasets, or more than the catalog's rows:
+        readers of this store see all of the change at once, or none of it. With datasets of several stores, `point` is
+        the commit of the next store. Raises PublishTimeout, and what `point` raises.
+        """
         ...
 
+    @abstractmethod
+    def published(self, build: Build) -> None:
+        """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
+        ...
+
+    @abstractmethod
     def discard(self, build: Build) -> None:
         """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
         ...
 
+    @abstractmethod
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """Put earlier batches back in force, all at once or none, as safely as `publish`.
 
@@ -52,18 +75,38 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """Raise MissingUpstream where the data of one of the batches is gone."""
         ...
 
+    @abstractmethod
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
         ...
 
+    @abstractmethod
     def leftovers(self) -> Sequence[Leftover]:
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
 
+    @abstractmethod
+    def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
+        """Those of the strays (leftovers of no dataset) that no sweep has named yet; they count as named from now on.
+
+        `strays` are all that there are now: what is not among them is forgotten.
+        """
+        ...
+
+    @abstractmethod
+    def scratch(self, dataset: Dataset) -> str:
+        """A folder (a path or a URI) for files on their way to a batch, which every Spark of the deployment reaches.
+
+        What lies in it under a name that begins with `.spark-staging` and is left there by a killed run is a leftover.
+        """
+        ...
+
+    @abstractmethod
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 
@@ -71,18 +114,41 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def follow(self, dataset: Dataset) -> int:
         """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
         ...
 
+    @abstractmethod
     def mend(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
         ...
 
+    @abstractmethod
     def remains(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 
+    @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreType:
+    """A kind of store: what can be said of it before one is opened, and how one is.
+
+    Attributes:
+        name: as datasets name it, in lower case; SQL files write it in any case after STORED IN.
+        storage: what its data is kept as, which Dagster shows (`dagster/storage_kind`): parquet, postgres.
+        open: a store by the settings, over the catalog's connection; the session is opened when it is first needed.
+        in_folders: whether a batch is a folder of files, which other programs may read by its location.
+        address: the location of a batch as a person finds it, where that is more than the catalog keeps.
+    """
+
+    name: str
+    storage: str
+    open: Callable[[Settings, Catalog, Callable[[], SparkSession]], Store]
+    in_folders: bool = False
+    address: Callable[[Dataset, str], str] = lambda _, location: location

@@ -1,0 +1,228 @@
+"""The commands over the batches that there are: history, folders, rollback, pin, unpin, sweep, doctor, repair.
+
+Each is a few lines over a room of its own, imported when it is used; app.py takes them in.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from varve.cli.printing import open_console
+from varve.model.errors import VarveError, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+app = typer.Typer()
+console = open_console()
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
+DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
+AnyDataset = Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="[DATASET]")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(help="Partitions by column, like day=2013-01-05; none means all.", metavar="[COL=VALUE]..."),
+]
+
+
+@app.command()
+def history(
+    dataset: DatasetName,
+    words: Words = None,
+    *,
+    run_id: Annotated[str | None, typer.Option("--run", help="Only the batches of this run.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="What was put in force when, instead of the batches.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show every batch of a dataset: what it holds, whose run made it, and what became of it."""
+    from varve.cli.batches import history as history_command
+
+    if log:
+        found = history_command.changes(dataset, words or [], limit=limit)
+        _tell(found, as_json=as_json, show=lambda: history_command.show_changes(console, dataset, found))
+    else:
+        batches = history_command.history(dataset, words or [], run_id=run_id, limit=limit)
+        _tell(batches, as_json=as_json, show=lambda: history_command.show_history(console, dataset, batches))
+
+
+@app.command()
+def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False) -> None:
+    """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
+    from varve.cli.batches import history as history_command
+
+    found = history_command.folders(dataset, words or [])
+    _tell(found, as_json=as_json, show=lambda: history_command.show_folders(found))
+
+
+@app.command()
+def rollback(
+    dataset: Annotated[str | None, typer.Argument(help="With --run it may be left out.", metavar="[DATASET]")] = None,
+    words: Words = None,
+    *,
+    to: Annotated[int | None, typer.Option(help="Back to this batch.", metavar="BATCH")] = None,
+    at: Annotated[str | None, typer.Option(help="Back to what was in force then (UTC).", metavar="TIME")] = None,
+    run: Annotated[str | None, typer.Option(help="Undo what this run published: its id, or how it begins.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; the history keeps it.")] = "",
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Partitions that had no batch then have none afterwards.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Put earlier batches back in force, all at once.
+
+    The sensors leave those partitions alone until an input of theirs changes.
+    """
+    from varve.cli.batches import rollback as rollback_command
+    from varve.cli.selection import moment
+
+    if sum(given is not None for given in (to, at, run)) != 1:
+        raise VarveError("say where to: one of --to BATCH, --at TIME and --run RUN.")
+    if run is not None:
+        if words:
+            raise VarveError("a run is undone whole: write --run without partitions, or --to with them.")
+        plans = rollback_command.plan_run(run, dataset)
+    elif dataset is None:
+        raise VarveError("which dataset? Write: varve rollback DATASET ...")
+    elif to is not None:
+        plans = rollback_command.plan_batch(dataset, words or [], to)
+    else:
+        plans = rollback_command.plan_time(dataset, words or [], moment(str(at)))
+    if not dry_run:
+        rollback_command.carry_out(plans, reason=reason, withdraw=withdraw)
+    values = rollback_command.as_values(plans, done=not dry_run)
+    _tell(values, as_json=as_json, show=lambda: rollback_command.show(console, plans, done=not dry_run))
+
+
+@app.command()
+def pin(
+    dataset: DatasetName,
+    words: Words = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why it must stay.")],
+    batch: Annotated[int | None, typer.Option(help="Which batch; default: what is in force.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Who wants it; default: you.")] = None,
+    keep_for: Annotated[str | None, typer.Option("--for", help="Like 30d; default: until it is unpinned.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Keep batches from every sweep, whatever its policy."""
+    import datetime as dt
+
+    from varve.cli.batches import history as history_command
+    from varve.cli.selection import span
+
+    expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
+    pinned = history_command.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
+    _tell(pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}."))
+
+
+@app.command()
+def unpin(
+    dataset: DatasetName,
+    words: Words = None,
+    *,
+    batch: Annotated[int | None, typer.Option(help="Which batch; default: every pinned one.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose pins; default: everybody's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Take pins off: the next sweep may take the batches, as its policy says."""
+    from varve.cli.batches import history as history_command
+
+    taken = history_command.unpin(dataset, words or [], batch=batch, owner=owner)
+    _tell({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
+
+
+@app.command()
+def reopen(
+    dataset: DatasetName,
+    words: Words = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; the catalog keeps it.")],
+    close: Annotated[bool, typer.Option("--close", help="Close again what was opened.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Open partitions that were closed when their window was over: files that came late are taken.
+
+    They stay open until --close.
+    """
+    from varve.cli.batches import reopen as reopen_command
+
+    found = reopen_command.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
+    _tell(found, as_json=as_json, show=lambda: reopen_command.show(console, found))
+
+
+@app.command()
+def sweep(
+    dataset: AnyDataset = None,
+    *,
+    older_than: Annotated[str, typer.Option(help="Retired longer ago, and longer than any query runs.")] = "7d",
+    keep_last: Annotated[int, typer.Option(min=0, help="Keep so many retired batches of each partition.")] = 0,
+    orphans_older_than: Annotated[str, typer.Option(help="Folders of no batch that are older.")] = "1d",
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the data of retired batches, and what killed runs have left behind.
+
+    Never what is in force, pinned, or may be read by a run that lives.
+    """
+    from varve.cli.batches import sweep as sweep_command
+    from varve.cli.selection import span
+
+    report = sweep_command.sweep(
+        dataset=dataset,
+        older_than=span(older_than),
+        keep_last=keep_last,
+        orphans_older_than=span(orphans_older_than),
+        dry_run=dry_run,
+    )
+    _tell(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
+
+
+@app.command()
+def doctor(
+    dataset: AnyDataset = None,
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all data: each page's checksum, and the rows of tables.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the catalog with what lies in the stores and what readers are shown. Exit code 1 for a difference."""
+    from varve.cli.batches import doctor as doctor_command
+
+    examined = doctor_command.doctor(dataset, deep=deep)
+    _tell(examined.as_values(), as_json=as_json, show=lambda: doctor_command.show_examined(console, examined))
+    if examined.findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    dataset: AnyDataset = None,
+    *,
+    from_storage: Annotated[
+        bool, typer.Option("--from-storage", help="First rebuild a lost catalog from what batches say of themselves.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show readers what the catalog says is in force, where they are not. Exit code 1 for what cannot be mended."""
+    from varve.cli.batches import doctor as doctor_command
+
+    repaired = doctor_command.repair(dataset, from_storage=from_storage)
+    _tell(repaired.as_values(), as_json=as_json, show=lambda: doctor_command.show_repaired(console, repaired))
+    if repaired.findings:
+        raise typer.Exit(1)
+
+
+def _tell(values: object, *, as_json: bool, show: Callable[[], None]) -> None:
+    """One JSON value for programs, or what a person reads."""
+    if as_json:
+        console.print_json(json.dumps(values))
+    else:
+        show()

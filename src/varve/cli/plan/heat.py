@@ -1,0 +1,76 @@
+"""`varve plan`: every dataset over time in the colours of its states, the counts, and what is due.
+
+Not here: the cells (varve/planning/heat.py), and the same picture in Dagster (varve/dagster/automation/report.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Column
+from rich.text import Text
+
+from varve.catalog.catalog import Catalog
+from varve.cli.broken import broken_values, show_broken
+from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.plan.looking import looking
+from varve.cli.plan.unseen import show_unseen, unseen_values
+from varve.cli.printing import Table
+from varve.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
+from varve.planning.heat import WORST_FIRST
+from varve.planning.heat import heat as heat_of
+from varve.planning.judgement.judgement import State
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = {
+    State.FAILED: "red",
+    State.BACKING_OFF: "dark_orange",
+    State.HELD: "magenta",
+    State.UNWANTED: "grey50",
+    State.IN_FLIGHT: "cyan",
+    State.DUE: "yellow",
+    State.WAITING: "blue",
+    State.UPCOMING: "grey70",
+    State.MISSING: "grey30",
+    State.CURRENT: "green",
+}
+# Where a terminal or a file has no colours.
+_LETTERS = {state: str(state)[0] for state in State} | {State.UPCOMING: "o", State.MISSING: ".", State.CURRENT: "■"}
+
+
+def heat() -> dict[str, Any]:
+    """The picture as plain values: see `planning.heat.heat`; with what arrived and is not taken."""
+    with looking() as found:
+        picture = heat_of(chosen_graph(), found.plan())
+        return picture | {
+            "rejected": rejected_values(found.connection),
+            "left_out": left_out_values(found.connection),
+            "unseen": unseen_values(
+                chosen_graph().in_order(), Catalog(found.connection), chosen_settings(), found.members
+            ),
+            "broken": broken_values(chosen_graph().broken),
+        }
+
+
+def show(console: Console, found: dict[str, Any]) -> None:
+    """The same for people."""
+    plain = console.no_color or console.color_system is None
+    signs = _LETTERS if plain else dict.fromkeys(State, "■")
+    table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")
+    for one in found["datasets"]:
+        states = [State(cell["state"]) for cell in one["cells"]]
+        cells = Text.assemble(*[(signs[state], _COLOURS[state]) for state in states])
+        counts = ", ".join(f"{count:,} {state}" for state, count in one["states"].items()) or "nothing yet"
+        table.add_row(one["dataset"], cells, counts)
+    console.print(table)
+    legend = [part for state in WORST_FIRST for part in ((f"{signs[state]} ", _COLOURS[state]), f"{state}  ")]
+    console.print(Text.assemble(*legend))
+    for run in found["due"][:10]:
+        last = f" ... {run['last']}" if run["last"] != run["first"] else ""
+        console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
+    show_unseen(console, found["unseen"])
+    show_rejected(console, found["rejected"])
+    show_left_out(console, found["left_out"])
+    show_broken(console, found["broken"])

@@ -1,0 +1,131 @@
+"""Dagster without its daemon: evaluates the project's sensors and executes the runs they ask for, one by one.
+
+The same sensors, the same runs and the same storage as under the daemon, so everything shows in the UI afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from varve.dagster.automation.reconciling import NOT_LOOKED
+from varve.dagster.automation.sensors import DATASET_TAG
+from varve.dagster.internal import keys_in_range
+from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.model.errors import VarveError, some
+from varve.planning.requested import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from varve.planning.graph import Graph
+
+# Tags by which Dagster's daemon knows what a sensor has asked for before.
+RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
+# Errors only: the progress bars say the rest.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Driver:
+    """Ticks the sensors of the project until none asks for a run, and executes what they ask for.
+
+    Each sensor is evaluated by the function with which the daemon's code server evaluates it, which resolves and checks
+    its requests; a key that Dagster does not have fails the tick here as there. As the daemon does, it starts no run
+    for a run key that the sensor has had. What still differs: the runs are executed in this process, one after the
+    other and upstream first, where the daemon puts them into its queue, with pools and priorities, and launches a
+    process for each; and the first failure ends the drive, where the daemon would have the sensors back off.
+
+    Attributes:
+        definitions: those whose sensors are ticked; their datasets are in `datasets`.
+        before: called with each run request before it is executed.
+        after: called with each run request and its run id after it has succeeded.
+    """
+
+    instance: dg.DagsterInstance
+    definitions: dg.Definitions
+    datasets: Graph
+    before: Callable[[dg.RunRequest], None] = lambda request: None  # noqa: ARG005
+    after: Callable[[dg.RunRequest, str], None] = lambda request, run_id: None  # noqa: ARG005
+    _cursors: dict[str, str | None] = field(default_factory=dict)
+
+    def until_quiet(self) -> int:
+        """Execute what the sensors ask for until they ask for nothing; how many runs that were. Raises VarveError."""
+        executed = 0
+        while requests := [*self._tick("arrivals"), *self._tick("downstream")]:
+            # Upstream first: what reads it is asked for again when it is there, from its new batches.
+            for request in requests:
+                self._execute(request)
+                executed += 1
+        return executed
+
+    def _tick(self, name: str) -> Iterator[dg.RunRequest]:
+        sensor = self.definitions.get_repository_def().get_sensor_def(name)
+        context = dg.build_sensor_context(
+            instance=self.instance,
+            # Requests for keys of dynamic sets are checked against an instance that is opened by reference.
+            instance_ref=self.instance.get_ref(),
+            cursor=self._cursors.get(name),
+            definitions=self.definitions,
+            sensor_name=name,
+        )
+        result = sensor.evaluate_tick(context)
+        self._cursors[name] = result.cursor
+        if result.skip_message and result.skip_message.startswith(NOT_LOOKED):
+            raise VarveError(f"the sensor {name} could not look: {result.skip_message}")
+        for request in result.run_requests or ():
+            about = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: name}
+            if self._had(name, about):
+                continue
+            yield request.with_replaced_attrs(tags=about)
+
+    def _had(self, sensor: str, about: Mapping[str, str]) -> bool:
+        """Whether the sensor has had a run of the key: it would be left out, and what is due would stay undone."""
+        tags = {RUN_KEY_TAG: about[RUN_KEY_TAG], SENSOR_NAME_TAG: sensor}
+        return self.instance.get_runs_count(dg.RunsFilter(tags=tags)) > 0
+
+    def _execute(self, request: dg.RunRequest) -> None:
+        assert request.asset_selection is not None
+        self._refuse_partial(request)
+        self.before(request)
+        job = self.definitions.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
+        assert job is not None
+        result = job.execute_in_process(
+            run_config=_QUIET,
+            instance=self.instance,
+            asset_selection=list(request.asset_selection),
+            partition_key=request.partition_key,
+            tags=dict(request.tags),
+            raise_on_error=False,
+        )
+        if not result.success:
+            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_reason(result)}")
+        self.after(request, result.run_id)
+
+    def _refuse_partial(self, request: dg.RunRequest) -> None:
+        """Raise VarveError where the run would be given less than it is asked for."""
+        dataset = self.datasets.datasets[request.tags[DATASET_TAG]]
+        tags = {**request.tags, **({PARTITION_TAG: request.partition_key} if request.partition_key else {})}
+        texts = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
+        given = keys_in_range(dataset_partitions_def(dataset), self.instance, texts[0], texts[-1])
+        if missing := sorted(set(texts) - given):
+            raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
+
+
+def spelt(request: dg.RunRequest) -> str:
+    """What a run request asks for, in words."""
+    first = request.partition_key or request.tags[RANGE_START_TAG]
+    last = request.tags.get(RANGE_END_TAG, first)
+    return f"{request.tags[DATASET_TAG]} {first}{f' ... {last}' if last != first else ''}"
+
+
+def _reason(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.get_step_failure_events():
+        error = event.step_failure_data.error
+        if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:
+            return str(event.step_failure_data.user_failure_data.description)
+        if error:
+            return error.to_string().strip().splitlines()[0]
+    return "see its log in the Dagster UI."

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from varve.model.errors import VarveError
-from varve.sql.names.scope_variables import clashes
+from varve.sql.names.scope_variables import name_clashes
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.spark.execute import per_scope_rows, together_rows
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -89,7 +89,7 @@ def dataset(header: str, query: str, inputs: Mapping[str, DataFrame]) -> Scopes 
         return error.problems[0].message
     assert scopes.dataset.query is not None
     columns = {name: frame.columns for name, frame in inputs.items()}
-    found = clashes(scopes.dataset.source, scopes.dataset.query, scopes.dataset.variables, columns.get)
+    found = name_clashes(scopes.dataset.source, scopes.dataset.query, scopes.dataset.variables, columns.get)
     return next((each.message for each in found), scopes)
 
 

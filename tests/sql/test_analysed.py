@@ -12,7 +12,7 @@ from rich.console import Console
 
 from varve.cli import sql as sql_command
 from varve.model.partitions.key import PartitionKey
-from varve.sql.spark.analysis import analysed
+from varve.sql.spark.analysis import analysis_problems
 from varve.sql.spark.execute import rows_of
 from varve.sql.sql_project import compiled, load
 from varve.sql.syntax.errors import SourceFile, SqlError, SqlErrors
@@ -35,13 +35,13 @@ EXTERNAL = HEAD.format(name="root", columns="words ARRAY<STRING>, nb INT") + "EX
 def said(spark: SparkSession, columns: str, body: str) -> list[tuple[str, str]]:
     files = [SourceFile("root.sql", EXTERNAL), SourceFile("one.sql", HEAD.format(name="one", columns=columns) + body)]
     found = compiled(files, {})
-    assert analysed(spark, found["b.root"]) == []
-    return [(each.place, each.message) for each in analysed(spark, found["b.one"])]
+    assert analysis_problems(spark, found["b.root"]) == []
+    return [(each.place, each.message) for each in analysis_problems(spark, found["b.one"])]
 
 
 def test_the_shipped_pipeline_and_the_example_are_what_spark_says(spark: SparkSession) -> None:
     for folder in (ROOT / "assets", ROOT / "docs" / "examples" / "bigdataflow"):
-        assert [problem for found in load(folder).values() for problem in analysed(spark, found)] == []
+        assert [problem for found in load(folder).values() for problem in analysis_problems(spark, found)] == []
 
 
 def test_a_type_that_only_spark_can_tell_is_compared_with_the_declared_one(spark: SparkSession) -> None:

@@ -54,11 +54,11 @@ def counts(folder: Path) -> tuple[int, int]:
 
 def test_nothing_changed_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts(folder) == (4, 0)
-    before = {name: each.kept for name, each in load(folder, cache=Cache()).items()}
+    before = {name: each.compiled for name, each in load(folder, cache=Cache()).items()}
     # Neither a load nor Dagster's definitions of it need to know what a file says.
     monkeypatch.setattr(reading, "parse", lambda source: pytest.fail(f"{source.path} was read"))
     found = load(folder)
-    assert {name: each.kept for name, each in found.items()} == before
+    assert {name: each.compiled for name, each in found.items()} == before
     build_defs(sql_assets(found)).resolve_asset_graph()
 
 

@@ -19,7 +19,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.sql.spark.analysis import analysed, columns_by_spark
+from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.sql_project import usable
 from varve.sql.syntax.errors import Problem, source_of
 
@@ -76,7 +76,7 @@ def test_what_only_spark_finds_is_told_at_its_place(
     files = read(FOLDER / "spark" / f"{name}.sql")
     found = [columns_by_spark(spark, question) for question, _ in files.questions]
     problems = [each for each in found if isinstance(each, Problem)]
-    problems += [problem for each in files.values() for problem in analysed(spark, each)]
+    problems += [problem for each in files.values() for problem in analysis_problems(spark, each)]
     assert problems, files.problems
     for problem in problems:
         # A few words, and never the query as somebody else would write it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from varve.sql.partitions.comprehension import scopes_of
-from varve.sql.spark.analysis import analysed
+from varve.sql.spark.analysis import analysis_problems
 from varve.sql.spark.execute import per_scope_rows
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -128,4 +128,4 @@ def test_spark_has_the_last_word_on_a_bare_name(spark: SparkSession) -> None:
         ],
         {},
     )
-    assert analysed(spark, files["t.out"]) == []
+    assert analysis_problems(spark, files["t.out"]) == []

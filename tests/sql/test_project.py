@@ -172,7 +172,7 @@ RENAMED = (
 )
 def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: tuple[str, ...] | None) -> None:
     files = read(RECEIPTS, sales(f"AS {query}"))
-    assert files["shop.sales"].kept.columns["shop.receipts"] == columns
+    assert files["shop.sales"].compiled.columns["shop.receipts"] == columns
 
 
 def test_the_header_says_what_the_planner_may_do_by_itself() -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.sql.plain_session import compare, dataset
 from tests.sql.short_tasks import one_short_task_each
 from tests.sql.test_random_queries import HEADER, case, tables
-from varve.sql.names.written_query import written
-from varve.sql.spark.execute import alone, explained
+from varve.sql.names.written_query import written_query
+from varve.sql.spark.execute import explain_extended, single_scope_query
 from varve.sql.spark.plans import READS, SHARED, is_left_correlated, not_shared, operators
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def plan(spark: SparkSession, inputs: dict[str, DataFrame], template: str) -> st
     assert not isinstance(scopes, str), scopes
     query = scopes.dataset.query
     assert query is not None
-    return explained(spark, alone(written(scopes.dataset, query), scopes.of(scopes.sample)), inputs)
+    return explain_extended(
+        spark, single_scope_query(written_query(scopes.dataset, query), scopes.of(scopes.sample)), inputs
+    )
 
 
 def test_every_operator_of_the_list_gives_the_rows_of_plain_spark(

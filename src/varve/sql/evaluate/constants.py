@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import CannotEvaluate, Vector
-from varve.sql.names.scope_variables import bound
+from varve.sql.names.scope_variables import replace_variables
 from varve.sql.syntax.body import parsed, span_of
 from varve.sql.syntax.lexer import quoted
 from varve.sql.syntax.other_dialects import FUNCTIONS
@@ -68,7 +68,7 @@ def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -
 
 def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, count: int) -> Vector:
     """The values of an expression over columns of variables. Raises NotConstant as `evaluate`."""
-    bare = bound(expression, columns.keys(), exp.column)
+    bare = replace_variables(expression, columns.keys(), exp.column)
     try:
         found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
     except CannotEvaluate as error:

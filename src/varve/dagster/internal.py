@@ -26,8 +26,8 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
-from varve.dagster.runs.heartbeat import Heartbeats, this_process
-from varve.dagster.runs.leases import dead_runs, end_lease, leases_in
+from varve.dagster.leases.heartbeat import Heartbeats, this_process
+from varve.dagster.leases.leases import dead_runs, end_lease, leases_in
 from varve.model.errors import VarveError
 from varve.project import Project
 from varve.services.postgres import dagster_storage_url

@@ -1,6 +1,6 @@
 """What the planner may do with a dataset by itself: rebuild, hold, refresh, retire.
 
-Not here: the judgement of a partition (varve/planning/judging.py).
+Not here: the judgement of a partition (varve/planning/judgement/judging.py).
 """
 
 from __future__ import annotations

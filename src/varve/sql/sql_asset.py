@@ -133,7 +133,7 @@ def compile_dataset(  # noqa: PLR0917
     plan = QueryPlan(upstreams, lambda: (scopes, dependencies))
     return CompiledDataset(
         dataset,
-        reads_of(sql),
+        reads_of(sql.queries),
         code_version(sql),
         queries.queries[0].outputs if sql.query is not None else (),
         tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies),

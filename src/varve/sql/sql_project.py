@@ -2,7 +2,7 @@
 
 It starts no process and imports no user code: a Dagster code location loads through this module.
 
-Not here: the problems of one file (problems.py), Dagster (varve/dagster/assets/sql_assets.py) and Spark.
+Not here: the problems of one file (checks/problems.py), Dagster (varve/dagster/assets/sql_assets.py) and Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from varve.model.errors import nearest
 from varve.sql.answers import Answers, question_of, unanswered_problem, with_answered_types
 from varve.sql.cache import Cache, key_of
+from varve.sql.checks.problems import plan_problems, query_problems
 from varve.sql.declaration import dataset_of
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
-from varve.sql.problems import plan_problems, query_problems
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
 from varve.sql.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
@@ -151,7 +151,7 @@ class _Draft:
     @property
     def reads(self) -> tuple[str, ...]:
         """The names of the datasets that it reads."""
-        return self.compiled.reads if self.compiled else reads_of(self.sql)
+        return self.compiled.reads if self.compiled else reads_of(self.sql.queries)
 
     @property
     def rejected(self) -> str:
@@ -303,7 +303,7 @@ def _unknown_dataset_problems(sql: SqlDataset, declared_names: Sequence[str]) ->
     for query in sql.queries:
         for table in tables_of(query):
             if not table.db and "." in table.name:
-                # `db.table` in one pair of backticks: habits.py reports it.
+                # `db.table` in one pair of backticks: checks/habits.py reports it.
                 continue
             name = f"{table.db}.{table.name}".lower()
             if not table.db:

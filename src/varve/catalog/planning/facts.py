@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 from psycopg import sql
 
 from varve.catalog.planning import statements
-from varve.planning.facts import Fact, Failure, Mark, WantedInputs
+from varve.planning.judgement.facts import Fact, Failure, Mark, WantedInputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

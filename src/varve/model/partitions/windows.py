@@ -46,7 +46,7 @@ def there_from(time: TimeDimension, start: int) -> int:
 def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     """Where the first window begins whose retention is not over at `now`, in seconds since 1970."""
     # The end of a window is compared with the last boundary, so that it changes once a window
-    # (varve/planning/timing.py).
+    # (varve/planning/judgement/timing.py).
     over = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
     return max(time.first, time.calendar.floor(over))
 

@@ -20,9 +20,9 @@ from varve.sql.evaluate.vector import Array, CannotEvaluate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Names of the tables of columns that do not belong to a query: scope variables, the output columns of a relation, and
-# columns of which nothing is known.
-SCOPE, OUT, OPAQUE = "@scope", "@out", "@opaque"
+# Names of the tables of columns that do not belong to a query: the output columns of a relation, and columns of which
+# nothing is known.
+OUT, OPAQUE = "@out", "@opaque"
 
 _OPPOSITES: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.NEQ,

@@ -38,8 +38,8 @@ def parse_columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
         columns_by_name[name.lower()] = column
         if not at.sees(")") and not at.takes(","):
             at.fail(
-                f"expected ',' or ')' behind {name} {column.type}, found {at.shown_token}; columns have a comma between "
-                "them."
+                f"expected ',' or ')' behind {name} {column.type}, found {at.shown_token}; columns have a comma "
+                "between them."
             )
     if not columns_by_name:
         at.fail("there is no column between the parentheses; write for example " + example + ".")

@@ -2,7 +2,7 @@
 
 Most come from another SQL dialect. tests/sql/test_habits.py tries each of them on Spark.
 
-Not here: functions and names of other dialects (habits.py), and what Spark's analyzer says (spark/refusals.py).
+Not here: functions and names of other dialects (checks/habits.py), and what Spark's analyzer says (spark/refusals.py).
 """
 
 from __future__ import annotations

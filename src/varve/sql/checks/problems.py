@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest, some
-from varve.sql.habits import call_span, dialect_problems
+from varve.sql.checks.habits import call_span, dialect_problems
 from varve.sql.names.scope_variables import name_clashes, variable_of
 from varve.sql.names.written_query import UnplacedName, written_query
 from varve.sql.syntax.body import span_of

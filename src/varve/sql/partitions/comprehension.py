@@ -118,11 +118,11 @@ def _names(dataset: SqlDataset) -> Iterator[Problem]:
     inserted = {insert.name for insert in dataset.inserts}
     for column in columns.values():
         if column.name not in inserted and column.name not in bound:
-            some = next(iter(reversed(bound)), "t")
+            example = next(iter(reversed(bound)), "t")
             yield dataset.problem(
                 column.span,
                 f"nothing says which value {column.name} has: no variable has this name; write "
-                f"INSERT ({column.name} = {some}), for example.",
+                f"INSERT ({column.name} = {example}), for example.",
             )
     data = {column.name.lower() for column in dataset.columns}
     for column in columns.values():

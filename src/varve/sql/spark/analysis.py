@@ -122,16 +122,16 @@ def _captured_names(
     for mention in query.mentions:
         if query.text[mention.span.start] == ":":
             continue
-        other_mentions = [other for other in query.mentions if other is not mention]
+        other_mentions = [other_mention for other_mention in query.mentions if other_mention is not mention]
         # Aliased with a name of our own, so that another variable of the result cannot be mistaken for the mention
         # under test.
         edits = [
             Edit.of(
-                other.span.start,
-                other.span.end,
-                literal_text(scope.values[other.name]) + (" AS `__varve`" if other.is_result else ""),
+                other_mention.span.start,
+                other_mention.span.end,
+                literal_text(scope.values[other_mention.name]) + (" AS `__varve`" if other_mention.is_result else ""),
             )
-            for other in other_mentions
+            for other_mention in other_mentions
         ]
         pieces = query.pieces([*query.inputs(), *edits])
         try:

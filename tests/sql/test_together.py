@@ -83,13 +83,13 @@ def test_every_operator_of_the_list_gives_the_rows_of_plain_spark(
 ) -> None:
     with one_short_task_each(spark):
         report = compare(
-            spark, HEADER, [case(each, place, is_bare=False) for place, each in enumerate(TOGETHER)], inputs
+            spark, HEADER, [case(query, place, is_bare=False) for place, query in enumerate(TOGETHER)], inputs
         )
-        found = {each: plan(spark, inputs, each) for each in TOGETHER}
+        plans = {query: plan(spark, inputs, query) for query in TOGETHER}
     assert not report.wrong, "\n".join(report.wrong)
     assert report.compared == report.together == len(TOGETHER)
     assert report.with_rows > len(TOGETHER) * 0.9
-    used = {operator for each in found.values() for operator in operators(each)}
+    used = {operator for plan_text in plans.values() for operator in operators(plan_text)}
     # `View` is of classic mode only: there an input is a view of the session.
     assert SHARED - used <= {"View"}
     assert used - SHARED <= READS

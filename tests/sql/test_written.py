@@ -29,8 +29,8 @@ def texts(query: str) -> tuple[str, list[str]]:
     assert tree is not None
     text = written_query(scopes.dataset, tree, COLUMNS.get)
     names = ScopeNames.beside(text.text, scopes.partitioning.names)
-    found = [text_of(each, "<{}>".format) for each in shared_query_forms(text, names)]
-    return text_of(single_scope_query(text, scopes.of(scopes.sample)), "<{}>".format), found
+    shared_texts = [text_of(shared_query_form, "<{}>".format) for shared_query_form in shared_query_forms(text, names)]
+    return text_of(single_scope_query(text, scopes.of(scopes.sample)), "<{}>".format), shared_texts
 
 
 @pytest.mark.parametrize(

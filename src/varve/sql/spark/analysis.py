@@ -49,7 +49,7 @@ def analysis_problems(spark: SparkSession, asset: SqlAsset) -> list[Problem]:
                 *_expectation_problems(spark, asset),
             ]
         inputs = (
-            _query_problems(spark, asset, using_query.query, using_query.body, names, given=False)
+            _query_problems(spark, asset, using_query.query, using_query.body, names, declares_columns=False)
             for using_query in sql.using
         )
         return [

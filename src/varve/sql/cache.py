@@ -100,9 +100,9 @@ class Cache:
 
     def keep_only(self, paths: Iterable[str]) -> None:
         """Remove the entries of all files but these."""
-        wanted = set(paths)
-        self.entries = {path: entry for path, entry in self.entries.items() if path in wanted}
-        self.verified = {path: key for path, key in self.verified.items() if path in wanted}
+        current_paths = set(paths)
+        self.entries = {path: entry for path, entry in self.entries.items() if path in current_paths}
+        self.verified = {path: key for path, key in self.verified.items() if path in current_paths}
 
 
 def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, answer: object = None) -> str:

@@ -142,10 +142,10 @@ def _unstartable(path: Path, main: str | None) -> Iterator[str]:
 
 def _unwritable(sql: SqlDataset, outputs: tuple[Output, ...]) -> Iterator[str]:
     """Yield a message for each pair of columns that cannot be in one parquet folder."""
-    ours = {f"{FOR}{column.name}".lower() for column in sql.partition_columns}
+    partition_columns = {f"{FOR}{column.name}".lower() for column in sql.partition_columns}
     names = [output.name.lower() for output in outputs]
     for name in dict.fromkeys(names):
-        if name in ours:
+        if name in partition_columns:
             yield f"the program finds in {name} for which partition a row is; name this column otherwise."
         elif names.count(name) > 1:
             yield f"two columns of this input are called {name}; give each a name of its own."

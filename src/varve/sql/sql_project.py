@@ -84,7 +84,7 @@ def usable(
 ) -> SqlFiles:
     """Return the datasets of these files that can be used, and the reasons why others cannot. See `load_usable`."""
     used_cache = Cache() if cache is None else cache
-    asked = answers or Answers()
+    stored_answers = answers or Answers()
     questions: list[tuple[Question, Problem]] = []
     problems: list[Problem] = []
     drafts, unread = _parsed_files(sources, used_cache, problems)
@@ -103,7 +103,7 @@ def usable(
         upstreams = {
             upstream_name: datasets[upstream_name] for upstream_name in draft.reads if upstream_name in datasets
         }
-        key = key_of(draft.source, upstreams, draft.entry, asked.entries.get(name))
+        key = key_of(draft.source, upstreams, draft.entry, stored_answers.entries.get(name))
         compiled_dataset = (
             draft.compiled if len(upstreams) == len(draft.reads) and used_cache.key_of(draft.source) == key else None
         )
@@ -111,7 +111,7 @@ def usable(
             used_cache.hits += 1
         else:
             used_cache.misses += 1
-            compiled_dataset = _compile(draft, datasets, upstreams, problems, asked, questions)
+            compiled_dataset = _compile(draft, datasets, upstreams, problems, stored_answers, questions)
         if compiled_dataset is None:
             continue
         used_cache.keep(draft.source, key, compiled_dataset)
@@ -121,7 +121,7 @@ def usable(
     unusable = {broken_dataset.name for broken_dataset in broken}
     return SqlFiles(
         {name: asset for name, asset in assets.items() if name not in unusable},
-        problems, broken, sorted(undeclared), questions, asked,
+        problems, broken, sorted(undeclared), questions, stored_answers,
     )  # fmt: skip
 
 
@@ -178,8 +178,8 @@ def _compile(  # noqa: PLR0917
     Where its columns are certain all the same, its dataset is added to `datasets`, so that its readers are checked.
     """
     sql, before = draft.sql, len(problems)
-    against = list(query_problems(sql, {dataset.name: _column_names(dataset) for dataset in datasets.values()}))
-    problems += against
+    own_problems = list(query_problems(sql, {dataset.name: _column_names(dataset) for dataset in datasets.values()}))
+    problems += own_problems
     try:
         scopes = scopes_of(sql)
     except SqlErrors as error:
@@ -197,13 +197,13 @@ def _compile(  # noqa: PLR0917
             )
         elif question is not None:
             # Other problems of the file may be the reason: Spark is asked when they are fixed.
-            if not against:
+            if not own_problems:
                 questions.append((question, unanswered_problem(question)))
                 problems.append(questions[-1][1])
-            problems += [] if against else plan_problems(sql, queries, queries.dependencies(upstreams))
+            problems += [] if own_problems else plan_problems(sql, queries, queries.dependencies(upstreams))
             return None
         dependencies = () if queries.findings else queries.dependencies(upstreams)
-        problems += [] if against else plan_problems(sql, queries, dependencies)
+        problems += [] if own_problems else plan_problems(sql, queries, dependencies)
     elif not sql.columns:
         # Its columns follow from those of a dataset that cannot be used: they are unknown, which is no problem of this
         # file.
@@ -268,31 +268,31 @@ def _python_datasets(
     """
     if not callable(python_datasets):
         return dict(python_datasets)
-    wanted = any(name not in declared_names for draft in drafts.values() for name in draft.reads)
-    return dict(python_datasets()) if wanted else {}
+    is_read = any(name not in declared_names for draft in drafts.values() for name in draft.reads)
+    return dict(python_datasets()) if is_read else {}
 
 
 def _name_problems(
     drafts: Mapping[str, _Draft], python_datasets: Mapping[str, Dataset], unread: Mapping[SourceFile, str]
 ) -> Iterator[Problem]:
     """Yield a problem for each dataset that is declared twice, and for each name that nobody declares."""
-    makers: dict[str, str] = dict.fromkeys(python_datasets, "Python")
-    makers |= {name: source.path for source, name in unread.items()}
-    makers |= {name: source.path for source in unread if (name := rejected_in(source))}
-    makers |= {name: draft.source.path for name, draft in drafts.items()}
+    declared_in: dict[str, str] = dict.fromkeys(python_datasets, "Python")
+    declared_in |= {name: source.path for source, name in unread.items()}
+    declared_in |= {name: source.path for source in unread if (name := rejected_in(source))}
+    declared_in |= {name: draft.source.path for name, draft in drafts.items()}
     for draft in drafts.values():
-        if draft.rejected and draft.rejected in makers:
-            message = f"{draft.rejected} is also declared in {makers[draft.rejected]}; nobody else may declare it."
+        if draft.rejected and draft.rejected in declared_in:
+            message = f"{draft.rejected} is also declared in {declared_in[draft.rejected]}; nobody else may declare it."
             yield draft.sql.problem(draft.sql.span_of("REJECT INTO"), message)
         elif draft.rejected:
-            makers[draft.rejected] = draft.source.path
+            declared_in[draft.rejected] = draft.source.path
     for draft in drafts.values():
         if draft.name in python_datasets:
             yield draft.sql.problem(draft.sql.name_span, f"{draft.name} is also declared in Python.")
         # A file that does not tell its name declares something too, so names may be unknown without a fault of the
         # reader.
-        if "" not in makers and not set(draft.reads) <= set(makers):
-            yield from _unknown_dataset_problems(draft.sql, sorted(makers))
+        if "" not in declared_in and not set(draft.reads) <= set(declared_in):
+            yield from _unknown_dataset_problems(draft.sql, sorted(declared_in))
 
 
 def _column_names(dataset: Dataset) -> tuple[str, ...]:
@@ -308,8 +308,8 @@ def _unknown_dataset_problems(sql: SqlDataset, declared_names: Sequence[str]) ->
             name = f"{table.db}.{table.name}".lower()
             if not table.db:
                 tables = {declared_name.partition(".")[2]: declared_name for declared_name in declared_names}
-                wanted = tables.get(table.name.lower())
-                hint = f" Did you mean {wanted}?" if wanted else nearest(table.name, declared_names)
+                full_name = tables.get(table.name.lower())
+                hint = f" Did you mean {full_name}?" if full_name else nearest(table.name, declared_names)
                 yield sql.problem(sql.span_at(table), f"{table.name} has no database; name it db.table.{hint}")
             elif name not in declared_names:
                 yield sql.problem(
@@ -319,10 +319,10 @@ def _unknown_dataset_problems(sql: SqlDataset, declared_names: Sequence[str]) ->
 
 def _in_order(drafts: Mapping[str, _Draft], problems: list[Problem]) -> list[str]:
     """Return the names, each after those that it reads; names in a cycle come first, and are added to `problems`."""
-    makers = {draft.rejected: name for name, draft in drafts.items() if draft.rejected} | {
+    producers = {draft.rejected: name for name, draft in drafts.items() if draft.rejected} | {
         name: name for name in drafts
     }
-    graph = {name: [makers[read] for read in draft.reads if read in makers] for name, draft in drafts.items()}
+    graph = {name: [producers[read] for read in draft.reads if read in producers] for name, draft in drafts.items()}
     circular: list[str] = []
     while True:
         try:

@@ -84,8 +84,10 @@ class _Change:
         # Names of both versions are visible; the old type counts, because the uses were written for it.
         seen = {name: {**self.effective.get(name, {}), **self.old.get(name, {})} for name in names}
         found_breaks = [found_break for query in dataset.queries for found_break in self._broken(dataset, query, seen)]
-        kept = found_breaks and dataset.name in self.old
-        self.effective[dataset.name] = dict(self.old[dataset.name]) if kept else self._columns(dataset, seen)
+        keeps_old_columns = found_breaks and dataset.name in self.old
+        self.effective[dataset.name] = (
+            dict(self.old[dataset.name]) if keeps_old_columns else self._columns(dataset, seen)
+        )
         return found_breaks
 
     def _broken(self, dataset: Declared, query: exp.Expr, seen: Mapping[str, Columns]) -> Iterator[Break]:

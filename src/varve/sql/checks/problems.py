@@ -130,13 +130,15 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
     first = next(_outermost_selects(sql.query), None)
     if first is None or any(map(_is_star, first.expressions)):
         return
-    given = {expression.output_name.lower(): expression for expression in first.expressions if expression.output_name}
+    projections = {
+        expression.output_name.lower(): expression for expression in first.expressions if expression.output_name
+    }
     declared = {column.name.lower(): column for column in sql.columns}
     for name, column in declared.items():
-        if name not in given:
-            yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, given)}")
+        if name not in projections:
+            yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, projections)}")
     partitions = {column.name.lower() for column in sql.partition_columns}
-    for name, projection in given.items():
+    for name, projection in projections.items():
         if name in partitions:
             yield sql.problem(
                 sql.span_at(projection),

@@ -46,11 +46,11 @@ def _next_day(ev: Evaluation, node: exp.Expr, day: Vector, name: Vector) -> Vect
         raise CannotEvaluate(node, "a weekday that is no text")
 
     def following(days: int, weekday: str) -> int:
-        wanted = _WEEKDAYS.get(weekday.upper())
-        if wanted is None:
+        weekday_number = _WEEKDAYS.get(weekday.upper())
+        if weekday_number is None:
             raise CannotEvaluate(node, f"{weekday!r} is no weekday")
         # 1970-01-01 was a Thursday.
-        return days + (wanted - (days + 3) % 7 - 1) % 7 + 1
+        return days + (weekday_number - (days + 3) % 7 - 1) % 7 + 1
 
     return mapped_texts(following, DATE, [ev.cast(day, DATE), name])
 

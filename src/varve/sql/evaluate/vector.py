@@ -70,8 +70,8 @@ class Vector:
     @classmethod
     def constant(cls, type_: str, value: object) -> Vector:
         """Return a single value that broadcasts with any column."""
-        made = cls.of(type_, [value])
-        return cls(type_, made.values.reshape(()), made.valid.reshape(()))
+        column = cls.of(type_, [value])
+        return cls(type_, column.values.reshape(()), column.valid.reshape(()))
 
     @property
     def is_integer(self) -> bool:
@@ -82,8 +82,8 @@ class Vector:
         """Return the values as Python values, None for NULL; timestamps are in UTC."""
         values, valid = np.broadcast_arrays(self.values, self.valid)
         return [
-            _python(self.type, value) if there else None
-            for value, there in zip(values.ravel().tolist(), valid.ravel().tolist(), strict=True)
+            _python(self.type, value) if is_valid else None
+            for value, is_valid in zip(values.ravel().tolist(), valid.ravel().tolist(), strict=True)
         ]
 
     def reshaped(self, *shape: int) -> Vector:
@@ -127,12 +127,13 @@ def mapped_texts(function: Callable[..., Any], result: str, arguments: Sequence[
             results[code] = function(*[plain[code] if at == place else argument for at, argument in enumerate(fixed)])
         return Vector(result, _array(result, results.tolist())[codes.reshape(column.shape)], valid)
     spread = np.broadcast_arrays(valid, *columns)
-    there, rest = spread[0], spread[1:]
+    valid_rows, rest = spread[0], spread[1:]
     flat = [values.ravel().tolist() for values in rest]
     out = [
-        function(*row) if given else _empty(result) for given, *row in zip(there.ravel().tolist(), *flat, strict=True)
+        function(*row) if is_valid else _empty(result)
+        for is_valid, *row in zip(valid_rows.ravel().tolist(), *flat, strict=True)
     ]
-    return Vector(result, _array(result, out).reshape(there.shape), there)
+    return Vector(result, _array(result, out).reshape(valid_rows.shape), valid_rows)
 
 
 def ranked(left: Array, right: Array) -> tuple[Array, Array]:

@@ -51,12 +51,12 @@ def resolved(tree: exp.Expr, columns: Columns) -> exp.Expr:
             continue
         if is_by_database(column, columns):
             parts = parts[1:]
-            taken: _Taken | None = (parts[0], parts[1], parts[2:])
+            resolved_parts: _Taken | None = (parts[0], parts[1], parts[2:])
         else:
-            taken = _field(column, parts, columns)
-        if taken is None:
+            resolved_parts = _field(column, parts, columns)
+        if resolved_parts is None:
             continue
-        table, name, fields = taken
+        table, name, fields = resolved_parts
         expression: exp.Expr = exp.Column(this=name.copy(), table=table.copy() if table is not None else None)
         for field in fields:
             expression = exp.Dot(this=expression, expression=field.copy())

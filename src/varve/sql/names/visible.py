@@ -237,9 +237,9 @@ def _pivot_columns(pivot: exp.Expr) -> set[str]:
     names = {identifier.name.lower() for identifier in pivot.find_all(exp.Identifier)}
     values = {literal.name.lower() for literal in pivot.find_all(exp.Literal) if literal.is_string}
     aliases = {alias.alias.lower() for alias in pivot.find_all(exp.Alias)}
-    made = {f"{value}_{alias}" for value in values | aliases for alias in aliases}
+    combined = {f"{value}_{alias}" for value in values | aliases for alias in aliases}
     # Values that are no plain texts give names that cannot be told here.
     wildcard = (
         {ANY_NAME} if pivot.find(exp.Column) and not values and not aliases and not pivot.args.get("unpivot") else set()
     )
-    return names | values | made | wildcard
+    return names | values | combined | wildcard

@@ -129,16 +129,16 @@ class ScanPlan:
         partitioning = self.upstreams[scan.dataset].partitioning
         if partitioning is None:
             return []
-        together = {name: {name} for name in partitioning.names}
+        related_names = {name: {name} for name in partitioning.names}
         for condition in conditions:
-            tied = sorted(_own_names(condition, scan))
-            for name in tied[1:]:
-                merged = together[tied[0]] | together[name]
-                for tied_name in merged:
-                    together[tied_name] = merged
+            names_in_condition = sorted(_own_names(condition, scan))
+            for name in names_in_condition[1:]:
+                merged = related_names[names_in_condition[0]] | related_names[name]
+                for related_name in merged:
+                    related_names[related_name] = merged
         axes = {dimension.name: self._axis(scan, dimension, conditions) for dimension in partitioning.dimensions}
         groups = []
-        ordered = [tuple(name for name in partitioning.names if name in group) for group in together.values()]
+        ordered = [tuple(name for name in partitioning.names if name in group) for group in related_names.values()]
         for names in dict.fromkeys(ordered):
             group = Group([axes[name] for name in names], np.ones((self.scopes.count, 1), dtype=bool))
             mask = np.ones((self.scopes.count, group.size), dtype=bool)
@@ -198,8 +198,8 @@ class ScanPlan:
         if isinstance(condition, exp.In) and (items := _items(condition, scan, dimension)):
             item_bounds = [self._values(scan, item, separator_of(dimension)) for item in items]
             bounds = item_bounds[0]
-            for one_item_bounds in item_bounds[1:]:
-                bounds = unite_bounds(bounds, one_item_bounds)
+            for next_bounds in item_bounds[1:]:
+                bounds = unite_bounds(bounds, next_bounds)
             return bounds
         if not isinstance(condition, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NullSafeEQ):
             return None, None
@@ -236,7 +236,7 @@ class ScanPlan:
     def _link(self, scan: Scan, condition: exp.Expr) -> None:
         """Narrow the keys of a scan to those that match keys of another scan, of the same scope, under a condition."""
         tables = {column.table for column in columns_of(condition)} - {scan.alias, SCOPE}
-        other_scans = [scan for scan in self.dependencies.scans if scan.alias in tables]
+        other_scans = [candidate for candidate in self.dependencies.scans if candidate.alias in tables]
         if (
             len(other_scans) != 1
             or len(other_scans) != len(tables)
@@ -244,29 +244,34 @@ class ScanPlan:
         ):
             return
         other_scan = other_scans[0]
-        mine, theirs = self._one_group(scan, condition), self._one_group(other_scan, condition)
-        if mine is None or theirs is None:
+        own_group, other_group = self._one_group(scan, condition), self._one_group(other_scan, condition)
+        if own_group is None or other_group is None:
             return
         with_scope = any(column.table == SCOPE for column in columns_of(condition))
-        cells = mine.size * theirs.size * (self.scopes.count if with_scope else 1)
+        cells = own_group.size * other_group.size * (self.scopes.count if with_scope else 1)
         if cells > _MOST_CELLS:
             return
         if not with_scope:
-            columns = {**mine.columns(scan.alias, (mine.size, 1)), **theirs.columns(other_scan.alias, (1, theirs.size))}
-            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
-            table = np.broadcast_to(truth, (mine.size, theirs.size)).astype(np.float32)
-            mine.mask = mine.mask & ((theirs.mask.astype(np.float32) @ table.T) > 0)
-            return
-        for scope in range(self.scopes.count):
-            here = np.array([scope])
             columns = {
-                **{(SCOPE, name): column.taken(here).reshaped(1, 1) for name, column in self.scopes.columns.items()},
-                **mine.columns(scan.alias, (mine.size, 1)),
-                **theirs.columns(other_scan.alias, (1, theirs.size)),
+                **own_group.columns(scan.alias, (own_group.size, 1)),
+                **other_group.columns(other_scan.alias, (1, other_group.size)),
             }
             truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
-            table = np.broadcast_to(truth, (mine.size, theirs.size))
-            mine.mask[scope] &= (table & theirs.mask[scope][None, :]).any(axis=1)
+            table = np.broadcast_to(truth, (own_group.size, other_group.size)).astype(np.float32)
+            own_group.mask = own_group.mask & ((other_group.mask.astype(np.float32) @ table.T) > 0)
+            return
+        for scope in range(self.scopes.count):
+            position = np.array([scope])
+            columns = {
+                **{
+                    (SCOPE, name): column.taken(position).reshaped(1, 1) for name, column in self.scopes.columns.items()
+                },
+                **own_group.columns(scan.alias, (own_group.size, 1)),
+                **other_group.columns(other_scan.alias, (1, other_group.size)),
+            }
+            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
+            table = np.broadcast_to(truth, (own_group.size, other_group.size))
+            own_group.mask[scope] &= (table & other_group.mask[scope][None, :]).any(axis=1)
 
     def _one_group(self, scan: Scan, condition: exp.Expr) -> Group | None:
         """The group with all columns of the scan that the condition names; None where they are in several groups."""

@@ -73,8 +73,8 @@ class Scopes:
             values[let.name] = evaluate(let.expression, values, self.timezone)
         for insert in self.inserts:
             value = evaluate(insert.expression, values, self.timezone).value
-            wanted = partition[insert.name]
-            if value != wanted:
+            expected = partition[insert.name]
+            if value != expected:
                 raise VarveError(
                     f"{self.dataset.source.path}: the scope of {partition} writes {insert.name}={value!r}; INSERT must "
                     "give each scope a partition of its own that names it."
@@ -103,8 +103,8 @@ class Scopes:
 
         INSERT may leave out a column that is named like its variable.
         """
-        given = {insert.name: insert for insert in self.dataset.inserts}
-        return tuple(given.get(column.name) or same_name(column) for column in self.dataset.partition_columns)
+        insert_by_name = {insert.name: insert for insert in self.dataset.inserts}
+        return tuple(insert_by_name.get(column.name) or same_name(column) for column in self.dataset.partition_columns)
 
     @cached_property
     def types(self) -> dict[str, str]:

@@ -121,10 +121,10 @@ class _Pushdown:
     def _branches(self, relation: SetOperationRelation, conditions: Sequence[exp.Expr]) -> None:
         """A row of a union, an intersection or a difference depends only on equal rows of its branches."""
         typed_names = {name for name, kind in zip(relation.names, relation.types, strict=False) if kind != UNKNOWN}
-        kept = [] if relation.cut else [condition for condition in conditions if _outs(condition) <= typed_names]
-        self.into(relation.left, kept)
+        pushed = [] if relation.cut else [condition for condition in conditions if _outs(condition) <= typed_names]
+        self.into(relation.left, pushed)
         names = dict(zip(relation.names, relation.right.names, strict=False))
-        self.into(relation.right, [_moved(condition, names, OUT) for condition in kept])
+        self.into(relation.right, [_moved(condition, names, OUT) for condition in pushed])
 
     def _selection(self, selection: SelectRelation, conditions: Sequence[exp.Expr]) -> None:
         node = selection.node
@@ -149,13 +149,13 @@ class _Pushdown:
         certain = {
             alias: source.relation for alias, source in selection.sources.items() if alias not in selection.nullable
         }
-        seen = {
+        visible_relations = {
             **{name: source_around for name, source_around in selection.outer.items() if name not in selection.sources},
             **certain,
         }
         for holder in _holders(node):
             for query in nested_queries(holder):
-                self.into(self.builder.query(query, selection.ctes, seen), [])
+                self.into(self.builder.query(query, selection.ctes, visible_relations), [])
 
     def _passes(self, selection: SelectRelation, projection: exp.Expr) -> bool:
         """Whether a condition on a projection's value is also a condition on the input rows."""
@@ -185,8 +185,8 @@ class _Pushdown:
         if last.kind in {"SEMI", "ANTI"}:
             # Its columns are not visible outside; a row of the left side is kept or dropped by what it matches.
             self._give(selection, last, with_implied_conditions([*on, *_over(conditions, left)]))
-            kept = with_implied_conditions([*conditions, *on]) if last.kind == "SEMI" else conditions
-            self._join(selection, before, kept, lost)
+            left_conditions = with_implied_conditions([*conditions, *on]) if last.kind == "SEMI" else conditions
+            self._join(selection, before, left_conditions, lost)
             return
         side = last.side
         if side in {"LEFT", "FULL"} and null_rejected(conditions, {last.alias}):
@@ -199,13 +199,13 @@ class _Pushdown:
             self._give(selection, last, everything)
             self._join(selection, before, everything, lost)
         elif side == "LEFT":
-            kept = _over(conditions, left)
-            self._give(selection, last, with_implied_conditions([*on, *kept]))
-            self._join(selection, before, kept, lost)
+            left_conditions = _over(conditions, left)
+            self._give(selection, last, with_implied_conditions([*on, *left_conditions]))
+            self._join(selection, before, left_conditions, lost)
         elif side == "RIGHT":
-            kept = _over(conditions, {last.alias})
-            self._give(selection, last, kept)
-            self._join(selection, before, with_implied_conditions([*on, *kept]), lost | left)
+            left_conditions = _over(conditions, {last.alias})
+            self._give(selection, last, left_conditions)
+            self._join(selection, before, with_implied_conditions([*on, *left_conditions]), lost | left)
         else:
             self._give(selection, last, [])
             self._join(selection, before, [], lost | left)
@@ -219,12 +219,12 @@ class _Pushdown:
             is_fixed = column.table == SCOPE or column.table.startswith("@")
             return column.copy() if is_fixed else selection.traced(column)
 
-        kept = (
+        pushed = (
             []
             if source.sealed
             else [replaced(condition, seen) for condition in conditions if not nested_queries(condition)]
         )
-        self.into(source.relation, kept)
+        self.into(source.relation, pushed)
 
 
 def _is_ambiguous(condition: exp.Expr, projections: Mapping[str, exp.Expr]) -> bool:

@@ -59,13 +59,13 @@ def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one
     if left and right:
         types = f"{_plain(left)} and {_plain(right)}"
         return f"the two sides have the types {types}, which do not go together; CAST one of them."
-    given = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
-    wanted = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
-    if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in wanted:
+    given_type = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
+    required_type = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
+    if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in required_type:
         return "this counts with a text; write || to join texts, or CAST(... AS DOUBLE) for the number in it."
-    if given and wanted and given != wanted:
+    if given_type and required_type and given_type != required_type:
         which = f"the {parameters['paramIndex']} argument" if parameters.get("paramIndex") else "this"
-        return f"{which} is {given}, where {wanted} is expected; CAST it."
+        return f"{which} is {given_type}, where {required_type} is expected; CAST it."
     if parameters.get("srcType") and parameters.get("targetType"):
         return f"{_plain(parameters['srcType'])} cannot be cast to {_plain(parameters['targetType'])}."
     if parameters.get("dataType"):
@@ -76,8 +76,8 @@ def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one
 
 def _wrong_number(parameters: Mapping[str, str]) -> str:
     name = _plain(parameters.get("functionName", "")).upper()
-    wanted = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
-    return f"{name} takes {wanted} arguments, not {parameters.get('actualNum', '')}."
+    expected_count = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
+    return f"{name} takes {expected_count} arguments, not {parameters.get('actualNum', '')}."
 
 
 def _no_type(parameters: Mapping[str, str]) -> str:

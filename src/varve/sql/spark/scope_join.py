@@ -91,13 +91,13 @@ class _Join:
         self.inlined: dict[int, tuple[CteText, list[QueryPiece]]] = {}
 
     def pieces(self) -> list[QueryPiece]:
-        kept: list[CteText] = []
+        shared_ctes: list[CteText] = []
         for cte, text in zip(self.ctes, self.text.ctes, strict=True):
             self._references(cte)
             if self._follows(cte):
                 self.inlined[id(cte)] = text, self.query.pieces(self.edits, text.body)
             else:
-                kept.append(text)
+                shared_ctes.append(text)
         selects = selects_of(self.query.tree)
         if selects is None or len(selects) != len(self.text.selects):
             raise UnknownLayout
@@ -111,10 +111,10 @@ class _Join:
         for select, clauses in zip(selects, self.text.selects, strict=True):
             inside += self._clauses(select, clauses)
         body = self.query.pieces(inside, self.text.span)
-        if not kept:
+        if not shared_ctes:
             return body
         definitions: list[QueryPiece] = []
-        for text in kept:
+        for text in shared_ctes:
             definitions += [QueryPiece(", " if definitions else "WITH "), *self.query.pieces(self.edits, text.span)]
         return [*definitions, QueryPiece("\n"), *body]
 

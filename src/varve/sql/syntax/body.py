@@ -165,17 +165,17 @@ def _problem(source: SourceFile, span: Span, error: ParseError) -> Problem:
     start = max(span.start, end - max(1, len(highlight)))
     what = str(details.get("description") or "this is no SQL").removesuffix(".")
     what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
-    here = f"'{highlight}'" if highlight else "this"
+    shown = f"'{highlight}'" if highlight else "this"
     if arguments := re.match(r"The number of provided arguments \((\d+)\) .* supported arguments \((\d+)\)", what):
         what = f"a function is given {arguments[1]} arguments here, and takes at most {arguments[2]}"
     if highlight == ")" and "Unexpected" in what:
         what = "this ) closes no parenthesis; take it out, or open one before it"
     elif "Unexpected token" in what:
-        what = f"{here} was not expected here"
+        what = f"{shown} was not expected here"
     elif what == "Expecting )":
-        what = f"expected a ) before {here}: a parenthesis that is opened before it is not closed"
+        what = f"expected a ) before {shown}: a parenthesis that is opened before it is not closed"
     elif what.startswith("Expecting "):
-        what = f"expected {what.removeprefix('Expecting ')}, found {here}"
+        what = f"expected {what.removeprefix('Expecting ')}, found {shown}"
     return Problem(source, Span(start, max(end, start + 1)), f"{what}.")
 
 

@@ -281,15 +281,15 @@ def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     for at in range(len(tokens)):
         if tokens.word(at) != "UNNEST" or tokens.word(at + 1) != "(":
             continue
-        end, before, here = tokens.closing(at + 1), tokens.word(at - 1), _span(tokens.all[at])
+        end, before, span = tokens.closing(at + 1), tokens.word(at - 1), _span(tokens.all[at])
         named = end + 2 if tokens.word(end + 1) == "AS" else end + 1
         if before == "IN":
-            yield here, "Spark has no IN UNNEST; write ARRAY_CONTAINS(values, value)."
+            yield span, "Spark has no IN UNNEST; write ARRAY_CONTAINS(values, value)."
         elif before == "VIEW":
-            yield here, "UNNEST stands behind LATERAL, not LATERAL VIEW; write LATERAL VIEW EXPLODE(values) e AS value."
+            yield span, "UNNEST stands behind LATERAL, not LATERAL VIEW; write LATERAL VIEW EXPLODE(values) e AS value."
         elif before in {"LATERAL", "FROM", ",", "JOIN"} and tokens.word(named + 1) != "(":
             explanation = "behind UNNEST stands the name of a table, then those of its columns"
-            yield here, f"{explanation}; write UNNEST(values) AS e(value)."
+            yield span, f"{explanation}; write UNNEST(values) AS e(value)."
 
 
 _RULES: tuple[Callable[[str, _Tokens], Iterator[Refusal]], ...] = (

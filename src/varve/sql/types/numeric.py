@@ -158,8 +158,8 @@ def rounded(node: exp.Expr, of: CellOf) -> str:
     if digits is not None and not (isinstance(digits, exp.Literal) and digits.is_int):
         return UNKNOWN
     count = int(digits.name) if digits is not None else 0
-    kept = min(scale, count)
-    return f"decimal({max(precision - scale + kept + (1 if count < scale else 0), 1)},{kept})"
+    kept_scale = min(scale, count)
+    return f"decimal({max(precision - scale + kept_scale + (1 if count < scale else 0), 1)},{kept_scale})"
 
 
 def whole_of(node: exp.Expr, of: CellOf) -> str:

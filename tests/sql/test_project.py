@@ -1,4 +1,4 @@
-"""Files together: the shipped pipeline and the seed's, what their queries say they read, and every problem at once."""
+"""Files together: the shipped pipeline and a shop's, what their queries say they read, and every problem at once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_shipped_queries_read_what_overlaps_them_also_where_clocks_move(edge
     assert sorted(planned.readers_of(probe).keys) == sorted(declared.readers_of(probe).keys)
 
 
-def test_the_seed_s_example_reads_what_the_seed_says() -> None:
+def test_the_documented_example_reads_both_stores_of_its_day() -> None:
     files = load(ROOT / "docs" / "examples" / "bigdataflow")
     assets = {sql_asset.dataset.name: sql_asset for sql_asset in sql_assets(files)}
     reads = assets["bigdataflow.products_sales"].reads[0]

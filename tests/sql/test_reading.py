@@ -1,4 +1,4 @@
-"""Which partitions scopes read, and which scopes read a partition: the seed's examples, zones, bounds."""
+"""Which partitions scopes read, and which scopes read a partition: documented examples, zones, bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from varve.sql.partitions.matching import ScanReading
 
-SEED = Partitioning(
+STORES_BY_DAY = Partitioning(
     (
         TimeDimension("day", Grain.DAY, pendulum.datetime(2022, 3, 1), key_format="%Y-%m-%d"),
         StaticDimension("store", ("Detroit", "Paris")),
@@ -55,7 +55,7 @@ def paths(reading: ScanReading, scope: int = 0) -> list[str]:
     return [key.path for box in reading.boxes(scope) for key in box.partitions()]
 
 
-def seed(where: str) -> list[str]:
+def stores_read(where: str) -> list[str]:
     query = f"SELECT product_id, SUM(nb_sales) AS nb FROM bigdataflow.stores_sales WHERE {where} GROUP BY product_id"
     variables = {"partition_day": "string"}
     tree = qualified(
@@ -63,18 +63,21 @@ def seed(where: str) -> list[str]:
     ).tree
     kinds = {"day": "string", "store": "string"}
     query_scans = dependencies(tree, {"bigdataflow.stores_sales": kinds})
-    up = {"bigdataflow.stores_sales": Upstream("bigdataflow.stores_sales", SEED, kinds)}
+    up = {"bigdataflow.stores_sales": Upstream("bigdataflow.stores_sales", STORES_BY_DAY, kinds)}
     scopes = Bindings.of(variables, [{"partition_day": "2022-03-31"}])
     ((_, (reading,)),) = readings(query_scans, up, scopes, now=dt.datetime(2022, 4, 1, tzinfo=dt.UTC))
     return paths(reading)
 
 
-def test_the_seeds_task_reads_both_stores_of_its_day() -> None:
-    assert seed("stores_sales.day = partition_day") == ["day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris"]
+def test_a_task_of_a_day_reads_both_stores_of_that_day() -> None:
+    assert stores_read("stores_sales.day = partition_day") == [
+        "day=2022-03-31/store=Detroit",
+        "day=2022-03-31/store=Paris",
+    ]
 
 
-def test_the_seeds_pattern_reads_the_three_days_before_too() -> None:
-    paths = seed("stores_sales.day BETWEEN DATE_SUB(partition_day, 3) AND partition_day")
+def test_a_pattern_over_four_days_reads_the_three_days_before_too() -> None:
+    paths = stores_read("stores_sales.day BETWEEN DATE_SUB(partition_day, 3) AND partition_day")
     assert paths == [f"day=2022-03-{day}/store={store}" for day in range(28, 32) for store in ("Detroit", "Paris")]
 
 
@@ -130,16 +133,16 @@ def test_ten_years_of_hours_are_not_listed_for_one_day() -> None:
 def test_windows_that_are_not_over_are_read_where_a_condition_bounds_them() -> None:
     now = dt.datetime(2022, 3, 31, 12, tzinfo=dt.UTC)
     rows, kinds = [{"pd": "2022-03-31"}], {"day": "string", "store": "string"}
-    (((reading,)),) = read("s.day BETWEEN pd AND '2022-04-01'", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day BETWEEN pd AND '2022-04-01'", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert {path.split("/")[0] for path in paths(reading)} == {"day=2022-03-31", "day=2022-04-01"}
-    (((reading,)),) = read("s.day >= '2022-03-29'", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day >= '2022-03-29'", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert {path.split("/")[0] for path in paths(reading)} == {"day=2022-03-29", "day=2022-03-30"}
 
 
 def test_texts_of_another_spelling_bound_nothing() -> None:
     rows, kinds = [{"pd": "20220331"}], {"day": "string", "store": "string"}
     now = dt.datetime(2022, 4, 10, tzinfo=dt.UTC)
-    (((reading,)),) = read("s.day <= pd", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day <= pd", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert len(paths(reading)) == 80  # '-' is less than any digit: all forty days
 
 
@@ -154,7 +157,7 @@ def test_a_type_that_is_not_evaluated_keeps_every_partition() -> None:
     kinds = {"day": "decimal(8,0)", "store": "string"}
     now = dt.datetime(2022, 3, 5, tzinfo=dt.UTC)
     (((reading,)),) = read(
-        "s.day = 20220331 AND s.store = 'Paris'", SEED, kinds, [{"pd": "x"}], {"pd": "string"}, now=now
+        "s.day = 20220331 AND s.store = 'Paris'", STORES_BY_DAY, kinds, [{"pd": "x"}], {"pd": "string"}, now=now
     )
     assert len(paths(reading)) == 4
 

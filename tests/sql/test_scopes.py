@@ -30,7 +30,7 @@ def shown(dataset_scopes: Scopes, **key: object) -> dict[str, str]:
     return {name: str(typed) for name, typed in dataset_scopes.of(PartitionKey.of(**key)).values.items()}  # type: ignore[arg-type]
 
 
-def test_the_seed_s_four_scopes() -> None:
+def test_two_days_and_two_stores_make_four_scopes() -> None:
     dataset_scopes = scopes(
         "day STRING, store STRING",
         "t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-30', END '2022-04-01'), store IN ('Detroit', 'Paris')",

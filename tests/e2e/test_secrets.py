@@ -193,7 +193,7 @@ def test_settings_of_a_spark_of_our_own_are_no_words_of_its_command_line(tmp_pat
     own = Project.at(tmp_path / "home").having(spark_master="local[1]", spark_conf=CONF)
     program = tmp_path / "looks.py"
     if mode == "classic":
-        opened = "from varve.services.settings import Settings\nfrom varve.dagster.runs.spark import open_session\n"
+        opened = "from varve.services.settings import Settings\nfrom varve.services.spark import open_session\n"
         program.write_text(READS_SPARK.format(opened=f"{opened}spark = open_session(Settings())"), encoding="utf-8")
         run = program
     else:

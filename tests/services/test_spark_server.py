@@ -25,6 +25,8 @@ from varve.services.spark_server import SparkServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 
 @pytest.fixture
 def own(settings: Settings) -> Iterator[Settings]:

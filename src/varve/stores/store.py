@@ -8,6 +8,7 @@ Not here: the order in which a build calls its store (varve/dagster/runs/io_mana
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """A place where batches lie. After a crash at any point, the next build may simply begin anew."""
+    """A place where batches lie. After a crash at any point, the next build may simply begin anew.
 
+    A class that inherits from it writes the abstract methods. What the others do here is right for a store whose
+    readers find the current batches by the catalog alone: nothing follows a publish, and nothing else is to be shown.
+    """
+
+    @abstractmethod
     def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
         """Write the frame beside what is current, one batch for each partition of the build; no reader sees it.
 
@@ -34,10 +40,12 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Compare what lies in the store with what was computed. Raises VerifyFailed."""
         ...
 
+    @abstractmethod
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
         ...
@@ -49,16 +57,18 @@ class Store(Protocol):
         readers of this store see all of the change at once, or none of it. With datasets of several stores, `point` is
         the commit of the next store. Raises PublishTimeout, and what `point` raises.
         """
-        ...
+        del builds
+        point()
 
     def published(self, build: Build) -> None:
         """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
-        ...
 
+    @abstractmethod
     def discard(self, build: Build) -> None:
         """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
         ...
 
+    @abstractmethod
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """Put earlier batches back in force, all at once or none, as safely as `publish`.
 
@@ -67,14 +77,17 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """Raise MissingUpstream where the data of one of the batches is gone."""
         ...
 
+    @abstractmethod
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
         ...
 
+    @abstractmethod
     def leftovers(self) -> Sequence[Leftover]:
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
@@ -84,8 +97,9 @@ class Store(Protocol):
 
         `strays` are all that there are now: what is not among them is forgotten.
         """
-        ...
+        return strays
 
+    @abstractmethod
     def scratch(self, dataset: Dataset) -> str:
         """A folder (a path or a URI) for files on their way to a batch, which every Spark of the deployment reaches.
 
@@ -93,6 +107,7 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 
@@ -102,16 +117,22 @@ class Store(Protocol):
 
     def follow(self, dataset: Dataset) -> int:
         """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
-        ...
+        del dataset
+        return 0
 
     def mend(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
-        ...
+        del dataset
+        return 0
 
     def remains(self) -> Sequence[StoreInventory]:
-        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
-        ...
+        """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt.
 
+        Nothing, where its batches do not describe themselves.
+        """
+        return ()
+
+    @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...

@@ -116,7 +116,7 @@ def shared_query_forms(query: WrittenQuery, names: ScopeNames) -> Iterator[list[
     """Yield the query for all scopes in its possible forms, the cheapest first.
 
     The join comes first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the
-    product of all scopes and all rows (122 million for a year of hourly flights).
+    product of all scopes and all rows (122 million for a year of hourly rows).
     """
     if no_lateral(query.tree, query.variables):
         return

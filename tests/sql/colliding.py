@@ -70,7 +70,7 @@ class Grammar:
         return with_ + self.select(2, [], outermost=True)[0]
 
     def _with(self) -> str:
-        found = []
+        ctes = []
         for _ in range(self.draw.randint(1, 2)):
             name = self._new(self.draw.choice(["q", "shop", "a", "r", "st"]), self.ctes)
             text, columns = self.select(1, [])
@@ -79,9 +79,9 @@ class Grammar:
                 names = self._distinct_names(len(columns))
                 columns = dict(zip(names, columns.values(), strict=True))
                 renamed = f" ({', '.join(names)})"
-            found.append(f"{name}{renamed} AS ({text})")
+            ctes.append(f"{name}{renamed} AS ({text})")
             self.ctes[name] = columns
-        return f"WITH {', '.join(found)} "
+        return f"WITH {', '.join(ctes)} "
 
     def _set_operation(self) -> str:
         word = self.draw.choice(["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "EXCEPT ALL", "UNION DISTINCT"])
@@ -159,10 +159,10 @@ class Grammar:
         return f"SELECT {self._listed(values, names)}{rest}{tail}"
 
     def _pivot(self) -> tuple[str, dict[str, str]]:
-        name, other = self.draw.sample(["shop", "num", "p", "the_day"], 2)
+        name, second_name = self.draw.sample(["shop", "num", "p", "the_day"], 2)
         where = self.draw.choice(["WHERE day = <<the_day>>", "WHERE store = <<shop>> AND id > 0"])
-        values = self.draw.choice([f"'x' AS {name}, 'y' AS {other}", f"'x' {name}, 'z' AS {other}"])
-        text = f"SELECT {name} AS n, {other} AS m FROM (SELECT v, k FROM collide.a {where}) PIVOT (SUM(v) FOR k IN ({values}))"
+        values = self.draw.choice([f"'x' AS {name}, 'y' AS {second_name}", f"'x' {name}, 'z' AS {second_name}"])
+        text = f"SELECT {name} AS n, {second_name} AS m FROM (SELECT v, k FROM collide.a {where}) PIVOT (SUM(v) FOR k IN ({values}))"
         return text, {"n": "INT", "m": "INT"}
 
     def _from(self, depth: int, outer: list[Source]) -> tuple[list[Source], str]:
@@ -170,7 +170,7 @@ class Grammar:
         sources: list[Source] = []
         text = ""
         for place in range(draw.choice([1, 1, 1, 2, 2, 3])):
-            source, written = self._source(depth, [*sources, *outer], {each.alias for each in sources})
+            source, written = self._source(depth, [*sources, *outer], {source.alias for source in sources})
             if place == 0:
                 sources.append(source)
                 text = f" FROM {written}"
@@ -200,7 +200,7 @@ class Grammar:
                 and len(sources) == 1
             ):
                 text += f" JOIN {written} USING (id)"
-                source.columns = {name: each for name, each in source.columns.items() if name != "id"}
+                source.columns = {name: column for name, column in source.columns.items() if name != "id"}
             elif kind in {",", "CROSS JOIN", "NATURAL JOIN", "USING"}:
                 text += f"{',' if kind == ',' else ' CROSS JOIN'} {written}"
             else:
@@ -208,9 +208,9 @@ class Grammar:
                 text += f" {kind} {written} ON {on}"
             if kind not in {"LEFT SEMI JOIN", "LEFT ANTI JOIN"}:
                 sources.append(source)
-        owner = next((each for each in sources if each.has_struct), None)
+        owner = next((source for source in sources if source.has_struct), None)
         if owner is not None and draw.random() < 0.15:
-            alias, name = self._new("e", {each.alias for each in sources}), draw.choice(["shop", "num", "i", "v"])
+            alias, name = self._new("e", {source.alias for source in sources}), draw.choice(["shop", "num", "i", "v"])
             text += f" LATERAL VIEW {draw.choice(['', 'OUTER '])}EXPLODE({owner.alias}.items) {alias} AS {name}"
             sources.append(Source(alias, {name: "INT"}))
         return sources, text
@@ -240,7 +240,7 @@ class Grammar:
                 alias, dict(zip(names, ["INT", "STRING"], strict=True))
             ), f"(VALUES (1, 'x'), (2, \"L'Aquila\"), (3, NULL)) AS {alias}({', '.join(names)})"
         table = draw.choice(["a", "a", "b", "st"])
-        columns = {name: each for name, each in TABLES[table].items() if each in {"INT", "STRING"}}
+        columns = {name: type_name for name, type_name in TABLES[table].items() if type_name in {"INT", "STRING"}}
         if draw.random() < 0.35 and table not in taken:
             return Source(table, columns, table == "a"), f"collide.{table}"
         alias = self._new(draw.choice(_ALIASES), taken)
@@ -262,7 +262,7 @@ class Grammar:
     def value(self, kind: str, sources: list[Source]) -> str:
         """A column or a literal, or something of them, without subqueries."""
         draw = self.draw
-        owners = [(each, name) for each in sources for name, of in each.columns.items() if of == kind]
+        owners = [(source, name) for source in sources for name, of in source.columns.items() if of == kind]
         if not owners or draw.random() < 0.12:
             return draw.choice(
                 ["<<num>>", "1", "-2"]
@@ -270,30 +270,30 @@ class Grammar:
                 else ["<<shop>>", "<<the_day>>", "'O''Brien'", "'<the_day>'", r"'a\'b'", "''"]
             )
         source, name = draw.choice(owners)
-        structs = [each for each in sources if each.has_struct]
+        structs = [source for source in sources if source.has_struct]
         if structs and draw.random() < 0.25:
             of = draw.choice(structs)
-            others = [
-                each
-                for each in sources
-                if each is not of and (each.has_struct or "st" in each.columns or each.alias == "st")
+            struct_sources = [
+                source
+                for source in sources
+                if source is not of and (source.has_struct or "st" in source.columns or source.alias == "st")
             ]
-            path = "st" if draw.random() < (0.05 if others else 0.5) else f"{of.alias}.st"
+            path = "st" if draw.random() < (0.05 if struct_sources else 0.5) else f"{of.alias}.st"
             return f"{path}.{'a' if kind == 'INT' else 'b'}"
-        everywhere = {id(each): each for each in [*sources, *self.beside]}.values()
+        everywhere = {id(visible_source): visible_source for visible_source in [*sources, *self.beside]}.values()
         # A bare name that a variable has too is refused, wherever it stands.
         if (
             draw.random() < (0.03 if name in VARIABLES else 0.3)
-            and sum(name in each.columns for each in everywhere) == 1
+            and sum(name in visible_source.columns for visible_source in everywhere) == 1
         ):
             return name
         return f"{source.alias}.{name}"
 
     def _result(self, kind: str, sources: list[Source], seen: list[Source], depth: int) -> str:
-        draw, one = self.draw, self.value(kind, sources)
+        draw, operand = self.draw, self.value(kind, sources)
         how = draw.random()
         if how < 0.5:
-            return one
+            return operand
         if how < 0.6 and depth > 0:
             inner, text = self._from(0, [])
             where = self._correlated(inner, seen)
@@ -301,22 +301,22 @@ class Grammar:
         if kind == "INT":
             return draw.choice(
                 [
-                    f"{one} + <<num>>",
-                    f"COALESCE({one}, <<num>>)",
-                    f"CASE WHEN {self.value('STRING', sources)} = <<shop>> THEN {one} ELSE 0 END",
+                    f"{operand} + <<num>>",
+                    f"COALESCE({operand}, <<num>>)",
+                    f"CASE WHEN {self.value('STRING', sources)} = <<shop>> THEN {operand} ELSE 0 END",
                     f"LENGTH({self.value('STRING', sources)})",
-                    f"-({one})",
-                    f"({one})",
+                    f"-({operand})",
+                    f"({operand})",
                 ]
             )
         return draw.choice(
             [
-                f"CONCAT({one}, '|', <<shop>>)",
-                f"{one} || <<the_day>>",
-                f"NVL({one}, <<the_day>>)",
-                f"UPPER({one})",
-                f"IF({one} = <<shop>>, 'mine', {one})",
-                f"NULLIF({one}, <<shop>>)",
+                f"CONCAT({operand}, '|', <<shop>>)",
+                f"{operand} || <<the_day>>",
+                f"NVL({operand}, <<the_day>>)",
+                f"UPPER({operand})",
+                f"IF({operand} = <<shop>>, 'mine', {operand})",
+                f"NULLIF({operand}, <<shop>>)",
             ]
         )
 
@@ -330,28 +330,28 @@ class Grammar:
                     f"CONCAT_WS(',', SORT_ARRAY(COLLECT_SET({self.value('STRING', sources)})))",
                 ]
             )
-        one = self.value("INT", sources)
+        operand = self.value("INT", sources)
         return draw.choice(
             [
                 "COUNT(*)",
-                f"SUM({one})",
-                f"COUNT(DISTINCT {one})",
-                f"COUNT({one})",
-                f"MAX({one} + <<num>>)",
-                f"SUM({one}) FILTER (WHERE {self.value('STRING', sources)} <> <<shop>>)",
+                f"SUM({operand})",
+                f"COUNT(DISTINCT {operand})",
+                f"COUNT({operand})",
+                f"MAX({operand} + <<num>>)",
+                f"SUM({operand}) FILTER (WHERE {self.value('STRING', sources)} <> <<shop>>)",
                 f"COUNT_IF({self.value('STRING', sources)} = <<the_day>>)",
             ]
         )
 
     def _window(self, sources: list[Source]) -> str:
-        one, by = self.value("INT", sources), self.value("STRING", sources)
+        operand, by = self.value("INT", sources), self.value("STRING", sources)
         return self.draw.choice(
             [
-                f"SUM({one}) OVER (PARTITION BY {by})",
+                f"SUM({operand}) OVER (PARTITION BY {by})",
                 "COUNT(*) OVER ()",
                 f"RANK() OVER (ORDER BY {by})",
-                f"MAX({one}) OVER (PARTITION BY {by} ORDER BY {one})",
-                f"DENSE_RANK() OVER (PARTITION BY {by} ORDER BY {one} DESC)",
+                f"MAX({operand}) OVER (PARTITION BY {by} ORDER BY {operand})",
+                f"DENSE_RANK() OVER (PARTITION BY {by} ORDER BY {operand} DESC)",
             ]
         )
 
@@ -376,9 +376,9 @@ class Grammar:
         own = self.draw.choice(
             ["", f" AND {self.value('STRING', inner)} = <<the_day>>", f" AND {self.value('STRING', inner)} >= <<shop>>"]
         )
-        names = {each.alias for each in inner}
-        others = [each for each in seen if each.alias not in names] or inner
-        return f"{self.value(kind, inner)} = {self.value(kind, others)}{own}"
+        names = {source.alias for source in inner}
+        outer_sources = [source for source in seen if source.alias not in names] or inner
+        return f"{self.value(kind, inner)} = {self.value(kind, outer_sources)}{own}"
 
     def _condition(self, sources: list[Source], seen: list[Source], depth: int) -> str:
         draw = self.draw

@@ -212,13 +212,13 @@ _RIGHT = (
 
 def constructs() -> list[str]:
     """At least 150 queries, no two of one construct."""
-    found = [f"SELECT s.n, s.store AS k FROM {SALES} WHERE {each}" for each in SINGLE]
-    found += [each for each in WHOLE if each]
+    queries = [f"SELECT s.n, s.store AS k FROM {SALES} WHERE {condition}" for condition in SINGLE]
+    queries += [query for query in WHOLE if query]
     for join, (on, where) in product(_JOINS, _PLACES):
-        found.append(_joined(join, on, where))
+        queries.append(_joined(join, on, where))
     for join, (on, where) in product(_JOINS[:5], _RIGHT):
-        found.append(_joined(join, on, where))
-    return found
+        queries.append(_joined(join, on, where))
+    return queries
 
 
 def _joined(join: str, on: str, where: str) -> str:
@@ -267,14 +267,14 @@ def _predicate(random_: random.Random, aliases: str, depth: int = 2) -> str:
 def random_queries(count: int, seed: int) -> list[str]:
     """Random conditions, on either side of random joins, in and above groups, windows, unions and subqueries."""
     random_ = random.Random(seed)
-    found = []
+    queries = []
     for _ in range(count):
         p, q = _predicate(random_, "s"), _predicate(random_, "c")
         both = _predicate(random_, "sc", 3)
         on = random_.choice(["c.day = s.day", "c.store = s.store", "c.day = DATE_SUB(s.day, 1) AND c.store = s.store"])
         join = random_.choice(_JOINS[:4])
         x = p.replace("s.n", "x.n").replace("s.", "x.")
-        found.append(
+        queries.append(
             random_.choice(
                 [
                     f"SELECT s.n FROM {SALES} WHERE {p}",
@@ -291,4 +291,4 @@ def random_queries(count: int, seed: int) -> list[str]:
                 ]
             )
         )
-    return found
+    return queries

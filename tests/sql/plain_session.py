@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from varve.model.errors import VarveError
-from varve.sql.names.scope_variables import clashes
+from varve.sql.names.scope_variables import name_clashes
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.spark.execute import per_scope_rows, together_rows
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -89,8 +89,8 @@ def dataset(header: str, query: str, inputs: Mapping[str, DataFrame]) -> Scopes 
         return error.problems[0].message
     assert scopes.dataset.query is not None
     columns = {name: frame.columns for name, frame in inputs.items()}
-    found = clashes(scopes.dataset.source, scopes.dataset.query, scopes.dataset.variables, columns.get)
-    return next((each.message for each in found), scopes)
+    clashes = name_clashes(scopes.dataset.source, scopes.dataset.query, scopes.dataset.variables, columns.get)
+    return next((clash.message for clash in clashes), scopes)
 
 
 def compare(  # noqa: PLR0912 - a way for each of what a query may come to
@@ -108,7 +108,7 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
         try:
             keys = [f"_p{place}" for place in range(len(next(iter(case.plain))))]
             plain = [
-                spark.sql(text).select(*[F.lit(each).alias(key) for each, key in zip(values, keys, strict=True)], "*")
+                spark.sql(text).select(*[F.lit(value).alias(key) for value, key in zip(values, keys, strict=True)], "*")
                 for values, text in case.plain.items()
             ]
             expected = reduce(DataFrame.unionAll, plain)
@@ -123,13 +123,13 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
             continue
         query = scopes.dataset.query
         assert query is not None
-        found = [scopes.of(_partition(scopes, values)) for values in case.plain]
+        partition_scopes = [scopes.of(_partition(scopes, values)) for values in case.plain]
         together = None
         try:
-            ours = per_scope_rows(spark, scopes, query, found, inputs)
+            ours = per_scope_rows(spark, scopes, query, partition_scopes, inputs)
             if expected is not None:
                 assert ours.schema is not None
-                together = together_rows(spark, scopes, query, found, inputs)
+                together = together_rows(spark, scopes, query, partition_scopes, inputs)
         except VarveError as error:
             report.refused[reason(str(error))] += 1
             continue
@@ -164,8 +164,8 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
                 report.wrong.append(f"{label}: plain Spark has {len(theirs)} rows, we have {len(mine)}")
         elif theirs != mine:
             only = [
-                sorted((Counter(one) - Counter(other)).elements())[:4]
-                for one, other in ((theirs, mine), (mine, theirs))
+                sorted((Counter(left) - Counter(right)).elements())[:4]
+                for left, right in ((theirs, mine), (mine, theirs))
             ]
             report.wrong.append(f"{label}: only plain Spark has {only[0]}, only we have {only[1]}")
     return report
@@ -174,7 +174,7 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
 def _partition(scopes: Scopes, values: Sequence[str]) -> PartitionKey:
     kinds = [dimension.value_type for dimension in scopes.partitioning.dimensions]
     return scopes.partitioning.key(
-        [int(each) if kind is int else each for each, kind in zip(values, kinds, strict=True)]
+        [int(value) if kind is int else value for value, kind in zip(values, kinds, strict=True)]
     )
 
 
@@ -204,10 +204,10 @@ def as_text(frame: DataFrame, arm: int) -> DataFrame:
 
 def rows(frames: Sequence[DataFrame]) -> list[list[str] | str]:
     """The rows of each frame as sorted texts, many frames in one job; the error of one that cannot be computed."""
-    found: list[list[str] | str] = []
+    results: list[list[str] | str] = []
     for start in range(0, len(frames), _FRAMES_OF_A_JOB):
-        found += _collected(frames[start : start + _FRAMES_OF_A_JOB])
-    return found
+        results += _collected(frames[start : start + _FRAMES_OF_A_JOB])
+    return results
 
 
 def _collected(frames: Sequence[DataFrame]) -> list[list[str] | str]:
@@ -226,4 +226,4 @@ def _collected(frames: Sequence[DataFrame]) -> list[list[str] | str]:
         return [*_collected(frames[:middle]), *_collected(frames[middle:])]
     for arm, row in collected:
         texts[arm].append(row)
-    return [sorted(each) for each in texts]
+    return [sorted(text) for text in texts]

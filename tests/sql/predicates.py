@@ -63,7 +63,7 @@ SELECT * FROM b.sales PIVOT (SUM(n) FOR id IN (1 AS one, 2 AS two)) WHERE day = 
 
 def conditions() -> list[str]:
     """Queries of one dataset with a condition each, and those above joins and pivots."""
-    found = []
+    queries = []
     for dataset, names, number in _DATASETS:
         texts = [part.strip() for line in FAMILIES.strip().splitlines() for part in line.split(" | ")]
         texts += [f"{{d}} {operator} {{v}}" for operator in _OPERATORS]
@@ -74,9 +74,9 @@ def conditions() -> list[str]:
             f"{{d}} BETWEEN DATE_SUB({{v}}, {back}) AND DATE_ADD({{v}}, {on})"
             for back, on in product((0, 1, 3), (0, 2))
         ]
-        found += [f"SELECT {number} AS n FROM {dataset} WHERE {text.format(**names)}" for text in texts]
-    found += [f"SELECT s.n FROM {SALES} WHERE {each}" for each in SINGLE]
+        queries += [f"SELECT {number} AS n FROM {dataset} WHERE {text.format(**names)}" for text in texts]
+    queries += [f"SELECT s.n FROM {SALES} WHERE {condition}" for condition in SINGLE]
     draw = random.Random(500)
     for dataset, alias, number in ((SALES, "s", "s.n"), (COSTS, "c", "c.cost")):
-        found += [f"SELECT {number} AS n FROM {dataset} WHERE {_predicate(draw, alias)}" for _ in range(40)]
-    return [*found, *ABOVE]
+        queries += [f"SELECT {number} AS n FROM {dataset} WHERE {_predicate(draw, alias)}" for _ in range(40)]
+    return [*queries, *ABOVE]

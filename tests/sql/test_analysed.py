@@ -12,7 +12,7 @@ from rich.console import Console
 
 from varve.cli.files import sql as sql_command
 from varve.model.partitions.key import PartitionKey
-from varve.sql.spark.analysis import analysed
+from varve.sql.spark.analysis import analysis_problems
 from varve.sql.spark.execute import rows_of
 from varve.sql.sql_project import compiled, load
 from varve.sql.syntax.errors import SourceFile, SqlError, SqlErrors
@@ -32,51 +32,53 @@ INSERT (day = today)
 EXTERNAL = HEAD.format(name="root", columns="words ARRAY<STRING>, nb INT") + "EXTERNAL"
 
 
-def said(spark: SparkSession, columns: str, body: str) -> list[tuple[str, str]]:
+def spark_problems(spark: SparkSession, columns: str, body: str) -> list[tuple[str, str]]:
     files = [SourceFile("root.sql", EXTERNAL), SourceFile("one.sql", HEAD.format(name="one", columns=columns) + body)]
-    found = compiled(files, {})
-    assert analysed(spark, found["b.root"]) == []
-    return [(each.place, each.message) for each in analysed(spark, found["b.one"])]
+    assets = compiled(files, {})
+    assert analysis_problems(spark, assets["b.root"]) == []
+    return [(problem.place, problem.message) for problem in analysis_problems(spark, assets["b.one"])]
 
 
 def test_the_shipped_pipeline_and_the_example_are_what_spark_says(spark: SparkSession) -> None:
     for folder in (ROOT / "assets", ROOT / "docs" / "examples" / "bigdataflow"):
-        assert [problem for found in load(folder).values() for problem in analysed(spark, found)] == []
+        assert [problem for asset in load(folder).values() for problem in analysis_problems(spark, asset)] == []
 
 
 def test_a_type_that_only_spark_can_tell_is_compared_with_the_declared_one(spark: SparkSession) -> None:
     body = "AS SELECT TRANSFORM(words, w -> LENGTH(w)) AS long FROM b.root WHERE root.day = today"
-    assert said(spark, "long ARRAY<INT>", body) == []
-    ((place, message),) = said(spark, "long ARRAY<STRING>", body)
+    assert spark_problems(spark, "long ARRAY<INT>", body) == []
+    ((place, message),) = spark_problems(spark, "long ARRAY<STRING>", body)
     assert place == "one.sql:1:23"
     assert "long is declared ARRAY<STRING>, but Spark says that the query gives ARRAY<INT>" in message
 
 
 def test_what_spark_refuses_is_told_in_its_words_at_the_query(spark: SparkSession) -> None:
-    ((place, message),) = said(spark, "n INT", "AS SELECT NO_SUCH_FUNCTION(nb) AS n FROM b.root WHERE root.day = today")
+    ((place, message),) = spark_problems(
+        spark, "n INT", "AS SELECT NO_SUCH_FUNCTION(nb) AS n FROM b.root WHERE root.day = today"
+    )
     assert place == "one.sql:6:11"
     assert "Spark has no function NO_SUCH_FUNCTION" in message
     body = "AS SELECT nb AS n, 'O''Brien' AS o\n  , UPPR(today)\n AS u FROM b.root WHERE root.day = :today"
-    ((place, message),) = said(spark, "n INT, o STRING, u STRING", body)
+    ((place, message),) = spark_problems(spark, "n INT, o STRING, u STRING", body)
     assert place == "one.sql:7:5"
     assert "Did you mean upper?" in message
     body = "AS SELECT\n  nb + today + ARRAY(nb) AS n FROM b.root WHERE root.day = today"
-    ((place, message),) = said(spark, "n INT", body)
+    ((place, message),) = spark_problems(spark, "n INT", body)
     assert place.startswith("one.sql:7:3")
     assert "varve_check" not in message
 
 
 def test_an_expectation_that_spark_does_not_understand_is_told(spark: SparkSession) -> None:
     query = "AS SELECT nb FROM b.root WHERE root.day = today"
-    ((place, message),) = said(spark, "nb INT", f"EXPECT few: nb < 3 AND\n  LENGHT(day) = 10\n{query}")
+    ((place, message),) = spark_problems(spark, "nb INT", f"EXPECT few: nb < 3 AND\n  LENGHT(day) = 10\n{query}")
     assert place == "one.sql:7:3"
     assert "Spark has no function LENGHT. Did you mean length?" in message
-    ((_, message),) = said(spark, "nb INT", f"EXPECT few: nb + 1\n{query}")
+    ((_, message),) = spark_problems(spark, "nb INT", f"EXPECT few: nb + 1\n{query}")
     assert "few is INT" in message
 
 
 def test_the_inputs_of_a_foreign_function_are_looked_at_too(spark: SparkSession) -> None:
-    ((_, message),) = said(
+    ((_, message),) = spark_problems(
         spark, "nb INT",
         "PYTHON 'assets.carrier_model:fit' USING x AS (SELECT NO_SUCH(nb) AS n FROM b.root WHERE root.day = today)",
     )  # fmt: skip
@@ -89,12 +91,12 @@ def test_what_spark_refuses_in_a_run_stands_at_its_place_in_the_file(spark: Spar
         SourceFile("root.sql", EXTERNAL),
         SourceFile("one.sql", HEAD.format(name="one", columns="nb INT, n STRING") + body),
     ]
-    found = compiled(files, {})["b.one"]
+    asset = compiled(files, {})["b.one"]
     rows = spark.createDataFrame([], "words ARRAY<STRING>, nb INT, day STRING")
     keys = [PartitionKey.of(day=f"2022-03-0{day}") for day in (1, 2)]
-    assert found.sql.query is not None
+    assert asset.sql.query is not None
     with pytest.raises(SqlError) as caught:
-        rows_of(spark, found.scopes, found.sql.query, keys, {"b.root": rows})
+        rows_of(spark, asset.scopes, asset.sql.query, keys, {"b.root": rows})
     assert str(caught.value).splitlines() == [
         "one.sql:7:3: Spark has no function UPPR. Did you mean upper?",
         "      UPPR(today) AS n FROM b.root WHERE root.day = today",
@@ -127,8 +129,8 @@ def test_columns_that_only_spark_can_tell_are_asked_once_and_need_no_declaration
     sql_command.check(Console(file=io.StringIO()), folder, as_json=False)
     monkeypatch.setattr("varve.services.spark.open_session", lambda _: pytest.fail("Spark was asked again"))
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-    found = load(folder)
-    types = {name: {each.name: str(each.type) for each in found[name].dataset.schema.columns} for name in found}
+    assets = load(folder)
+    types = {name: {column.name: str(column.type) for column in assets[name].dataset.schema.columns} for name in assets}
     assert types["b.pivot"] == {"a": "BIGINT", "b": "BIGINT"}
     assert types["b.reader"] == {"one": "BIGINT", "g": "TINYINT"}
     # Another query is another question.

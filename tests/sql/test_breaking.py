@@ -38,8 +38,8 @@ def changed(root: dict[str, str] | None, **texts: str) -> list[Break]:
     return breaks(old, new)
 
 
-def names(found: list[Break]) -> list[tuple[str, str, str]]:
-    return sorted((each.dataset, each.upstream, each.column) for each in found)
+def names(found_breaks: list[Break]) -> list[tuple[str, str, str]]:
+    return sorted((found_break.dataset, found_break.upstream, found_break.column) for found_break in found_breaks)
 
 
 def test_nothing_changed_breaks_nothing() -> None:
@@ -54,15 +54,17 @@ def test_a_dropped_column_breaks_who_names_it_and_who_names_it_through_a_star() 
 
 def test_a_break_has_the_place_of_the_use() -> None:
     dropped = {name: kind for name, kind in ROOT.items() if name != "nb"}
-    (found,) = [each for each in changed(dropped) if each.dataset == "b.totals"]
-    meta = found.node.this.meta
+    (total_break,) = [found_break for found_break in changed(dropped) if found_break.dataset == "b.totals"]
+    meta = total_break.node.this.meta
     assert TEXTS["b.totals"][meta["start"] : meta["end"] + 1] == "nb"
 
 
 def test_a_renamed_column_is_told_with_its_likely_new_name() -> None:
     renamed = {("sold" if name == "nb" else name): kind for name, kind in ROOT.items()}
-    found = [each for each in changed(renamed) if each.dataset == "b.totals"]
-    assert [each.message for each in found] == ["b.sales no longer has nb; it may be called sold now."]
+    total_breaks = [found_break for found_break in changed(renamed) if found_break.dataset == "b.totals"]
+    assert [found_break.message for found_break in total_breaks] == [
+        "b.sales no longer has nb; it may be called sold now."
+    ]
 
 
 def test_what_reads_a_broken_dataset_is_not_broken_by_it() -> None:
@@ -89,6 +91,6 @@ def test_a_change_together_with_its_readers_is_no_break() -> None:
 
 
 def test_a_dataset_that_is_gone_breaks_who_reads_it() -> None:
-    found = changed(ROOT, copy="")
-    assert [(each.dataset, each.upstream) for each in found] == [("b.report", "b.copy")]
-    assert "no longer there" in found[0].message
+    found_breaks = changed(ROOT, copy="")
+    assert [(found_break.dataset, found_break.upstream) for found_break in found_breaks] == [("b.report", "b.copy")]
+    assert "no longer there" in found_breaks[0].message

@@ -32,12 +32,12 @@ FILES: dict[str, tuple[str, str]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "assets"
-    found.mkdir()
+    assets = tmp_path / "assets"
+    assets.mkdir()
     for name in FILES:
-        write(found, name)
-    load(found)
-    return found
+        write(assets, name)
+    load(assets)
+    return assets
 
 
 def write(folder: Path, name: str, columns: str | None = None, body: str | None = None) -> None:
@@ -54,12 +54,12 @@ def counts(folder: Path) -> tuple[int, int]:
 
 def test_nothing_changed_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts(folder) == (4, 0)
-    before = {name: each.kept for name, each in load(folder, cache=Cache()).items()}
+    before = {name: asset.compiled for name, asset in load(folder, cache=Cache()).items()}
     # Neither a load nor Dagster's definitions of it need to know what a file says.
     monkeypatch.setattr(reading, "parse", lambda source: pytest.fail(f"{source.path} was read"))
-    found = load(folder)
-    assert {name: each.kept for name, each in found.items()} == before
-    build_defs(sql_assets(found)).resolve_asset_graph()
+    assets = load(folder)
+    assert {name: asset.compiled for name, asset in assets.items()} == before
+    build_defs(sql_assets(assets)).resolve_asset_graph()
 
 
 def test_a_change_ends_where_the_columns_stay_the_same(folder: Path) -> None:
@@ -82,9 +82,9 @@ def test_what_is_kept_answers_as_what_was_understood(folder: Path) -> None:
     kept, anew = load(folder)["b.three"], load(folder, cache=Cache())["b.three"]
     key = kept.dataset.partitioning.key(["2022-03-09"])
     wanted = [f"day=2022-03-0{day}" for day in (7, 8, 9)]
-    for found in (kept, anew):
-        assert [each.path for each in found.dependency("b.two").upstream_of(key).keys] == wanted
-        assert found.lineage == {"product": (("b.two", "product"),)}
+    for asset in (kept, anew):
+        assert [key.path for key in asset.dependency("b.two").upstream_of(key).keys] == wanted
+        assert asset.lineage == {"product": (("b.two", "product"),)}
     assert kept.dependency("b.two").ways == anew.dependency("b.two").ways
     assert kept.code_version == anew.code_version
 

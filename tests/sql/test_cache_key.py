@@ -32,10 +32,10 @@ def test_a_module_that_was_written_again_is_another_version(changed: Path, monke
     before, stat = cache._versions(), os.stat
 
     def written_again(path: Any, **how: Any) -> Any:
-        found = stat(path, **how)
+        real_stat = stat(path, **how)
         if str(path) != str(changed):
-            return found
-        return SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns + 1)
+            return real_stat
+        return SimpleNamespace(st_size=real_stat.st_size, st_mtime_ns=real_stat.st_mtime_ns + 1)
 
     monkeypatch.setattr(os, "stat", written_again)
     cache._versions.cache_clear()

@@ -139,16 +139,18 @@ def frames(
     scopes = scopes_of(parse(SourceFile("t.sql", header + query)))
     tree = scopes.dataset.query
     assert tree is not None
-    found = [scopes.of(key) for key in iter(scopes.partitioning.keys())]
-    assert len(found) == 4
-    return per_scope_rows(spark, scopes, tree, found, inputs), together_rows(spark, scopes, tree, found, inputs)
+    all_scopes = [scopes.of(key) for key in iter(scopes.partitioning.keys())]
+    assert len(all_scopes) == 4
+    return per_scope_rows(spark, scopes, tree, all_scopes, inputs), together_rows(
+        spark, scopes, tree, all_scopes, inputs
+    )
 
 
 def compare(spark: SparkSession, inputs: dict[str, DataFrame], header: str, queries: dict[str, str]) -> set[str]:
     """Raise where the two ways differ; returns the queries that are not run together."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    apart, arms, told = set(), [], []
+    apart, arms, compared_names = set(), [], []
     for name, query in queries.items():
         expected, together = frames(spark, inputs, header, query)
         if together is None:
@@ -159,19 +161,19 @@ def compare(spark: SparkSession, inputs: dict[str, DataFrame], header: str, quer
             numbered = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
             hashes = F.sum(F.xxhash64(*numbered.columns).cast("decimal(38, 0)"))
             arms.append(numbered.agg(F.lit(len(arms)).alias("arm"), F.count("*"), hashes))
-        told.append(name)
-    found: list[tuple[object, ...]] = [()] * len(arms)
+        compared_names.append(name)
+    hashes_by_arm: list[tuple[object, ...]] = [()] * len(arms)
     for start in range(0, len(arms), BATCH):
         for row in reduce(DataFrame.unionAll, arms[start : start + BATCH]).collect():
-            found[row["arm"]] = tuple(row)[1:]
+            hashes_by_arm[row["arm"]] = tuple(row)[1:]
     wrong = [
         f"{name}: {expected} by themselves, {together} together"
-        for name, expected, together in zip(told, found[::2], found[1::2], strict=True)
+        for name, expected, together in zip(compared_names, hashes_by_arm[::2], hashes_by_arm[1::2], strict=True)
         if expected != together
     ]
     assert not wrong, "\n".join(wrong)
     # A comparison of nothing with nothing would prove nothing.
-    assert sum(each[0] > 0 for each in found[::2]) > len(told) * 0.6  # type: ignore[operator]
+    assert sum(row[0] > 0 for row in hashes_by_arm[::2]) > len(compared_names) * 0.6  # type: ignore[operator]
     return apart
 
 
@@ -186,7 +188,7 @@ def test_one_job_over_all_scopes_gives_the_rows_of_a_query_each(
 def test_so_does_every_construct_of_the_planner(spark: SparkSession) -> None:
     tables = {
         dataset: spark.createDataFrame(
-            [(each, f"p{each}") for each in range(1, 8)]
+            [(number, f"p{number}") for number in range(1, 8)]
             if dataset == "b.products"
             else [row[:-1] for row in soundness.rows(dataset)],
             ", ".join(f"{name} {kind}" for name, kind in columns.items()),

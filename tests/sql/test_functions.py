@@ -67,8 +67,8 @@ ZONES = ("UTC", "America/New_York", "Europe/Paris", "Asia/Kolkata", "America/Sao
 def rows() -> list[dict[str, object]]:
     """Values at the turns of years, months, weeks and clocks, and every one of them NULL somewhere."""
     random_ = random.Random(7)
-    days = [dt.date(2024, 2, 28) + dt.timedelta(days=each) for each in range(12)]
-    days += [dt.date(2023, 12, 28) + dt.timedelta(days=each) for each in range(8)]
+    days = [dt.date(2024, 2, 28) + dt.timedelta(days=day) for day in range(12)]
+    days += [dt.date(2023, 12, 28) + dt.timedelta(days=day) for day in range(8)]
     days += [
         dt.date(2000, 2, 29),
         dt.date(1969, 12, 31),
@@ -84,7 +84,7 @@ def rows() -> list[dict[str, object]]:
         dt.date(1955, 6, 30),
     ]
     texts = ["", "a", "abc", "éa", " ab ", "a%c", "zzzz", "aéb", "A", "a.c", "日本語", "b_", "\U0001f600", "\uffff"]
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for place, day in enumerate(days * 2):
         at = dt.datetime(day.year, day.month, day.day, place % 24, (place * 7) % 60, (place * 11) % 60, tzinfo=dt.UTC)
         if place % 5 == 0:
@@ -96,8 +96,8 @@ def rows() -> list[dict[str, object]]:
         }  # fmt: skip
         if place > 30:
             row[random_.choice(list(COLUMNS))] = None
-        found.append(row)
-    return [*found, dict.fromkeys(COLUMNS)]
+        rows.append(row)
+    return [*rows, dict.fromkeys(COLUMNS)]
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +123,9 @@ def test_every_function_has_sparks_value_in_every_zone(spark: SparkSession, case
             for place, (text, case) in enumerate(zip(CASES, cases, strict=True)):
                 value = evaluator.of(case)
                 ours = (value if value.values.size > 1 else _spread(value, len(table))).to_list()
-                for row, found, answer in zip(table, ours, expected, strict=True):
-                    if found != (theirs := _plain(answer[place])) or type(found) is not type(theirs):
-                        wrong.append(f"{zone}: {text} of {row}: ours {found!r}, Spark {theirs!r}")
+                for row, our_value, answer in zip(table, ours, expected, strict=True):
+                    if our_value != (theirs := _plain(answer[place])) or type(our_value) is not type(theirs):
+                        wrong.append(f"{zone}: {text} of {row}: ours {our_value!r}, Spark {theirs!r}")
                         break
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -163,15 +163,15 @@ def test_a_function_that_is_not_listed_is_not_known() -> None:
 
 
 def test_pairs_of_scopes_and_partitions_broadcast() -> None:
-    days = [dt.date(2024, 1, 1) + dt.timedelta(days=each) for each in range(30)]
+    days = [dt.date(2024, 1, 1) + dt.timedelta(days=day) for day in range(30)]
     columns = {
         ("scope", "day"): Vector.of("string", [day.isoformat() for day in days]).reshaped(30, 1),
         ("p", "day"): Vector.of("string", [day.isoformat() for day in days]).reshaped(1, 30),
     }
     node = sqlglot.parse_one("p.day BETWEEN DATE_SUB(scope.day, 2) AND scope.day", dialect="spark")
-    found = Evaluator(columns).of(node)
-    assert found.values.shape == (30, 30)
-    assert [int(each) for each in found.values.sum(axis=1)] == [1, 2, *[3] * 28]
+    vector = Evaluator(columns).of(node)
+    assert vector.values.shape == (30, 30)
+    assert [int(row_sum) for row_sum in vector.values.sum(axis=1)] == [1, 2, *[3] * 28]
 
 
 def _plain(value: object) -> object:

@@ -65,7 +65,7 @@ def problems(query: str) -> list[tuple[str, str]]:
     try:
         compiled([SourceFile("a.sql", SALES), SourceFile("b.sql", HEAD + query)], {})
     except SqlErrors as error:
-        return [(each.place, each.message) for each in error.problems]
+        return [(problem.place, problem.message) for problem in error.problems]
     return []
 
 
@@ -85,8 +85,8 @@ def problems(query: str) -> list[tuple[str, str]]:
     ],
 )  # fmt: skip
 def test_a_habit_is_told_at_its_place(query: str, place: str, message: str) -> None:
-    found = problems(query)
-    assert any(at.startswith(place) and message in told for at, told in found), found
+    query_problems = problems(query)
+    assert any(at.startswith(place) and message in text for at, text in query_problems), query_problems
 
 
 def test_a_hint_is_no_table() -> None:

@@ -47,14 +47,14 @@ def read(text: str) -> SqlDataset:
 
 
 def test_every_clause_of_the_grammar_is_read() -> None:
-    found = read(FILE)
-    assert (found.name, found.comment, found.store) == ("shop.sales", "a day's sales", StoreKind.WAREHOUSE)
-    assert [(each.name, each.type, each.comment, each.nullable) for each in found.columns] == [
+    dataset = read(FILE)
+    assert (dataset.name, dataset.comment, dataset.store) == ("shop.sales", "a day's sales", StoreKind.WAREHOUSE)
+    assert [(column.name, column.type, column.comment, column.nullable) for column in dataset.columns] == [
         ("product", "STRING", "what was sold", False), ("price", "DECIMAL(10, 2)", "", True),
     ]  # fmt: skip
-    assert found.owners == ("sales@example.com", "team:shops")
-    assert found.tags == (("tier", "gold"), ("area", "shops"))
-    time, stores, carriers = found.generators
+    assert dataset.owners == ("sales@example.com", "team:shops")
+    assert dataset.tags == (("tier", "gold"), ("area", "shops"))
+    time, stores, carriers = dataset.generators
     assert isinstance(time, TimeSeries)
     assert (time.tiling, time.timezone, time.retention) == (Grain.DAY, "Europe/Paris", dt.timedelta(days=30))
     assert time.end is not None
@@ -62,14 +62,14 @@ def test_every_clause_of_the_grammar_is_read() -> None:
     assert stores.values == ("Detroit", "Paris")
     assert isinstance(carriers, DynamicSet)
     assert carriers.set_name == "carriers"
-    assert found.variables == ("t", "t_end", "store", "carrier", "the_day", "before")
-    assert [each.name for each in found.inserts] == ["day"]
-    assert found.on_upstream_change is OnUpstreamChange.IGNORE
-    assert [each.name for each in found.expectations] == ["positive", "named"]
-    assert found.refresh_last == 3
-    assert found.allows == {Allowed.FULL_SCAN, Allowed.CLOCK}
-    assert found.body is Body.SELECT
-    assert found.query is not None
+    assert dataset.variables == ("t", "t_end", "store", "carrier", "the_day", "before")
+    assert [insert.name for insert in dataset.inserts] == ["day"]
+    assert dataset.on_upstream_change is OnUpstreamChange.IGNORE
+    assert [expectation.name for expectation in dataset.expectations] == ["positive", "named"]
+    assert dataset.refresh_last == 3
+    assert dataset.allows == {Allowed.FULL_SCAN, Allowed.CLOCK}
+    assert dataset.body is Body.SELECT
+    assert dataset.query is not None
 
 
 SERIES = """CREATE DATASET a.b PARTITIONED BY (p STRING)
@@ -89,17 +89,17 @@ FOR t IN TIMESERIES({}) LET p = DATE_FORMAT(t, "yyyy-MM-dd'T'HH:mm") AS SELECT 1
     ],
 )
 def test_series_are_the_calendars_of_the_model(arguments: str, tiling: object) -> None:
-    (found,) = read(SERIES.format(arguments)).generators
-    assert isinstance(found, TimeSeries)
-    assert found.tiling == tiling
+    (series,) = read(SERIES.format(arguments)).generators
+    assert isinstance(series, TimeSeries)
+    assert series.tiling == tiling
 
 
 def test_an_interval_that_no_calendar_has_counts_from_its_anchor() -> None:
-    (found,) = read(
+    (series,) = read(
         SERIES.format("INTERVAL 90 MINUTES, START '2022-01-01T01:00', ANCHOR '2022-01-01T01:00'")
     ).generators
-    assert isinstance(found, TimeSeries)
-    assert found.tiling == Every(dt.timedelta(minutes=90), found.start)
+    assert isinstance(series, TimeSeries)
+    assert series.tiling == Every(dt.timedelta(minutes=90), series.start)
 
 
 def test_the_header_may_stand_in_a_comment_for_tools_that_know_only_sql() -> None:
@@ -117,12 +117,12 @@ def test_foreign_bodies() -> None:
         head + "PYTHON 'models.score:run' OPTIONS (memory = '4g') USING s AS (SELECT * FROM c.d WHERE e = day)"
     )
     assert (python.body, python.entry, python.option("memory")) == (Body.PYTHON, "models.score:run", "4g")
-    assert [each.name for each in python.using] == ["s"]
+    assert [using_query.name for using_query in python.using] == ["s"]
     assert read(head + "EXTERNAL OPTIONS (source = 'table', table = 'x.y');").body is Body.EXTERNAL
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "place", "told"),
+    ("wrong", "right", "place", "message"),
     [
         ("PARTITIONNED BY", "PARTITIONED BY", "10:3", "Did you mean PARTITIONED?"),
         ("STORED IN LAKES", "STORED IN WAREHOUSE", "9:13", "Did you mean LAKE?"),
@@ -146,12 +146,12 @@ def test_foreign_bodies() -> None:
         ("COMMENT \"a day's sales", "COMMENT \"a day's sales\"", "6:", "not closed"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_has_its_place_and_says_what_to_write(wrong: str, right: str, place: str, told: str) -> None:
+def test_what_is_wrong_has_its_place_and_says_what_to_write(wrong: str, right: str, place: str, message: str) -> None:
     assert right in FILE
     with pytest.raises(SqlErrors) as caught:
         read(FILE.replace(right, wrong, 1))
     assert f"sales.sql:{place}" in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "^" in str(caught.value)
 
 
@@ -189,24 +189,26 @@ def test_a_full_scan_is_allowed_of_some_datasets_alone() -> None:
     head = "CREATE DATASET b.{} (n INT) PARTITIONED BY (day STRING) FOR day IN ('a', 'b')"
     both = "SELECT f.n FROM b.facts f JOIN b.names c ON f.n = c.n"
 
-    def told(allow: str, query: str) -> str:
+    def error_text(allow: str, query: str) -> str:
         texts = [head.format("facts") + " EXTERNAL", head.format("names") + " EXTERNAL"]
         texts.append(f"{head.format('out')} {allow} AS {query}")
         try:
             compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {})
         except SqlErrors as error:
-            return "\n".join(each.message for each in error.problems)
+            return "\n".join(problem.message for problem in error.problems)
         return ""
 
     of = "ALLOW FULL SCAN OF b.names"
-    assert not told(of, f"{both} WHERE f.day = :day")
-    message = told(of, both)
+    assert not error_text(of, f"{both} WHERE f.day = :day")
+    message = error_text(of, both)
     assert "which partitions of b.facts are read" in message
     assert "ALLOW FULL SCAN OF b.facts" in message
     assert "of b.names are" not in message
-    assert not told("ALLOW CLOCK, FULL SCAN OF b.names, b.facts, RANDOM", both)
-    assert not told("ALLOW FULL SCAN", both)
-    assert "b.name is not read" in told("ALLOW FULL SCAN OF b.name", f"{both} WHERE f.day = :day AND c.day = :day")
+    assert not error_text("ALLOW CLOCK, FULL SCAN OF b.names, b.facts, RANDOM", both)
+    assert not error_text("ALLOW FULL SCAN", both)
+    assert "b.name is not read" in error_text(
+        "ALLOW FULL SCAN OF b.name", f"{both} WHERE f.day = :day AND c.day = :day"
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,15 +226,15 @@ def test_a_dataset_says_which_windows_it_has_beyond_the_complete_ones(clause: st
 
 
 @pytest.mark.parametrize(
-    ("clause", "told"),
+    ("clause", "message"),
     [
         ("OPEN", "unexpected"),
         ("WINDOWS AHEAD 0", "a whole number from 1"),
         ("OPEN WINDOWS OPEN WINDOWS", "given twice"),
     ],
 )
-def test_what_a_dataset_cannot_say_of_windows_is_told(clause: str, told: str) -> None:
-    with pytest.raises(SqlErrors, match=told):
+def test_what_a_dataset_cannot_say_of_windows_is_told(clause: str, message: str) -> None:
+    with pytest.raises(SqlErrors, match=message):
         read(FILE.replace("  ALLOW FULL SCAN", f"  {clause}\n  ALLOW FULL SCAN"))
 
 

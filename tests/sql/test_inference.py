@@ -41,11 +41,11 @@ def test_warehouse_queries_have_the_analyzers_columns(spark: SparkSession) -> No
     total = right = 0
     wrong = []
     for query in QUERIES:
-        found = qualified(sqlglot.parse_one(query, dialect="spark"), TABLES, {})
-        assert found.findings == (), query
+        inferred_query = qualified(sqlglot.parse_one(query, dialect="spark"), TABLES, {})
+        assert inferred_query.findings == (), query
         expected = [(field.name.lower(), field.dataType.simpleString()) for field in spark.sql(_plain(query)).schema]
-        assert [each.name for each in found.outputs] == [name for name, _ in expected], query
-        for output, (name, kind) in zip(found.outputs, expected, strict=True):
+        assert [output.name for output in inferred_query.outputs] == [name for name, _ in expected], query
+        for output, (name, kind) in zip(inferred_query.outputs, expected, strict=True):
             total += 1
             right += output.type == kind
             if output.verified and output.type != kind:
@@ -58,7 +58,7 @@ def test_warehouse_queries_have_the_analyzers_columns(spark: SparkSession) -> No
 @pytest.mark.usefixtures("tables")
 def test_an_expression_has_the_analyzers_type_or_none(spark: SparkSession) -> None:
     spark.sql("CREATE TEMPORARY FUNCTION my_udf(x INT) RETURNS INT RETURN x + 1")
-    wrong, known, total = [], 0, 0
+    wrong, verified_count, total = [], 0, 0
     for text in [part.strip() for line in EXPRESSIONS.splitlines() for part in line.split(" | ")]:
         query = f"SELECT {text} AS c FROM tpc.events"
         (output,) = qualified(sqlglot.parse_one(query, dialect="spark"), TABLES, {}).outputs
@@ -68,22 +68,22 @@ def test_an_expression_has_the_analyzers_type_or_none(spark: SparkSession) -> No
             wrong.append(f"{text}: Spark refuses it: {str(error)[:100]}")
             continue
         total += 1
-        known += output.verified
+        verified_count += output.verified
         if output.verified and output.type != field.dataType.simpleString():
             wrong.append(f"{text}: ours {output.type}, Spark {field.dataType.simpleString()}")
         if not output.nullable and field.nullable and "FROM_JSON" not in text:
             wrong.append(f"{text}: ours never NULL, Spark may be")
     assert not wrong, "\n".join(wrong)
-    assert known / total > 0.8, f"{known} of {total}"
+    assert verified_count / total > 0.8, f"{verified_count} of {total}"
 
 
 def test_lineage_goes_through_ctes_unions_joins_and_stars() -> None:
-    found = inferred(
+    inferred_query = inferred(
         "WITH x AS (SELECT * FROM b.sales), y AS (SELECT product AS p, sold * price AS worth FROM x) "
         "SELECT p, SUM(worth) AS worth, MAX(city) AS city FROM y JOIN b.stores ON store = p GROUP BY p "
         "UNION ALL SELECT product, price, day FROM b.sales"
     )
-    assert {each.name: each.sources for each in found.outputs} == {
+    assert {output.name: output.sources for output in inferred_query.outputs} == {
         "p": {("b.sales", "product")},
         "worth": {("b.sales", "sold"), ("b.sales", "price")},
         "city": {("b.stores", "city"), ("b.sales", "day")},
@@ -91,8 +91,8 @@ def test_lineage_goes_through_ctes_unions_joins_and_stars() -> None:
 
 
 def test_a_use_is_a_place_that_names_a_column_and_a_star_names_none() -> None:
-    found = inferred("WITH x AS (SELECT * FROM b.sales) SELECT x.product AS p FROM x WHERE sold > 1")
-    assert [use.column for use in found.uses] == [("b.sales", "product"), ("b.sales", "sold")]
+    inferred_query = inferred("WITH x AS (SELECT * FROM b.sales) SELECT x.product AS p FROM x WHERE sold > 1")
+    assert [use.column for use in inferred_query.uses] == [("b.sales", "product"), ("b.sales", "sold")]
     assert inferred("SELECT * FROM b.sales").uses == ()
 
 
@@ -118,7 +118,9 @@ def test_a_use_is_a_place_that_names_a_column_and_a_star_names_none() -> None:
 )
 def test_what_is_wrong_in_a_query_is_found_with_its_place(query: str, message: str) -> None:
     findings = inferred(query, {"partition_day": "string"}).findings
-    assert [each.message for each in findings if each.message.startswith(message)], [each.message for each in findings]
+    assert [finding.message for finding in findings if finding.message.startswith(message)], [
+        finding.message for finding in findings
+    ]
 
 
 def test_all_that_is_wrong_is_found_at_once() -> None:
@@ -126,7 +128,7 @@ def test_all_that_is_wrong_is_found_at_once() -> None:
 
 
 def test_variables_have_their_types_and_no_column_has_them() -> None:
-    found = inferred("SELECT pd AS d, DATE_SUB(pd, 1) AS e FROM b.sales WHERE day = :pd", {"pd": "string"})
-    assert [(each.type, each.nullable, each.sources) for each in found.outputs] == [
+    inferred_query = inferred("SELECT pd AS d, DATE_SUB(pd, 1) AS e FROM b.sales WHERE day = :pd", {"pd": "string"})
+    assert [(output.type, output.nullable, output.sources) for output in inferred_query.outputs] == [
         ("string", False, frozenset()), ("date", True, frozenset()),
     ]  # fmt: skip

@@ -34,7 +34,9 @@ FOR shop IN ({}) INSERT (s = shop) AS SELECT 1 AS n"""
 @pytest.mark.spark
 def test_every_kind_of_literal_has_the_value_that_spark_gives_it(spark: SparkSession) -> None:
     literals = [*TEXTS, *NUMBERS]
-    row = spark.sql(f"SELECT {', '.join(f'{each} AS c{place}' for place, each in enumerate(literals))}").collect()[0]
+    row = spark.sql(
+        f"SELECT {', '.join(f'{literal} AS c{place}' for place, literal in enumerate(literals))}"
+    ).collect()[0]
     for text, expected in zip(literals, row, strict=True):
         assert Evaluator({}).of(parsed(text)).to_list() == [expected], text
 
@@ -63,7 +65,7 @@ def test_values_of_scopes_are_themselves_to_spark(spark: SparkSession) -> None:
         ":x",
         "--",
     ]
-    row = spark.sql(f"SELECT {', '.join(literal_text(Typed('STRING', each)) for each in values)}").collect()[0]
+    row = spark.sql(f"SELECT {', '.join(literal_text(Typed('STRING', value)) for value in values)}").collect()[0]
     assert list(row) == values
 
 

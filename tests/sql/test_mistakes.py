@@ -19,7 +19,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.sql.spark.analysis import analysed, columns_by_spark
+from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.sql_project import usable
 from varve.sql.syntax.errors import Problem, source_of
 
@@ -51,8 +51,8 @@ def read(path: Path) -> SqlFiles:
     return usable([source_of(SALES, "sales.sql"), source_of(path.read_bytes(), path.name)], {})
 
 
-def told(problems: list[Problem]) -> str:
-    ordered = sorted(set(problems), key=lambda each: (each.span, each.message))
+def problem_texts(problems: list[Problem]) -> str:
+    ordered = sorted(set(problems), key=lambda problem: (problem.span, problem.message))
     return "\n".join(map(str, ordered)).replace(str(Path(__file__).parents[2]), "<the project>")
 
 
@@ -65,7 +65,7 @@ def test_a_mistake_in_a_file_is_told_at_its_place(name: str, snapshot: SnapshotA
         assert problem.place == f"{name}.sql:{line}:{column}"
         assert problem.message.endswith((".", "?"))
         assert re.search(r"\^", str(problem))
-    assert told(problems) == snapshot
+    assert problem_texts(problems) == snapshot
 
 
 @pytest.mark.spark
@@ -74,15 +74,15 @@ def test_what_only_spark_finds_is_told_at_its_place(
     name: str, snapshot: SnapshotAssertion, spark: SparkSession
 ) -> None:
     files = read(FOLDER / "spark" / f"{name}.sql")
-    found = [columns_by_spark(spark, question) for question, _ in files.questions]
-    problems = [each for each in found if isinstance(each, Problem)]
-    problems += [problem for each in files.values() for problem in analysed(spark, each)]
+    answers = [columns_by_spark(spark, question) for question, _ in files.questions]
+    problems = [answer for answer in answers if isinstance(answer, Problem)]
+    problems += [problem for file in files.values() for problem in analysis_problems(spark, file)]
     assert problems, files.problems
     for problem in problems:
         # A few words, and never the query as somebody else would write it.
         assert problem.span.end - problem.span.start < 40
         assert "varve_" not in problem.message
-    assert told(problems) == snapshot
+    assert problem_texts(problems) == snapshot
 
 
 @pytest.mark.parametrize("name", names("python", ".py.txt"))

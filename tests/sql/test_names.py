@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from varve.sql.partitions.comprehension import scopes_of
-from varve.sql.spark.analysis import analysed
+from varve.sql.spark.analysis import analysis_problems
 from varve.sql.spark.execute import per_scope_rows
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -67,7 +67,7 @@ def problems(query: str, kind: str = "INT") -> str:
     try:
         compiled([SourceFile("a.sql", ROOT), SourceFile("out.sql", HEAD.format(kind=kind) + query)], {})
     except SqlErrors as error:
-        return "\n".join(each.message for each in error.problems)
+        return "\n".join(problem.message for problem in error.problems)
     return ""
 
 
@@ -94,27 +94,27 @@ def test_a_variable_with_a_colon_is_what_its_value_is_to_spark(spark: SparkSessi
     for query in [*CAPTURED.values(), *FREE.values()]:
         scopes = scopes_of(parse(SourceFile("out.sql", HEAD.format(kind="INT") + query.replace("{}", ":cur"))))
         assert scopes.dataset.query is not None
-        if any(each in query for each in ("> 1", "a.id = {}", "{} = a.id", "GROUP BY {}")):
+        if any(fragment in query for fragment in ("> 1", "a.id = {}", "{} = a.id", "GROUP BY {}")):
             # A text is no number, and a group of it is one of all rows.
             continue
         scope = scopes.of(scopes.partitioning.key(["Paris"]))
         ours = per_scope_rows(spark, scopes, scopes.dataset.query, [scope], {"t.a": frame}, partitions=False)
         plain = spark.sql(query.replace("{}", "'Paris'").replace("t.a", "a"))
-        for each in (ours, plain):
-            text = each.toDF(*[f"c{place}" for place in range(len(each.columns))]).selectExpr(
+        for result_frame in (ours, plain):
+            text = result_frame.toDF(*[f"c{place}" for place in range(len(result_frame.columns))]).selectExpr(
                 "TO_JSON(STRUCT(*)) AS row"
             )
             arms.append(text.selectExpr(f"{len(arms)} AS arm", "row"))
-    found: dict[int, list[str]] = {}
+    rows_by_arm: dict[int, list[str]] = {}
     union = arms[0]
     for arm in arms[1:]:
         union = union.unionAll(arm)
     for row in union.collect():
-        found.setdefault(row["arm"], []).append(row["row"])
+        rows_by_arm.setdefault(row["arm"], []).append(row["row"])
     assert len(arms) > 50
-    assert sum(bool(found.get(place)) for place in range(len(arms))) > len(arms) * 0.8
+    assert sum(bool(rows_by_arm.get(place)) for place in range(len(arms))) > len(arms) * 0.8
     for place in range(0, len(arms), 2):
-        assert sorted(found.get(place, [])) == sorted(found.get(place + 1, [])), place
+        assert sorted(rows_by_arm.get(place, [])) == sorted(rows_by_arm.get(place + 1, [])), place
 
 
 @pytest.mark.spark
@@ -128,4 +128,4 @@ def test_spark_has_the_last_word_on_a_bare_name(spark: SparkSession) -> None:
         ],
         {},
     )
-    assert analysed(spark, files["t.out"]) == []
+    assert analysis_problems(spark, files["t.out"]) == []

@@ -50,7 +50,12 @@ def tightness(spark: SparkSession, queries: list[str]) -> tuple[int, int, list[s
     for query in queries:
         _, reads, _ = planned(query)
         opened = {file.rpartition("/")[0] for file in spark.sql(whole(query, 0, "f")).inputFiles()}
-        keys = {(each.scan.dataset, key.path) for each in reads for box in each.boxes(0) for key in box.partitions()}
+        keys = {
+            (scan_reading.scan.dataset, key.path)
+            for scan_reading in reads
+            for box in scan_reading.boxes(0)
+            for key in box.partitions()
+        }
         ours, theirs = ours + len(keys), theirs + len(opened)
         if len(keys) > len(opened):
             wider.append(f"{len(keys)} / {len(opened)}: {query}")
@@ -61,16 +66,16 @@ def tightness(spark: SparkSession, queries: list[str]) -> tuple[int, int, list[s
 def test_a_sample_is_planned_as_tightly_as_spark_prunes(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told(capsys, *tightness(spark, conditions()[::12]))
+    report_tightness(capsys, *tightness(spark, conditions()[::12]))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("files")
 def test_all_are_planned_as_tightly_as_spark_prunes(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    told(capsys, *tightness(spark, conditions()))
+    report_tightness(capsys, *tightness(spark, conditions()))
 
 
-def told(capsys: pytest.CaptureFixture[str], ours: int, theirs: int, wider: list[str]) -> None:
+def report_tightness(capsys: pytest.CaptureFixture[str], ours: int, theirs: int, wider: list[str]) -> None:
     with capsys.disabled():
         print(f"\npartitions planned / opened by Spark: {ours} / {theirs} = {ours / theirs:.3f}", *wider, sep="\n")  # noqa: T201
     assert ours <= theirs * MOST, "\n".join(wider)

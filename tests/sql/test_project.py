@@ -1,4 +1,4 @@
-"""Files together: the shipped pipeline and the seed's, what their queries say they read, and every problem at once."""
+"""Files together: the shipped pipeline and a shop's, what their queries say they read, and every problem at once."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_the_shipped_queries_read_what_overlaps_them_also_where_clocks_move(edge
     assert sorted(planned.readers_of(probe).keys) == sorted(declared.readers_of(probe).keys)
 
 
-def test_the_seed_s_example_reads_what_the_seed_says() -> None:
+def test_the_documented_example_reads_both_stores_of_its_day() -> None:
     files = load(ROOT / "docs" / "examples" / "bigdataflow")
-    found = {each.dataset.name: each for each in sql_assets(files)}
-    reads = found["bigdataflow.products_sales"].reads[0]
+    assets = {sql_asset.dataset.name: sql_asset for sql_asset in sql_assets(files)}
+    reads = assets["bigdataflow.products_sales"].reads[0]
     day = PartitionKey.of(day="2022-03-31")
     assert [key.path for key in reads.dependency.upstream_of(day).keys] == [  # type: ignore[attr-defined]
         "day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris",
@@ -74,7 +74,7 @@ def test_the_seed_s_example_reads_what_the_seed_says() -> None:
 def test_a_trailing_window_is_read_off_the_query() -> None:
     query = "AS SELECT product, price FROM shop.receipts WHERE day BETWEEN DATE_SUB(today, 3) AND today"
     files = read(RECEIPTS, sales(query))
-    (asset,) = [each for each in sql_assets(files) if each.reads]
+    (asset,) = [sql_asset for sql_asset in sql_assets(files) if sql_asset.reads]
     read_ = asset.reads[0].dependency.upstream_of(PartitionKey.of(day="2022-03-31")).keys  # type: ignore[attr-defined]
     assert [key["day"] for key in read_] == ["2022-03-28", "2022-03-29", "2022-03-30", "2022-03-31"]
 
@@ -88,7 +88,7 @@ def test_the_shipped_files_are_laid_out(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ("AS SELECT product, prize AS price FROM shop.receipts WHERE day = today", "prize"),
         ("AS SELECT product, price FROM shop.receits WHERE day = today", "Did you mean shop.receipts?"),
@@ -107,9 +107,9 @@ def test_the_shipped_files_are_laid_out(file: Path) -> None:
         ("AS SELECT product, price FROM shop.sales WHERE day = today", "in a circle: shop.sales reads itself"),
     ],
 )  # fmt: skip
-def test_a_bad_query_is_refused_with_its_place(query: str, told: str) -> None:
+def test_a_bad_query_is_refused_with_its_place(query: str, expected: str) -> None:
     message = problems(RECEIPTS, sales(query))
-    assert told in message
+    assert expected in message
     assert message.startswith("1.sql:")
     assert "^" in message
 
@@ -137,16 +137,16 @@ def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:
     text = sales("AS SELECT product, SUM(price) AS price, COUNT(*) AS n FROM shop.receipts WHERE day = today "
                  "GROUP BY product").replace(" (product STRING, price DOUBLE)", "")  # fmt: skip
     schema = read(RECEIPTS, text)["shop.sales"].dataset.schema
-    assert [(each.name, each.type) for each in schema.columns] == [
+    assert [(column.name, column.type) for column in schema.columns] == [
         ("product", "STRING"), ("price", "DOUBLE"), ("n", "BIGINT"),
     ]  # fmt: skip
 
 
 def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
     query = "AS SELECT product, price FROM shop.receipts WHERE day = today"
-    one = read(RECEIPTS, sales(query))["shop.sales"].code_version
-    assert read(RECEIPTS, sales(query.replace(" FROM", "\n-- why\nfrom")))["shop.sales"].code_version == one
-    assert read(RECEIPTS, sales(query.replace("today", "'2022-03-01'")))["shop.sales"].code_version != one
+    version = read(RECEIPTS, sales(query))["shop.sales"].code_version
+    assert read(RECEIPTS, sales(query.replace(" FROM", "\n-- why\nfrom")))["shop.sales"].code_version == version
+    assert read(RECEIPTS, sales(query.replace("today", "'2022-03-01'")))["shop.sales"].code_version != version
 
 
 JOINED = (
@@ -172,7 +172,7 @@ RENAMED = (
 )
 def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: tuple[str, ...] | None) -> None:
     files = read(RECEIPTS, sales(f"AS {query}"))
-    assert files["shop.sales"].kept.columns["shop.receipts"] == columns
+    assert files["shop.sales"].compiled.columns["shop.receipts"] == columns
 
 
 def test_the_header_says_what_the_planner_may_do_by_itself() -> None:

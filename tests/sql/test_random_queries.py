@@ -38,11 +38,11 @@ def case(template: str, place: int, *, is_bare: bool | None = None) -> Case:
     draw = random.Random(place)
     # Most bare names are refused, as a column may have them too.
     colons = ["", ":", ":"] if (draw.random() < 0.15 if is_bare is None else is_bare) else [":"]
-    query = re.sub(r"<<(\w+)>>", lambda found: draw.choice(colons) + found[1], template)
+    query = re.sub(r"<<(\w+)>>", lambda match: draw.choice(colons) + match[1], template)
     plain = {}
     for (day, shop), number in SCOPES.items():
         values = {"the_day": f"'{day}'", "shop": f'"{shop}"', "num": f"INT('{number}')"}
-        plain[day, shop] = re.sub(r"<<(\w+)>>", lambda found, of=values: of[found[1]], template)
+        plain[day, shop] = re.sub(r"<<(\w+)>>", lambda match, of=values: of[match[1]], template)
     return Case(query, plain, f"query {place}: {template}")
 
 

@@ -1,4 +1,4 @@
-"""Which partitions scopes read, and which scopes read a partition: the seed's examples, zones, bounds."""
+"""Which partitions scopes read, and which scopes read a partition: documented examples, zones, bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from varve.sql.partitions.matching import ScanReading
 
-SEED = Partitioning(
+STORES_BY_DAY = Partitioning(
     (
         TimeDimension("day", Grain.DAY, pendulum.datetime(2022, 3, 1), key_format="%Y-%m-%d"),
         StaticDimension("store", ("Detroit", "Paris")),
@@ -47,49 +47,52 @@ def read(
     ).tree
     members = options.pop("members", None)
     upstreams = {"b.up": Upstream("b.up", partitioning, kinds, members)}  # type: ignore[arg-type]
-    found = dependencies(tree, {"b.up": kinds})
-    return [part for _, part in readings(found, upstreams, Bindings.of(variables, rows), **options)]  # type: ignore[arg-type]
+    query_scans = dependencies(tree, {"b.up": kinds})
+    return [part for _, part in readings(query_scans, upstreams, Bindings.of(variables, rows), **options)]  # type: ignore[arg-type]
 
 
 def paths(reading: ScanReading, scope: int = 0) -> list[str]:
     return [key.path for box in reading.boxes(scope) for key in box.partitions()]
 
 
-def seed(where: str) -> list[str]:
+def stores_read(where: str) -> list[str]:
     query = f"SELECT product_id, SUM(nb_sales) AS nb FROM bigdataflow.stores_sales WHERE {where} GROUP BY product_id"
     variables = {"partition_day": "string"}
     tree = qualified(
         sqlglot.parse_one(query, dialect="spark"), {"bigdataflow.stores_sales": STORES_SALES}, variables
     ).tree
     kinds = {"day": "string", "store": "string"}
-    found = dependencies(tree, {"bigdataflow.stores_sales": kinds})
-    up = {"bigdataflow.stores_sales": Upstream("bigdataflow.stores_sales", SEED, kinds)}
+    query_scans = dependencies(tree, {"bigdataflow.stores_sales": kinds})
+    up = {"bigdataflow.stores_sales": Upstream("bigdataflow.stores_sales", STORES_BY_DAY, kinds)}
     scopes = Bindings.of(variables, [{"partition_day": "2022-03-31"}])
-    ((_, (reading,)),) = readings(found, up, scopes, now=dt.datetime(2022, 4, 1, tzinfo=dt.UTC))
+    ((_, (reading,)),) = readings(query_scans, up, scopes, now=dt.datetime(2022, 4, 1, tzinfo=dt.UTC))
     return paths(reading)
 
 
-def test_the_seeds_task_reads_both_stores_of_its_day() -> None:
-    assert seed("stores_sales.day = partition_day") == ["day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris"]
+def test_a_task_of_a_day_reads_both_stores_of_that_day() -> None:
+    assert stores_read("stores_sales.day = partition_day") == [
+        "day=2022-03-31/store=Detroit",
+        "day=2022-03-31/store=Paris",
+    ]
 
 
-def test_the_seeds_pattern_reads_the_three_days_before_too() -> None:
-    found = seed("stores_sales.day BETWEEN DATE_SUB(partition_day, 3) AND partition_day")
-    assert found == [f"day=2022-03-{day}/store={store}" for day in range(28, 32) for store in ("Detroit", "Paris")]
+def test_a_pattern_over_four_days_reads_the_three_days_before_too() -> None:
+    paths = stores_read("stores_sales.day BETWEEN DATE_SUB(partition_day, 3) AND partition_day")
+    assert paths == [f"day=2022-03-{day}/store={store}" for day in range(28, 32) for store in ("Detroit", "Paris")]
 
 
 @pytest.mark.parametrize("condition", SINGLE)
 def test_bounds_leave_nothing_out(condition: str) -> None:
     """What is read is what the condition keeps among all partitions, looked at one by one."""
     query = f"SELECT s.n FROM b.sales s WHERE {condition}"
-    found, (reading,), _ = planned(query)
+    query_scans, (reading,), _ = planned(query)
     for scope, values in enumerate(SCOPES):
         expected = []
         for key in partitions("b.sales"):
             columns = {("@scope", name): Vector.of(kind, [values[name]]) for name, kind in VARIABLES.items()}
             columns |= {("@0", name): Vector.of("string", [key[name]]) for name in ("day", "store")}
             evaluator = Evaluator(columns)
-            if all(bool(truth(evaluator.of(each))[0].all()) for each in found.scans[0].conditions):
+            if all(bool(truth(evaluator.of(condition))[0].all()) for condition in query_scans.scans[0].conditions):
                 expected.append(key.path)
         assert sorted(paths(reading, scope)) == sorted(expected)
 
@@ -111,10 +114,10 @@ def test_hours_of_a_zone_are_found_where_clocks_turn(timezone: str, where: str) 
     for scope, day in enumerate(days):
         columns = {("@scope", "pd"): Vector.of("string", [day]), ("@0", "hour"): Vector.of("string", keys)}
         kept = [
-            truth(Evaluator(columns).of(each))[0]
-            for each in reading.scan.conditions
+            truth(Evaluator(columns).of(condition))[0]
+            for condition in reading.scan.conditions
         ]  # fmt: skip
-        expected = [f"hour={key.replace(':', '%3A')}" for at, key in enumerate(keys) if all(each[at] for each in kept)]
+        expected = [f"hour={key.replace(':', '%3A')}" for at, key in enumerate(keys) if all(mask[at] for mask in kept)]
         assert paths(reading, scope) == expected
 
 
@@ -130,16 +133,16 @@ def test_ten_years_of_hours_are_not_listed_for_one_day() -> None:
 def test_windows_that_are_not_over_are_read_where_a_condition_bounds_them() -> None:
     now = dt.datetime(2022, 3, 31, 12, tzinfo=dt.UTC)
     rows, kinds = [{"pd": "2022-03-31"}], {"day": "string", "store": "string"}
-    (((reading,)),) = read("s.day BETWEEN pd AND '2022-04-01'", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day BETWEEN pd AND '2022-04-01'", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert {path.split("/")[0] for path in paths(reading)} == {"day=2022-03-31", "day=2022-04-01"}
-    (((reading,)),) = read("s.day >= '2022-03-29'", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day >= '2022-03-29'", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert {path.split("/")[0] for path in paths(reading)} == {"day=2022-03-29", "day=2022-03-30"}
 
 
 def test_texts_of_another_spelling_bound_nothing() -> None:
     rows, kinds = [{"pd": "20220331"}], {"day": "string", "store": "string"}
     now = dt.datetime(2022, 4, 10, tzinfo=dt.UTC)
-    (((reading,)),) = read("s.day <= pd", SEED, kinds, rows, {"pd": "string"}, now=now)
+    (((reading,)),) = read("s.day <= pd", STORES_BY_DAY, kinds, rows, {"pd": "string"}, now=now)
     assert len(paths(reading)) == 80  # '-' is less than any digit: all forty days
 
 
@@ -154,7 +157,7 @@ def test_a_type_that_is_not_evaluated_keeps_every_partition() -> None:
     kinds = {"day": "decimal(8,0)", "store": "string"}
     now = dt.datetime(2022, 3, 5, tzinfo=dt.UTC)
     (((reading,)),) = read(
-        "s.day = 20220331 AND s.store = 'Paris'", SEED, kinds, [{"pd": "x"}], {"pd": "string"}, now=now
+        "s.day = 20220331 AND s.store = 'Paris'", STORES_BY_DAY, kinds, [{"pd": "x"}], {"pd": "string"}, now=now
     )
     assert len(paths(reading)) == 4
 
@@ -171,15 +174,15 @@ def test_a_scan_without_a_condition_on_partitions_is_told() -> None:
         "SELECT s.n FROM (b.sales s JOIN b.costs c ON c.day = s.day) WHERE s.day = pd": 2,
         "SELECT s.n FROM b.sales s LEFT JOIN b.costs c ON s.day = pd": 2,
     }.items():
-        found, _, _ = planned(query)
-        assert len(found.unrestricted) == expected, query
+        query_scans, _, _ = planned(query)
+        assert len(query_scans.unrestricted) == expected, query
 
 
 @pytest.mark.parametrize("query", constructs()[::6])
 def test_who_reads_a_partition_is_who_it_is_read_by(query: str) -> None:
-    found, reads, _ = planned(query)
+    query_scans, reads, _ = planned(query)
     scopes = Bindings.of(VARIABLES, SCOPES)
-    for dataset in {each.scan.dataset for each in reads} - {"b.products"}:
+    for dataset in {scan_reading.scan.dataset for scan_reading in reads} - {"b.products"}:
         partitioning = UPSTREAMS[dataset].partitioning
         assert partitioning is not None
         read_by: dict[str, set[int]] = {}
@@ -189,18 +192,18 @@ def test_who_reads_a_partition_is_who_it_is_read_by(query: str) -> None:
                     for path in paths(reading, scope):
                         read_by.setdefault(path, set()).add(scope)
         for key in partitions(dataset)[::5]:
-            answer = readers(found, UPSTREAMS, scopes, dataset, PartitionBox.at(partitioning, key))
+            answer = readers(query_scans, UPSTREAMS, scopes, dataset, PartitionBox.at(partitioning, key))
             # Confined to one partition, more may be concluded or less of another scan; never one reader too few.
             assert read_by.get(key.path, set()) <= set(answer.nonzero()[0].tolist()), key.path
 
 
 def test_the_readers_of_a_partition_are_exact_for_a_plain_condition() -> None:
-    found, _, _ = planned("SELECT s.n FROM b.sales s WHERE s.day BETWEEN DATE_SUB(pd, 1) AND pd AND s.store = st")
+    query_scans, _, _ = planned("SELECT s.n FROM b.sales s WHERE s.day BETWEEN DATE_SUB(pd, 1) AND pd AND s.store = st")
     partitioning = UPSTREAMS["b.sales"].partitioning
     assert partitioning is not None
     key = partitioning.key(["2022-03-29", "Paris"])
     scopes = Bindings.of(VARIABLES, SCOPES)
-    assert readers(found, UPSTREAMS, scopes, "b.sales", PartitionBox.at(partitioning, key)).tolist() == [
+    assert readers(query_scans, UPSTREAMS, scopes, "b.sales", PartitionBox.at(partitioning, key)).tolist() == [
         True,
         False,
         False,

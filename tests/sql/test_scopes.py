@@ -26,69 +26,69 @@ def scopes(columns: str, generators: str, rest: str = "") -> Scopes:
     return scopes_of(parse(SourceFile("b.sql", text)))
 
 
-def shown(found: Scopes, **key: object) -> dict[str, str]:
-    return {name: str(typed) for name, typed in found.of(PartitionKey.of(**key)).values.items()}  # type: ignore[arg-type]
+def shown(dataset_scopes: Scopes, **key: object) -> dict[str, str]:
+    return {name: str(typed) for name, typed in dataset_scopes.of(PartitionKey.of(**key)).values.items()}  # type: ignore[arg-type]
 
 
-def test_the_seed_s_four_scopes() -> None:
-    found = scopes(
+def test_two_days_and_two_stores_make_four_scopes() -> None:
+    dataset_scopes = scopes(
         "day STRING, store STRING",
         "t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-30', END '2022-04-01'), store IN ('Detroit', 'Paris')",
         "LET day = DATE_FORMAT(t, 'yyyy-MM-dd')",
     )
-    assert [key.path for key in found.partitioning.keys()] == [  # noqa: SIM118 - no dict
+    assert [key.path for key in dataset_scopes.partitioning.keys()] == [  # noqa: SIM118 - no dict
         "day=2022-03-30/store=Detroit", "day=2022-03-30/store=Paris",
         "day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris",
     ]  # fmt: skip
-    assert shown(found, day="2022-03-31", store="Paris") == {
+    assert shown(dataset_scopes, day="2022-03-31", store="Paris") == {
         "t": "2022-03-31T00:00:00Z", "t_end": "2022-04-01T00:00:00Z", "store": "Paris", "day": "2022-03-31",
     }  # fmt: skip
-    assert found.types == {"t": "TIMESTAMP", "t_end": "TIMESTAMP", "store": "STRING", "day": "STRING"}
+    assert dataset_scopes.types == {"t": "TIMESTAMP", "t_end": "TIMESTAMP", "store": "STRING", "day": "STRING"}
 
 
 def test_expressions_are_evaluated_in_the_zone_of_the_series() -> None:
-    found = scopes(
+    dataset_scopes = scopes(
         "day DATE", "t IN TIMESERIES(INTERVAL 1 DAY, START '2013-01-01', TIMEZONE 'America/New_York')",
         "LET today = CAST(t AS DATE), before = DATE_SUB(today, 3), month = DATE_FORMAT(t, 'yyyyMM') "
         "INSERT (day = today)",
     )  # fmt: skip
-    assert shown(found, day=dt.date(2013, 3, 10)) == {
+    assert shown(dataset_scopes, day=dt.date(2013, 3, 10)) == {
         "t": "2013-03-10T05:00:00Z", "t_end": "2013-03-11T04:00:00Z",
         "today": "2013-03-10", "before": "2013-03-07", "month": "201303",
     }  # fmt: skip
 
 
 def test_a_list_may_be_named_by_what_an_expression_makes_of_it() -> None:
-    found = scopes(
+    dataset_scopes = scopes(
         "day STRING, code STRING", f"{DAY}, store IN ('Detroit', 'Paris')",
         "LET day = DATE_FORMAT(t, 'yyyy-MM-dd'), code = UPPER(SUBSTRING(store, 1, 3))",
     )  # fmt: skip
-    assert shown(found, day="2022-03-02", code="PAR")["store"] == "Paris"
+    assert shown(dataset_scopes, day="2022-03-02", code="PAR")["store"] == "Paris"
 
 
 def test_one_scope_of_ten_years_of_hours_costs_one_scope() -> None:
-    found = scopes("hour STRING", HOUR.format(""), SPELT)
+    dataset_scopes = scopes("hour STRING", HOUR.format(""), SPELT)
     began = time.perf_counter()
-    assert shown(found, hour="2021-12-31T23")["t"] == "2021-12-31T23:00:00Z"
+    assert shown(dataset_scopes, hour="2021-12-31T23")["t"] == "2021-12-31T23:00:00Z"
     assert time.perf_counter() - began < 1
 
 
 def test_columns_of_many_scopes_are_those_of_each() -> None:
-    found = scopes(
+    dataset_scopes = scopes(
         "day STRING, store STRING", f"{DAY}, store IN ('Detroit', 'Paris')",
         "LET day = DATE_FORMAT(t, 'yyyy-MM-dd'), old = day < '2022-03-03', one = 1",
     )  # fmt: skip
-    keys = list(found.partitioning.keys(now=dt.datetime(2022, 3, 20, tzinfo=dt.UTC)))
-    columns = found.columns(keys)
+    keys = list(dataset_scopes.partitioning.keys(now=dt.datetime(2022, 3, 20, tzinfo=dt.UTC)))
+    columns = dataset_scopes.columns(keys)
     for place, key in enumerate(keys):
-        each = found.of(key).values
+        values = dataset_scopes.of(key).values
         assert {name: vector.to_list()[place] for name, vector in columns.items()} == {
-            name: typed.value for name, typed in each.items()
+            name: typed.value for name, typed in values.items()
         }
 
 
 @pytest.mark.parametrize(
-    ("columns", "generators", "rest", "told"),
+    ("columns", "generators", "rest", "expected"),
     [
         ("day STRING", f"{DAY}, store IN ('a', 'b')", "LET day = DATE_FORMAT(t, 'yyyy-MM-dd')",
          "3:58: no partition column follows store, so that several scopes would write one partition"),
@@ -110,7 +110,7 @@ def test_columns_of_many_scopes_are_those_of_each() -> None:
         ("day STRING", DAY, "LET d = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT (dai = d)", "Did you mean day?"),
     ],
 )  # fmt: skip
-def test_what_no_comprehension_may_say(columns: str, generators: str, rest: str, told: str) -> None:
+def test_what_no_comprehension_may_say(columns: str, generators: str, rest: str, expected: str) -> None:
     with pytest.raises(SqlErrors) as caught:
         scopes(columns, generators, rest)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -85,21 +85,21 @@ def partitions(dataset: str) -> list[PartitionKey]:
 def rows(dataset: str) -> list[tuple[object, ...]]:
     """Two or three rows in each partition; NULLs among the data."""
     random_ = random.Random(dataset)
-    found: list[tuple[object, ...]] = []
+    rows_: list[tuple[object, ...]] = []
     for place, key in enumerate(partitions(dataset)):
         values = list(key.values)
         if dataset == "b.hours":
             values[0] = dt.datetime.fromtimestamp(AT.start_of(key["at"]), tz=dt.UTC)
         for _ in range(random_.randint(2, 3)):
             number = random_.choice([None, *range(1, 10)])
-            found.append((*((number,) if dataset == "b.hours" else (random_.randint(1, 9), number)), *values, place))
-    return found
+            rows_.append((*((number,) if dataset == "b.hours" else (random_.randint(1, 9), number)), *values, place))
+    return rows_
 
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> None:
     for dataset, columns in SCHEMAS.items():
-        data = [(each, f"p{each}") for each in range(1, 8)] if dataset == "b.products" else rows(dataset)
+        data = [(number, f"p{number}") for number in range(1, 8)] if dataset == "b.products" else rows(dataset)
         kinds = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         hidden = "" if dataset == "b.products" else ", _p int"
         spark.createDataFrame(data, kinds + hidden).createOrReplaceTempView(dataset.replace(".", "_"))
@@ -107,20 +107,20 @@ def tables(spark: SparkSession) -> None:
 
 def planned(query: str) -> tuple[Dependencies, list[ScanReading], exp.Expr]:
     tree = qualified(sqlglot.parse_one(query, dialect="spark"), SCHEMAS, VARIABLES).tree
-    found = dependencies(tree, {name: each.types for name, each in UPSTREAMS.items()})
+    query_scans = dependencies(tree, {name: upstream.types for name, upstream in UPSTREAMS.items()})
     scopes = Bindings.of(VARIABLES, SCOPES)
-    ((_, reads),) = list(readings(found, UPSTREAMS, scopes, now=NOW))
-    return found, reads, tree
+    ((_, reads),) = list(readings(query_scans, UPSTREAMS, scopes, now=NOW))
+    return query_scans, reads, tree
 
 
 def places(reads: list[ScanReading], scope: int) -> dict[int, set[int]]:
     """For each mention of a dataset the numbers of its planned partitions."""
-    found: dict[int, set[int]] = {}
+    partitions_by_table: dict[int, set[int]] = {}
     for reading in reads:
         numbers = {key: place for place, key in enumerate(partitions(reading.scan.dataset))}
         keys = {numbers[key] for box in reading.boxes(scope) for key in box.partitions()}
-        found[id(reading.scan.table)] = found.get(id(reading.scan.table), set()) | keys
-    return found
+        partitions_by_table[id(reading.scan.table)] = partitions_by_table.get(id(reading.scan.table), set()) | keys
+    return partitions_by_table
 
 
 def whole(query: str, scope: int, views: str = "b") -> str:
@@ -146,35 +146,35 @@ _NO_ALIAS = r"\s*($|[,)]|\b(WHERE|GROUP|ORDER|UNION|INTERSECT|EXCEPT|MINUS|HAVIN
 def _by_hand(query: str, scope: int, allowed: Mapping[tuple[int, int], set[int]], views: str = "b") -> str:
     """No tree, none of our code: a regular expression finds the tables and the variables of these queries."""
 
-    def put(found: re.Match[str]) -> str:
-        if found[1]:
-            view = f"SELECT {', '.join(SCHEMAS[f'b.{found[1]}'])} FROM {views}_{found[1]}"
-            here = allowed.get(found.span())
-            if here is not None and found[1] != "products":
+    def put(match: re.Match[str]) -> str:
+        if match[1]:
+            view = f"SELECT {', '.join(SCHEMAS[f'b.{match[1]}'])} FROM {views}_{match[1]}"
+            here = allowed.get(match.span())
+            if here is not None and match[1] != "products":
                 view += f" WHERE _p IN ({', '.join(map(str, sorted(here))) or '-1'})"
-            return f"({view})" + (f" AS {found[1]}" if re.match(_NO_ALIAS, query[found.end() :]) else "")
-        if found[2]:
-            value = f"CAST('{SCOPES[scope][found[2]]}' AS {VARIABLES[found[2]]})"
-            alone = re.search(r"(SELECT|,)\s*$", query[: found.start()]) and re.match(
-                r"\s*(,|FROM)", query[found.end() :]
+            return f"({view})" + (f" AS {match[1]}" if re.match(_NO_ALIAS, query[match.end() :]) else "")
+        if match[2]:
+            value = f"CAST('{SCOPES[scope][match[2]]}' AS {VARIABLES[match[2]]})"
+            alone = re.search(r"(SELECT|,)\s*$", query[: match.start()]) and re.match(
+                r"\s*(,|FROM)", query[match.end() :]
             )
-            return f"{value} AS {found[2]}" if alone else value
-        return found[0]
+            return f"{value} AS {match[2]}" if alone else value
+        return match[0]
 
     return re.sub(_KEPT, put, query)
 
 
 def fingerprints(spark: SparkSession, queries: list[str]) -> list[tuple[object, ...]]:
     """For each query how many rows it has, and the sum of their hashes."""
-    found: list[tuple[object, ...]] = [()] * len(queries)
+    results: list[tuple[object, ...]] = [()] * len(queries)
     for start in range(0, len(queries), _BATCH):
         arms = [
             f"SELECT {start + place} AS k, COUNT(*) AS n, SUM(CAST(xxhash64(*) AS DECIMAL(38, 0))) AS h FROM ({query})"
             for place, query in enumerate(queries[start : start + _BATCH])
         ]
         for row in spark.sql(" UNION ALL ".join(arms)).collect():
-            found[row["k"]] = (row["n"], row["h"])
-    return found
+            results[row["k"]] = (row["n"], row["h"])
+    return results
 
 
 def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> None:
@@ -184,18 +184,21 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> N
         _, reads, _ = planned(query)
         for scope in chosen:
             texts += [whole(query, scope), confined(query, reads, scope)]
-            conditions = [(each.scan.dataset, [c.sql("spark") for c in each.scan.conditions]) for each in reads]
+            conditions = [
+                (scan_reading.scan.dataset, [c.sql("spark") for c in scan_reading.scan.conditions])
+                for scan_reading in reads
+            ]
             labels.append(f"{query} in scope {SCOPES[scope]}: {conditions}")
     with one_short_task_each(spark):
-        found = fingerprints(spark, texts)
+        results = fingerprints(spark, texts)
     wrong = [
         f"{label}: {everything} of everything, {part} of what was planned"
-        for label, everything, part in zip(labels, found[::2], found[1::2], strict=True)
+        for label, everything, part in zip(labels, results[::2], results[1::2], strict=True)
         if everything != part
     ]
     assert not wrong, "\n".join(wrong)
     # A comparison of nothing with nothing would prove nothing.
-    assert sum(each[0] > 0 for each in found[::2]) > len(labels) * 0.6  # type: ignore[operator]
+    assert sum(result[0] > 0 for result in results[::2]) > len(labels) * 0.6  # type: ignore[operator]
 
 
 @pytest.mark.spark
@@ -239,7 +242,12 @@ def test_not_much_more_is_planned_than_spark_opens(spark: SparkSession, capsys: 
         _, reads, _ = planned(query)
         files = spark.sql(whole(query, 0, "f")).inputFiles()
         opened = len({file.rpartition("/")[0] for file in files if "f_products" not in file})
-        keys = {(each.scan.dataset, key.path) for each in reads for box in each.boxes(0) for key in box.partitions()}
+        keys = {
+            (scan_reading.scan.dataset, key.path)
+            for scan_reading in reads
+            for box in scan_reading.boxes(0)
+            for key in box.partitions()
+        }
         ours, theirs = ours + len(keys), theirs + opened
         if len(keys) > opened:
             wider.append(f"{len(keys)} / {opened}: {query}")

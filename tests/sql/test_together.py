@@ -10,8 +10,8 @@ import pytest
 from tests.sql.plain_session import compare, dataset
 from tests.sql.short_tasks import one_short_task_each
 from tests.sql.test_random_queries import HEADER, case, tables
-from varve.sql.names.written_query import written
-from varve.sql.spark.execute import alone, explained
+from varve.sql.names.written_query import written_query
+from varve.sql.spark.execute import explain_extended, single_scope_query
 from varve.sql.spark.plans import READS, SHARED, is_left_correlated, not_shared, operators
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def plan(spark: SparkSession, inputs: dict[str, DataFrame], template: str) -> st
     assert not isinstance(scopes, str), scopes
     query = scopes.dataset.query
     assert query is not None
-    return explained(spark, alone(written(scopes.dataset, query), scopes.of(scopes.sample)), inputs)
+    return explain_extended(
+        spark, single_scope_query(written_query(scopes.dataset, query), scopes.of(scopes.sample)), inputs
+    )
 
 
 def test_every_operator_of_the_list_gives_the_rows_of_plain_spark(
@@ -81,13 +83,13 @@ def test_every_operator_of_the_list_gives_the_rows_of_plain_spark(
 ) -> None:
     with one_short_task_each(spark):
         report = compare(
-            spark, HEADER, [case(each, place, is_bare=False) for place, each in enumerate(TOGETHER)], inputs
+            spark, HEADER, [case(query, place, is_bare=False) for place, query in enumerate(TOGETHER)], inputs
         )
-        found = {each: plan(spark, inputs, each) for each in TOGETHER}
+        plans = {query: plan(spark, inputs, query) for query in TOGETHER}
     assert not report.wrong, "\n".join(report.wrong)
     assert report.compared == report.together == len(TOGETHER)
     assert report.with_rows > len(TOGETHER) * 0.9
-    used = {operator for each in found.values() for operator in operators(each)}
+    used = {operator for plan_text in plans.values() for operator in operators(plan_text)}
     # `View` is of classic mode only: there an input is a view of the session.
     assert SHARED - used <= {"View"}
     assert used - SHARED <= READS

@@ -27,22 +27,24 @@ _COMPARED = re.compile(
     re.IGNORECASE,
 )
 HEADER = """CREATE DATASET t.out PARTITIONED BY (scope_ {kind})
-FOR val_ IN ({one}, {other}) INSERT (scope_ = val_)
+FOR val_ IN ({first}, {second}) INSERT (scope_ = val_)
 AS
 """
 
 
 def case(name: str, text: str) -> Case:
     """A query with its first compared literal as a variable, in two scopes."""
-    found = _COMPARED.search(text)
-    if found is None or re.search(r"--|/\*", text[: found.start()]):
-        header = HEADER.format(kind="BIGINT", one=1, other=2)
+    match = _COMPARED.search(text)
+    if match is None or re.search(r"--|/\*", text[: match.start()]):
+        header = HEADER.format(kind="BIGINT", first=1, second=2)
         return Case(text, {("1",): text, ("2",): text}, name, header)
-    start, end = found.span("literal")
-    literal = found["literal"]
-    other = str(int(literal) + 1) if literal.isdecimal() else "'1998-02-02'" if re.match(r"'\d{4}-", literal) else "'a'"
-    header = HEADER.format(kind="BIGINT" if literal.isdecimal() else "STRING", one=literal, other=other)
-    plain = {(value.strip("'"),): f"{text[:start]}{value}{text[end:]}" for value in (literal, other)}
+    start, end = match.span("literal")
+    literal = match["literal"]
+    other_literal = (
+        str(int(literal) + 1) if literal.isdecimal() else "'1998-02-02'" if re.match(r"'\d{4}-", literal) else "'a'"
+    )
+    header = HEADER.format(kind="BIGINT" if literal.isdecimal() else "STRING", first=literal, second=other_literal)
+    plain = {(value.strip("'"),): f"{text[:start]}{value}{text[end:]}" for value in (literal, other_literal)}
     return Case(f"{text[:start]}:val_{text[end:]}", plain, f"{name} with {literal}", header)
 
 
@@ -60,7 +62,7 @@ def compared(spark: SparkSession, benchmark: str, inputs: dict[str, DataFrame], 
     cases = [case(name, text) for name, text in queries(benchmark).items()]
     with one_short_task_each(spark):
         # Which of many equal rows LIMIT 100 leaves is nobody's to say.
-        return compare(spark, "", [replace(each, cut=100) for each in cases[part]], inputs)
+        return compare(spark, "", [replace(case, cut=100) for case in cases[part]], inputs)
 
 
 @pytest.mark.slow

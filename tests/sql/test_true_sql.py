@@ -93,23 +93,23 @@ def inputs(spark: SparkSession) -> dict[str, DataFrame]:
         if (place % 11 % 3, place % 7 % 3) != (1, 1)
     ]
     b = [(place, place * 3 % 5) for place in range(0, 60, 2)]
-    found = {
+    frames = {
         "t.a": spark.createDataFrame(a, "id INT, product STRING, sold INT, st STRUCT<a: INT, b: STRING>, day STRING, store STRING"),
         "t.b": spark.createDataFrame(b, "id INT, a INT"),
     }  # fmt: skip
-    for name, frame in found.items():
+    for name, frame in frames.items():
         frame.createOrReplaceTempView(name.partition(".")[2])
-    return found
+    return frames
 
 
 def by_hand(query: str, day: str, shop: str) -> str:
     """The text of one scope; a variable by itself among the results keeps its name."""
     values = {"the_day": f"'{day}'", "shop": f'"{shop}"'}
 
-    def put(found: re.Match[str]) -> str:
-        if found["variable"]:
-            return values[found["variable"]]
-        return found["table"] or ("a." if found["by"] else found[0])
+    def put(match: re.Match[str]) -> str:
+        if match["variable"]:
+            return values[match["variable"]]
+        return match["table"] or ("a." if match["by"] else match[0])
 
     query = query.replace("SELECT :shop, :the_day,", "SELECT :shop AS shop, :the_day AS the_day,")
     texts = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|/\*.*?\*/|--[^\n]*"""
@@ -126,22 +126,29 @@ def test_rows_are_those_of_the_authors_text(spark: SparkSession, inputs: dict[st
             scopes = dataset(query)
             tree = scopes.dataset.query
             assert tree is not None
-            found = [scopes.of(scopes.partitioning.key(each)) for each in SCOPES]
+            partition_scopes = [scopes.of(scopes.partitioning.key(values)) for values in SCOPES]
             plain = [
                 spark.sql(by_hand(query, day, shop)).select(F.lit(day).alias("d"), F.lit(shop).alias("s"), "*")
                 for day, shop in SCOPES
             ]
-            together = together_rows(spark, scopes, tree, found, inputs)
-            ours = [per_scope_rows(spark, scopes, tree, found, inputs), *([together] if together is not None else [])]
+            together = together_rows(spark, scopes, tree, partition_scopes, inputs)
+            ours = [
+                per_scope_rows(spark, scopes, tree, partition_scopes, inputs),
+                *([together] if together is not None else []),
+            ]
             for frame in ours:
                 assert (
-                    frame.columns[2:] == [each.lower() for each in plain[0].columns[2:]]
+                    frame.columns[2:] == [column.lower() for column in plain[0].columns[2:]]
                     or frame.columns == plain[0].columns
                 ), query
                 frames += [reduce(DataFrame.unionAll, plain), frame]
                 labels.append(query)
         texts = rows(frames)
-    wrong = [label for label, one, other in zip(labels, texts[::2], texts[1::2], strict=True) if one != other]
+    wrong = [
+        label
+        for label, ours_text, plain_text in zip(labels, texts[::2], texts[1::2], strict=True)
+        if ours_text != plain_text
+    ]
     assert not wrong, "\n".join(wrong)
     assert sum(map(bool, texts[::2])) > len(labels) * 0.9
 
@@ -154,9 +161,9 @@ def examples(spark: SparkSession, step: int) -> Iterator[str]:
             continue
         quoted = name if re.fullmatch(r"\w+", name) else f"`{name}`"
         about = "\n".join(row[0] for row in spark.sql(f"DESCRIBE FUNCTION EXTENDED {quoted}").collect())
-        for found in re.findall(r"> ((?:SELECT|WITH)\b.*?);\s*$", about, re.DOTALL | re.MULTILINE | re.IGNORECASE):
-            if not any(f"{each}(" in found.lower() for each in CALLS):
-                yield found
+        for example in re.findall(r"> ((?:SELECT|WITH)\b.*?);\s*$", about, re.DOTALL | re.MULTILINE | re.IGNORECASE):
+            if not any(f"{call}(" in example.lower() for call in CALLS):
+                yield example
 
 
 def compare_examples(spark: SparkSession, inputs: dict[str, DataFrame], step: int, part: int | None = None) -> Report:
@@ -179,7 +186,7 @@ def compare_examples(spark: SparkSession, inputs: dict[str, DataFrame], step: in
 def test_documented_examples_of_functions_give_what_they_give_in_a_plain_session(
     spark: SparkSession, inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told(compare_examples(spark, inputs, step=37), 20, capsys)
+    check_report(compare_examples(spark, inputs, step=37), 20, capsys)
 
 
 @pytest.mark.slow
@@ -187,10 +194,10 @@ def test_documented_examples_of_functions_give_what_they_give_in_a_plain_session
 def test_so_do_those_of_every_function(
     spark: SparkSession, inputs: dict[str, DataFrame], part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told(compare_examples(spark, inputs, step=1, part=part), 150, capsys)
+    check_report(compare_examples(spark, inputs, step=1, part=part), 150, capsys)
 
 
-def told(report: Report, least: int, capsys: pytest.CaptureFixture[str]) -> None:
+def check_report(report: Report, least: int, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{report}")  # noqa: T201
     assert not report.wrong, "\n".join(report.wrong)

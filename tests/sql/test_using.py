@@ -9,8 +9,8 @@ from tests.sql.test_soundness import planned
 
 def conditions(query: str) -> list[list[str]]:
     """The conditions of each scan."""
-    found, _, _ = planned(query)
-    return [[each.sql("spark").replace("`", "") for each in scan.conditions] for scan in found.scans]
+    query_scans, _, _ = planned(query)
+    return [[condition.sql("spark").replace("`", "") for condition in scan.conditions] for scan in query_scans.scans]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_column_of_using_is_the_kept_sides(join: str, column: str) -> None:
     _, _, tree = planned(
         f"SELECT store, COALESCE(s.store, c.store) AS own FROM b.sales s {join} b.costs c USING (store)"
     )
-    assert [each.unalias().sql("spark") for each in tree.selects] == [column, "COALESCE(s.store, c.store)"]
+    assert [projection.unalias().sql("spark") for projection in tree.selects] == [column, "COALESCE(s.store, c.store)"]
 
 
 def test_its_conditions_count_for_both_sides() -> None:
@@ -48,6 +48,6 @@ def test_a_condition_that_is_false_for_a_scope_reads_nothing() -> None:
     _, (reading,), _ = planned("SELECT s.n FROM b.sales s WHERE s.day <= pd AND st = 'Paris'")
     # The scopes are of Paris, Detroit, Lyon and Oslo.
     assert [reading.reads(scope) for scope in range(4)] == [True, False, False, False]
-    found, (reading,), _ = planned("SELECT s.n FROM b.sales s WHERE 1 = 0")
+    query_scans, (reading,), _ = planned("SELECT s.n FROM b.sales s WHERE 1 = 0")
     assert not reading.reads(0)
-    assert found.unrestricted
+    assert query_scans.unrestricted

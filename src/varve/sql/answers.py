@@ -1,9 +1,10 @@
-"""What Spark said of columns whose types only it can tell: kept beside the files, under a hash of what it was asked.
+"""Spark's answers on columns whose types only it can tell, stored beside the files under a hash of the question.
 
-`varve check` asks and writes; whatever loads the files reads, and needs no Spark. The file belongs into version control
-with them. An answer holds as long as the query, its variables and the columns that it reads are the same.
+`varve check` asks Spark and writes the answers; whatever loads the files only reads them, and needs no Spark. The file
+belongs into version control with the SQL files. An answer is valid as long as the query, its variables and the columns
+that it reads are the same.
 
-Not here: which types are known without Spark (types/inference.py), and how it is asked (spark/analysis.py).
+Not here: type inference without Spark (types/inference.py), and how Spark is asked (spark/analysis.py).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FILE = Path("varve.columns.json")
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A file with columns whose types only Spark can tell: `columns` names them."""
+    """A SQL file that has columns whose types only Spark can tell; `columns` holds their names."""
 
     sql: SqlDataset
     scopes: Scopes
@@ -42,15 +43,21 @@ class Question:
 
     @property
     def key(self) -> str:
-        """A hash of all that decides the answer: the query, its variables, the columns that it can see."""
+        """A hash of everything that determines the answer: the query, its variables, the columns that it can see."""
         parts = [
             *(text_of_query(self.sql.source.text[span.start : span.end]) for span in self.sql.query_spans),
             repr(sorted(self.scopes.types.items())),
             *(
                 repr(
-                    (name, [(each.name, str(each.type)) for each in (*found.schema.columns, *found.partition_columns)])
+                    (
+                        name,
+                        [
+                            (column.name, str(column.type))
+                            for column in (*dataset.schema.columns, *dataset.partition_columns)
+                        ],
+                    )
                 )
-                for name, found in sorted(self.upstreams.items())
+                for name, dataset in sorted(self.upstreams.items())
             ),
         ]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
@@ -58,38 +65,38 @@ class Question:
 
 @dataclass
 class Answers:
-    """By dataset the key of the question, and the columns in order with their types, upper case."""
+    """For each dataset the key of its question, and its columns in order, with their types in upper case."""
 
     entries: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, folder: Path) -> Answers:
-        """Those of a folder; none where there is no such file, or one that nobody can read."""
+        """Read the answers of a folder; empty where the file does not exist or cannot be parsed."""
         try:
-            found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            return cls({name: (each["asked"], dict(each["columns"])) for name, each in found.items()})
+            entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            return cls({name: (entry["asked"], dict(entry["columns"])) for name, entry in entries.items()})
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return cls()
 
     def write(self, folder: Path) -> None:
-        """Keep them beside the files."""
+        """Write the answers beside the SQL files of the folder."""
         values = {name: {"asked": key, "columns": columns} for name, (key, columns) in sorted(self.entries.items())}
         (folder / FILE).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def of(self, question: Question) -> dict[str, str] | None:
-        """The answer to this very question."""
-        found = self.entries.get(question.sql.name)
-        return found[1] if found is not None and found[0] == question.key else None
+        """Return the answer to exactly this question; None where it was not asked yet."""
+        entry = self.entries.get(question.sql.name)
+        return entry[1] if entry is not None and entry[0] == question.key else None
 
     def keep(self, question: Question, columns: Mapping[str, str]) -> None:
-        """Keep an answer, in the place of what was said before."""
+        """Store an answer, and replace the previous one of the dataset."""
         self.entries[question.sql.name] = (question.key, dict(columns))
 
 
-def answered(outputs: Sequence[Output], columns: Mapping[str, str]) -> tuple[Output, ...]:
-    """The columns of a query with the types that Spark gives them; `*` becomes those that it stands for."""
-    inferred = {each.name.lower(): each for each in outputs}
-    stars = frozenset(source for each in outputs if each.name == "*" for source in each.sources)
+def with_answered_types(outputs: Sequence[Output], columns: Mapping[str, str]) -> tuple[Output, ...]:
+    """Return the columns of a query with the types that Spark reports; `*` is replaced by the columns it stands for."""
+    inferred = {output.name.lower(): output for output in outputs}
+    stars = frozenset(source for output in outputs if output.name == "*" for source in output.sources)
     return tuple(
         Output(
             inferred[name.lower()].name if name.lower() in inferred else name,
@@ -104,19 +111,19 @@ def answered(outputs: Sequence[Output], columns: Mapping[str, str]) -> tuple[Out
 def question_of(
     sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset], queries: Inference
 ) -> Question | None:
-    """What Spark is to be asked of a SELECT without declared columns; None where all types are known."""
+    """Return the question for a SELECT without declared columns; None where all types are known."""
     if sql.query is None or sql.columns or queries.findings:
         return None
-    open_columns = tuple(each.name for each in queries.queries[0].outputs if not each.verified)
+    open_columns = tuple(output.name for output in queries.queries[0].outputs if not output.verified)
     return Question(sql, scopes, upstreams, open_columns) if open_columns else None
 
 
-def unanswered(question: Question) -> Problem:
-    """What is said where Spark was not asked."""
+def unanswered_problem(question: Question) -> Problem:
+    """Return the problem of a file about which Spark was not asked yet."""
     sql, names = question.sql, some(question.columns)
     column = "column" if question.columns[0] == "*" else question.columns[0]
     selects = sql.query.selects if sql.query is not None else []
-    node = next((each for each in selects if each.alias_or_name == question.columns[0]), None)
+    node = next((projection for projection in selects if projection.alias_or_name == question.columns[0]), None)
     span = (span_of(node) if node is not None else None) or sql.name_span
     return sql.problem(
         span,

@@ -1,12 +1,13 @@
-"""What was understood of each file, kept under a hash of all that it depends on (seed 001).
+"""The compiled datasets of the SQL files, cached under a hash of everything that they depend on.
 
-The key of a file is a hash of its own text, of the versions of what reads it, and of the columns and partitions of what
-it reads: not of the keys of those, so that a change upstream that changes neither ends there (early cutoff).
+The key of a file is a hash of its own text, of the versions of the code that compiles it, and of the columns and
+partitions of the datasets that it reads. The keys of those datasets are not part of it, so that an upstream change
+which leaves them unchanged invalidates nothing further (early cutoff).
 
-It lies beside the files as Python keeps its own, in `__pycache__`, and is trusted as much; where nothing can be written
-there is none.
+The cache lies beside the files, in `__pycache__`, and is trusted like Python's own files there; where nothing can be
+written there is no cache.
 
-Not here: what is kept (sql_asset.py).
+Not here: the content of an entry (sql_asset.py).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from varve.sql.syntax.errors import SourceFile
 
 _FILE = Path("__pycache__") / "varve-sql.pickle"
-# Whatever is in a file that is damaged, or was written by another version.
+# What unpickling raises for a file that is damaged, or was written by another version.
 _UNREADABLE = (
     OSError,
     pickle.UnpicklingError,
@@ -47,12 +48,12 @@ _UNREADABLE = (
 
 @dataclass
 class Cache:
-    """What is kept of each file, by its path, with the text that it had and the key that it was made under.
+    """The entries, by the path of the file: its text, its key and the compiled dataset.
 
     Attributes:
-        verified: by path, the key under which Spark's analyzer had nothing to say against the file.
-        hits: how many files were not looked into.
-        misses: how many were.
+        verified: by path, the key under which Spark's analyzer found no problem in the file.
+        hits: how many files were taken from the cache.
+        misses: how many files had to be compiled.
     """
 
     entries: dict[str, tuple[str, str, CompiledDataset]] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Cache:
 
     @classmethod
     def beside(cls, folder: Path) -> Cache:
-        """The cache of a folder; an empty one where there is none, or one of another version."""
+        """Read the cache of a folder; empty where there is none, or one of another version."""
         try:
             version, entries, verified = pickle.loads((folder / _FILE).read_bytes())  # noqa: S301 - trusted as a .pyc is
         except _UNREADABLE:
@@ -70,7 +71,7 @@ class Cache:
         return cls(entries, verified) if version == _versions() else cls()
 
     def write(self, folder: Path) -> None:
-        """Keep it beside the files, whole or not at all; nothing happens where that cannot be."""
+        """Write the cache beside the files, atomically; do nothing where that is impossible."""
         text = pickle.dumps((_versions(), self.entries, self.verified), protocol=pickle.HIGHEST_PROTOCOL)
         try:
             (folder / _FILE).parent.mkdir(exist_ok=True)
@@ -81,30 +82,33 @@ class Cache:
             return
 
     def of(self, source: SourceFile) -> CompiledDataset | None:
-        """What was kept of a file when it had this very text; what it reads may have changed since."""
-        found = self.entries.get(source.path)
-        return found[2] if found is not None and found[0] == source.text else None
+        """Return the compiled dataset of a file with exactly this text.
+
+        The datasets that it reads may have changed since.
+        """
+        entry = self.entries.get(source.path)
+        return entry[2] if entry is not None and entry[0] == source.text else None
 
     def key_of(self, source: SourceFile) -> str | None:
-        """The key that a file was kept under."""
-        found = self.entries.get(source.path)
-        return found[1] if found is not None else None
+        """Return the key under which a file is cached; None where it is not."""
+        entry = self.entries.get(source.path)
+        return entry[1] if entry is not None else None
 
-    def keep(self, source: SourceFile, key: str, kept: CompiledDataset) -> None:
-        """Keep what a file is, in the place of what it was."""
-        self.entries[source.path] = (source.text, key, kept)
+    def keep(self, source: SourceFile, key: str, compiled: CompiledDataset) -> None:
+        """Store the compiled dataset of a file, and replace the previous one."""
+        self.entries[source.path] = (source.text, key, compiled)
 
     def keep_only(self, paths: Iterable[str]) -> None:
-        """Forget files that are no more."""
-        wanted = set(paths)
-        self.entries = {path: found for path, found in self.entries.items() if path in wanted}
-        self.verified = {path: found for path, found in self.verified.items() if path in wanted}
+        """Remove the entries of all files but these."""
+        current_paths = set(paths)
+        self.entries = {path: entry for path, entry in self.entries.items() if path in current_paths}
+        self.verified = {path: key for path, key in self.verified.items() if path in current_paths}
 
 
 def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, answer: object = None) -> str:
-    """The key of a file: its text, the columns and partitions of the datasets that it reads, its foreign module.
+    """Return the key of a file: a hash of its text, of what it sees of its upstreams, and of its foreign module.
 
-    `answer` is what Spark has said of its columns, where it was asked.
+    `answer` is Spark's answer on its columns, where it was asked.
     """
     hashed = hashlib.blake2b(_versions().encode(), digest_size=16)
     for text in (
@@ -112,24 +116,24 @@ def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, ans
         source.text,
         foreign_text(entry, source.root),
         repr(answer),
-        *(_seen(upstreams[name]) for name in sorted(upstreams)),
+        *(_visible_schema(upstreams[name]) for name in sorted(upstreams)),
     ):
         hashed.update(f"{len(text)}:{text}".encode())
     return hashed.hexdigest()
 
 
-def _seen(dataset: Dataset) -> str:
-    """What a reader sees of a dataset."""
-    columns = [(each.name, str(each.type), each.nullable) for each in dataset.schema.columns]
+def _visible_schema(dataset: Dataset) -> str:
+    """Everything of a dataset that a reader's compilation depends on."""
+    columns = [(column.name, str(column.type), column.nullable) for column in dataset.schema.columns]
     return repr((dataset.name, columns, dataset.partitioning))
 
 
 @cache
 def _versions() -> str:
-    """The versions of all that decides what is understood and said: of sqlglot, Spark, Python, and this very code."""
+    """The versions of everything that compiles a file: of sqlglot, Spark, Python, and of Varve's own code."""
     library = Path(__file__).parents[1]
     rooms = [library / name for name in ("model", "planning", "sql")]
     files = [(str(path), os.stat(path)) for room in rooms for path in sorted(room.rglob("*.py"))]  # noqa: PTH116
-    code = repr([(path, found.st_size, found.st_mtime_ns) for path, found in files])
+    code = repr([(path, status.st_size, status.st_mtime_ns) for path, status in files])
     digest = hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
     return f"{metadata.version('sqlglot')} {metadata.version('pyspark')} {sys.version} {digest}"

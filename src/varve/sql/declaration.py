@@ -1,6 +1,6 @@
-"""The `Dataset` that a file declares, and the version of its code.
+"""The `Dataset` that a SQL file declares, and the version of its code.
 
-Not here: what is wrong with a file (checks/problems.py).
+Not here: the problems of a file (checks/problems.py).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
 
-# Names and texts differ by their capitals, keywords do not.
+# Tokens whose capitals matter; keywords are the same in any case.
 _AS_WRITTEN = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.HINT}
 
 
 def code_version(sql: SqlDataset) -> str:
-    """A hash of all that decides which rows come out; comments, owners and layout do not."""
+    """A hash of everything that determines the rows; comments, owners and layout do not."""
     parts = [
-        repr(sql.columns and [(each.name, each.type) for each in sql.columns]),
-        repr([(each.name, each.type) for each in sql.partition_columns]),
-        *(f"LET {each.name} = {text_of_query(each.text)}" for each in sql.lets),
-        *(f"INSERT {each.name} = {text_of_query(each.text)}" for each in sql.inserts),
-        repr([[each.variable, getattr(each, "tiling", None)] for each in sql.generators]),
+        repr(sql.columns and [(column.name, column.type) for column in sql.columns]),
+        repr([(partition_column.name, partition_column.type) for partition_column in sql.partition_columns]),
+        *(f"LET {let.name} = {text_of_query(let.text)}" for let in sql.lets),
+        *(f"INSERT {insert.name} = {text_of_query(insert.text)}" for insert in sql.inserts),
+        repr([[generator.variable, getattr(generator, "tiling", None)] for generator in sql.generators]),
         sql.body,
         sql.entry,
         repr(sorted(sql.options)),
-        # A batch is the same under any limit that it was made under.
+        # The limit of rejected rows does not change the rows of a batch.
         *([] if sql.reject_into is None else [f"REJECT INTO {sql.reject_into.dataset}"]),
         *(text_of_query(sql.source.text[span.start : span.end]) for span in sql.query_spans),
         foreign_text(sql.entry, sql.source.root),
@@ -52,17 +52,18 @@ def code_version(sql: SqlDataset) -> str:
 
 
 def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
-    """The dataset that a file declares. Raises SqlErrors with what stands against it."""
+    """Return the dataset that a file declares. Raises SqlErrors with every problem in it."""
     problems = [*foreign_problems(sql, queries), *external_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(
-        ColumnDefinition(each.name, each.type.upper(), sql.name_span, nullable=each.nullable) for each in inferred
+        ColumnDefinition(output.name, output.type.upper(), sql.name_span, nullable=output.nullable)
+        for output in inferred
     )
     problems += type_problems(sql, inferred)
     if not sql.columns:
         problems += partition_problems(sql, inferred)
-    problems += [] if problems else expectation_problems(sql, [each.name for each in declared])
+    problems += [] if problems else expectation_problems(sql, [column.name for column in declared])
     for column in declared:
         try:
             kind = ColumnType(column.type)
@@ -105,7 +106,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             reject_into=sql.reject_into,
         )
     except VarveError as error:
-        # What is wrong with the names of its files stands in that option.
+        # A problem with the file names concerns the option `files`.
         about_files = ": files: " in str(error) and sql.option("files")
         about_rejected = any(text in str(error) for text in (": reject into ", ": its rejected rows "))
         about = "OPTIONS files" if about_files else "REJECT INTO" if about_rejected else ""
@@ -114,19 +115,19 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
 
 
 def _policy(sql: SqlDataset) -> Policy:
-    retention = next((each.retention for each in sql.generators if isinstance(each, TimeSeries)), None)
+    retention = next((generator.retention for generator in sql.generators if isinstance(generator, TimeSeries)), None)
     held = sql.on_upstream_change is OnUpstreamChange.IGNORE
     return Policy(
         on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
         refresh_last=sql.refresh_last,
         retention=retention,
-        # A query of nothing but its scope can be computed as soon as its window is over.
+        # A query that reads nothing but its scope can be computed as soon as its window is over.
         by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
     )
 
 
 def text_of_query(written: str) -> str:
-    """What stands in a text: its words and signs as they are written, one blank between them; keywords in capitals."""
+    """Return a query in a canonical layout: its tokens with one blank between them, keywords in capitals."""
     signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
     return " ".join(
         text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()

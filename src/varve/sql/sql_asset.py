@@ -1,6 +1,6 @@
-"""`SqlAsset`: one file, understood. What loading needs of it is kept; the rest is read again when it is asked for.
+"""`SqlAsset`: one compiled SQL file. What loading needs is cached; the rest is parsed again when it is asked for.
 
-Not here: how files are put together (sql_project.py), and where what is kept lies (cache.py).
+Not here: how files are loaded together (sql_project.py), and where the cache is stored (cache.py).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KeptScan:
-    """A mention of a dataset, with the conditions on it as text: reading a tree back costs more than making it."""
+class CompiledScan:
+    """A scan with its conditions as text: unpickling a tree costs more than parsing it again."""
 
     dataset: str
     columns: Mapping[str, str]
@@ -43,23 +43,25 @@ class KeptScan:
 
 @dataclass(frozen=True)
 class CompiledDataset:
-    """What is known of a file without looking into it again; of values that change only with the key it is kept under.
+    """The compiled form of a file, which loading uses without parsing it again.
+
+    Its values change only with the key of the cache entry.
 
     Attributes:
-        reads: the datasets that it reads, in the order in which it names them.
-        outputs: what its query gives out; none where it is no SELECT.
-        scans: for each of its queries what it reads.
-        ways: by dataset that it reads, the rules that stand for the exact partitions in Dagster.
-        columns: by dataset that it reads, the data columns that it may need; None where that is not certain: all.
-        expectations: names and conditions.
-        entry: the `module:function` that it names.
+        reads: the names of the datasets that it reads, in the order in which it names them.
+        outputs: the columns of its query; empty where it is no SELECT.
+        scans: for each of its queries, the scans of datasets.
+        ways: by upstream dataset, the rules that approximate the exact dependency for Dagster.
+        columns: by upstream dataset, the data columns that it may need; None: all of them, because it is not certain.
+        expectations: the names and the conditions of EXPECT.
+        entry: the `module:function` or program that it names.
     """
 
     dataset: Dataset
     reads: tuple[str, ...]
     code_version: str
     outputs: tuple[Output, ...]
-    scans: tuple[tuple[KeptScan, ...], ...]
+    scans: tuple[tuple[CompiledScan, ...], ...]
     ways: Mapping[str, tuple[DimensionMapping, ...]]
     columns: Mapping[str, tuple[str, ...] | None]
     tags: tuple[tuple[str, str], ...]
@@ -69,113 +71,115 @@ class CompiledDataset:
 
 @dataclass(frozen=True, eq=False)
 class SqlAsset:
-    """A file, the dataset that it is, and those that it reads."""
+    """A SQL file, the dataset that it declares, and the datasets that it reads."""
 
     source: SourceFile
-    kept: CompiledDataset
+    compiled: CompiledDataset
     upstreams: Mapping[str, Dataset] = field(repr=False)
 
     @property
     def dataset(self) -> Dataset:
-        """The dataset that it is."""
-        return self.kept.dataset
+        """The dataset that the file declares."""
+        return self.compiled.dataset
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets that it reads, each once."""
-        return self.kept.reads
+        """The names of the datasets that it reads, without duplicates."""
+        return self.compiled.reads
 
     @property
     def code_version(self) -> str:
-        """A hash of all that decides which rows come out; comments, owners and layout do not."""
-        return self.kept.code_version
+        """A hash of everything that determines the rows; comments, owners and layout do not."""
+        return self.compiled.code_version
 
     @property
     def lineage(self) -> dict[str, tuple[ColumnName, ...]]:
-        """For each column of a SELECT the columns of datasets that its values are made of."""
-        return {each.name: tuple(sorted(each.sources)) for each in self.kept.outputs}
+        """For each column of a SELECT, the columns of datasets that its values are computed from."""
+        return {output.name: tuple(sorted(output.sources)) for output in self.compiled.outputs}
 
     @cached_property
     def sql(self) -> SqlDataset:
-        """What the file declares."""
+        """The parsed file."""
         return parse(self.source)
 
     @cached_property
     def scopes(self) -> Scopes:
-        """Its scopes."""
+        """The scopes of the dataset."""
         return scopes_of(self.sql)
 
     @cached_property
     def plan(self) -> QueryPlan:
-        """What its partitions read."""
-        return QueryPlan(self.upstreams, lambda: (self.scopes, tuple(map(_restored, self.kept.scans))))
+        """The plan of what its partitions read."""
+        return QueryPlan(self.upstreams, lambda: (self.scopes, tuple(map(_restored_scans, self.compiled.scans))))
 
     def dependency(self, name: str) -> PlannedDependency:
-        """What it reads of one dataset."""
+        """Return its dependency on one upstream dataset."""
         upstream = self.upstreams[name]
         return PlannedDependency(
             self.dataset.partitioning, upstream.partitioning,
-            plan=self.plan, name=upstream.name, known_ways=self.kept.ways.get(name, ()),
+            plan=self.plan, name=upstream.name, known_ways=self.compiled.ways.get(name, ()),
         )  # fmt: skip
 
 
-def kept_of(  # noqa: PLR0917
+def compile_dataset(  # noqa: PLR0917
     sql: SqlDataset,
     scopes: Scopes,
     dataset: Dataset,
     queries: Inference,
-    found: tuple[Dependencies, ...],
+    dependencies: tuple[Dependencies, ...],
     upstreams: Mapping[str, Dataset],
 ) -> CompiledDataset:
-    """What is worth keeping of a file with which nothing is wrong."""
-    plan = QueryPlan(upstreams, lambda: (scopes, found))
+    """Return the compiled form of a file that has no problems."""
+    plan = QueryPlan(upstreams, lambda: (scopes, dependencies))
     return CompiledDataset(
         dataset,
         reads_of(sql.queries),
         code_version(sql),
         queries.queries[0].outputs if sql.query is not None else (),
-        tuple(tuple(map(_kept, each.scans)) for each in found),
+        tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies),
         {
-            name: PlannedDependency(dataset.partitioning, each.partitioning, plan=plan, name=name).ways
-            for name, each in upstreams.items()
+            name: PlannedDependency(dataset.partitioning, upstream.partitioning, plan=plan, name=name).ways
+            for name, upstream in upstreams.items()
         },
-        {name: _needed(sql, queries, each) for name, each in upstreams.items()},
+        {name: _columns_needed(sql, queries, upstream) for name, upstream in upstreams.items()},
         sql.tags,
-        tuple((each.name, each.text) for each in sql.expectations),
+        tuple((expectation.name, expectation.text) for expectation in sql.expectations),
         sql.entry,
     )
 
 
-def _needed(sql: SqlDataset, queries: Inference, upstream: Dataset) -> tuple[str, ...] | None:
-    """The data columns of a dataset that the queries may need; None where that is not certain.
+def _columns_needed(sql: SqlDataset, queries: Inference, upstream: Dataset) -> tuple[str, ...] | None:
+    """Return the data columns of a dataset that the queries may need; None where that is not certain.
 
-    Every name in a qualified query counts, whosever column it is. A star, but in COUNT(*), may stand for any column in
-    the query as it is written, and a pivot groups by those that it does not name.
+    Every name in a qualified query counts, whatever dataset its column belongs to. A star (except in COUNT(*)) may
+    stand for any column in the query as it is written, and a pivot groups by the columns that it does not name.
     """
     named: set[str] = set()
-    for query, found in zip(sql.queries, queries.queries, strict=True):
-        stars = any(not _counts_rows(each) for each in query.find_all(exp.Star))
-        if found.findings or stars or query.find(exp.Pivot):
+    for query, inferred in zip(sql.queries, queries.queries, strict=True):
+        stars = any(not _counts_rows(star) for star in query.find_all(exp.Star))
+        if inferred.findings or stars or query.find(exp.Pivot):
             return None
-        named |= {column.name.lower() for column in found.tree.find_all(exp.Column)}
-    return tuple(each.name for each in upstream.schema.columns if each.name.lower() in named)
+        named |= {column.name.lower() for column in inferred.tree.find_all(exp.Column)}
+    return tuple(column.name for column in upstream.schema.columns if column.name.lower() in named)
 
 
 def _counts_rows(star: exp.Star) -> bool:
     return isinstance(star.parent, exp.Count) and star.parent.this is star and not star.parent.expressions
 
 
-def _kept(scan: Scan) -> KeptScan:
-    return KeptScan(scan.dataset, dict(scan.columns), tuple(each.sql("spark") for each in scan.conditions))
+def _compiled_scan(scan: Scan) -> CompiledScan:
+    return CompiledScan(
+        scan.dataset, dict(scan.columns), tuple(condition.sql("spark") for condition in scan.conditions)
+    )
 
 
-def _restored(scans: tuple[KeptScan, ...]) -> Dependencies:
+def _restored_scans(scans: tuple[CompiledScan, ...]) -> Dependencies:
     return Dependencies(
         tuple(
             Scan(
-                place, kept.dataset, exp.to_table(kept.dataset), kept.columns,
-                [parsed(each) for each in kept.conditions],
+                place, scan.dataset, exp.to_table(scan.dataset), scan.columns,
+                [parsed(condition) for condition in scan.conditions],
             )
-            for place, kept in enumerate(scans)
+            for place, scan in enumerate(scans)
         )
     )  # fmt: skip

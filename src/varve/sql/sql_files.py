@@ -1,6 +1,6 @@
-"""`SqlFiles`: what loading a folder gives: its datasets, and those that cannot be used, with the reason.
+"""`SqlFiles`: the result of loading a folder: its datasets, and those that cannot be used, with the reason.
 
-Not here: how the files are put together (sql_project.py).
+Not here: how the files are loaded (sql_project.py).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _REJECT = re.compile(r"\bREJECT\s+UP\s+TO\s+\S+\s+ROWS?\s+INTO\s+(\w+\.\w+)", re
 
 
 class Draft(Protocol):
-    """A file as far as its own text tells."""
+    """A parsed file, without knowledge of the datasets that it reads."""
 
     @property
     def source(self) -> SourceFile:
-        """The file."""
+        """The source file."""
 
     @property
     def name(self) -> str:
-        """The dataset that it declares."""
+        """The name of the dataset that it declares."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets that it reads."""
+        """The names of the datasets that it reads."""
 
 
 class SqlFiles(dict[str, SqlAsset]):
-    """The datasets of a folder's files, by name, each after those it reads; and those that cannot be used.
+    """The datasets of a folder's files by name, each after those that it reads; and those that cannot be used.
 
     Attributes:
-        problems: everything that is wrong in the files.
-        broken: what is declared by a file with a problem, or reads such a dataset; none of them is in the mapping.
-        undeclared: names that files read and that nobody declares.
-        questions: the files with columns whose types only Spark can tell, and of which it was not asked yet.
-        answers: what Spark was asked before.
+        problems: all problems in the files.
+        broken: the datasets whose file has a problem, or that read such a dataset; none of them is in the mapping.
+        undeclared: the names of datasets that files read and nobody declares.
+        questions: the files with columns whose types only Spark can tell, and about which it was not asked yet.
+        answers: Spark's answers to earlier questions.
     """
 
     def __init__(  # noqa: PLR0917
@@ -69,55 +69,60 @@ class SqlFiles(dict[str, SqlAsset]):
 
     def __missing__(self, name: str) -> SqlAsset:
         """Raises DatasetIsBroken for a dataset that a file declares and that cannot be used, KeyError for others."""
-        for each in self.broken:
-            if each.name == name:
-                raise DatasetIsBroken(each)
+        for broken_dataset in self.broken:
+            if broken_dataset.name == name:
+                raise DatasetIsBroken(broken_dataset)
         raise KeyError(name)
 
     def checked(self) -> SqlFiles:
-        """Itself. Raises SqlErrors with everything that is wrong."""
+        """Return this value. Raises SqlErrors with all problems."""
         if self.problems:
             raise SqlErrors(self.problems)
         return self
 
 
 def rejected_in(source: SourceFile) -> str:
-    """The dataset of rejected rows that a text names, whatever else is wrong with it; "" where it names none."""
-    found = _REJECT.search(source.text)
-    return found[1].lower() if found else ""
+    """Return the dataset of rejected rows that a text names, whatever else is wrong with it; "" where it names none."""
+    match = _REJECT.search(source.text)
+    return match[1].lower() if match else ""
 
 
 def broken_datasets(
     drafts: Sequence[Draft],
     unread: Mapping[SourceFile, str],
     problems: Sequence[Problem],
-    known: Mapping[str, Dataset],
+    datasets: Mapping[str, Dataset],
     assets: Mapping[str, SqlAsset],
 ) -> list[BrokenDataset]:
-    """What cannot be used: whose file has a problem, and what reads such a dataset, however far downstream."""
+    """Return the datasets whose file has a problem, and those that read such a dataset, however far downstream."""
     errors: dict[str, list[str]] = {}
-    for problem in sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message)):
+    for problem in sorted(set(problems), key=lambda problem: (problem.source.path, problem.span, problem.message)):
         errors.setdefault(problem.source.path, []).append(str(problem))
     broken = [
         BrokenDataset(name, source.path, tuple(errors.get(source.path, ())), rejected=rejected_in(source))
         for source, name in unread.items()
     ]
-    # A name that two files declare is nobody's; the problem stands in one of them.
-    twice = {each.name: each.errors for each in broken if each.name}
-    unusable = {name: each.errors[:1] for each in broken for name in (each.name, each.rejected) if name}
+    # A name that two files declare belongs to neither; the problem is reported in one of them.
+    twice = {broken_dataset.name: broken_dataset.errors for broken_dataset in broken if broken_dataset.name}
+    unusable = {
+        name: broken_dataset.errors[:1]
+        for broken_dataset in broken
+        for name in (broken_dataset.name, broken_dataset.rejected)
+        if name
+    }
     for draft in drafts:
         own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
-        waits_for = tuple(name for name in draft.reads if name in unusable or name not in known)
+        waits_for = tuple(name for name in draft.reads if name in unusable or name not in datasets)
         if own or waits_for or draft.name not in assets:
-            dataset = known.get(draft.name)
+            dataset = datasets.get(draft.name)
             partitioning = dataset.partitioning if dataset is not None else None
-            causes = own[:1] or tuple(dict.fromkeys(each for name in waits_for for each in unusable.get(name, ())))
+            causes = own[:1] or tuple(dict.fromkeys(cause for name in waits_for for cause in unusable.get(name, ())))
             rejected = rejected_in(draft.source)
             unusable |= dict.fromkeys([draft.name, rejected] if rejected else [draft.name], causes)
             broken.append(
                 BrokenDataset(
                     draft.name, draft.source.path, own, waits_for,
-                    tuple(each.splitlines()[0] for each in causes), draft.reads, partitioning, rejected,
+                    tuple(cause.splitlines()[0] for cause in causes), draft.reads, partitioning, rejected,
                 )
             )  # fmt: skip
     return broken

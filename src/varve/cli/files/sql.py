@@ -96,12 +96,12 @@ def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None
     if not unseen:
         return
     from varve.services.spark import open_session
-    from varve.sql.spark.analysis import analysed
+    from varve.sql.spark.analysis import analysis_problems
 
     session = open_session(chosen_settings())
     problems: list[Problem] = []
     for each in unseen:
-        against = analysed(session, each)
+        against = analysis_problems(session, each)
         problems += against
         key = keys[each.source.path]
         if not against and key is not None:

@@ -83,12 +83,12 @@ def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDatas
 def _asset(found: SqlAsset) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
-            dataset=found.upstreams[name], dependency=found.dependency(name), columns=found.kept.columns[name]
+            dataset=found.upstreams[name], dependency=found.dependency(name), columns=found.compiled.columns[name]
         )
         for name in found.reads
     }
     about: dict[str, Any] = {
-        "tags": {f"varve/{name}": value for name, value in found.kept.tags},
+        "tags": {f"varve/{name}": value for name, value in found.compiled.tags},
         "metadata": {
             "varve/file": found.source.path,
             "varve/sql": dg.MetadataValue.md(f"```sql\n{found.source.text}\n```"),
@@ -100,7 +100,7 @@ def _asset(found: SqlAsset) -> DatasetAsset:
                 asset=dg.AssetKey(found.dataset.name.split(".")),
                 description=f"no row for which {condition} is false; else the run publishes nothing",
             )
-            for name, condition in found.kept.expectations
+            for name, condition in found.compiled.expectations
         ],
     }
     return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))

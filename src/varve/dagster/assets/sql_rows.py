@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.sql.foreign_code import FOR
-from varve.sql.spark.execute import per_scope_rows, rows_of, united
+from varve.sql.spark.execute import per_scope_rows, rows_of, union_all
 from varve.sql.syntax.options import ARGS, CONF, SUBMIT
 from varve.sql.syntax.sql_file import Body
 
@@ -57,7 +57,7 @@ def _queried(
     parts = [keys[place : place + AT_ONCE] for place in range(0, len(keys), AT_ONCE)]
     if len(parts) == 1:
         return rows_of(spark, found.scopes, query, keys, frames)
-    return united([rows_of(spark, found.scopes, query, part, _narrowed(found, part, frames)) for part in parts])
+    return union_all([rows_of(spark, found.scopes, query, part, _narrowed(found, part, frames)) for part in parts])
 
 
 def _narrowed(found: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

@@ -1,8 +1,8 @@
-"""What a change of some files breaks in others: by the columns that they name, direct breaks only (seed 001).
+"""Finds what a change of some files breaks in others, by the columns that they name: direct breaks only.
 
-A dataset breaks where its text names a column that is no longer there or has another type, or a dataset that is gone.
-What reads a broken dataset is not broken by that: it is looked at as if the broken one had kept its columns. Added
-columns, columns that nobody names, and types that only become wider are no breaks.
+A dataset breaks where its text names a dataset that is gone, or a column that is gone or has another type. A reader of
+a broken dataset is not broken by that: it is checked as if the broken dataset had kept its columns. Added columns,
+columns that nobody names, and types that only become wider break nothing.
 
 Not here: how two versions of a project are read (the CLI).
 """
@@ -26,11 +26,11 @@ Columns = dict[str, str]
 
 @dataclass(frozen=True)
 class Declared:
-    """One dataset of the new version.
+    """A dataset of the new version.
 
     Attributes:
-        queries: what it reads others by.
-        columns: its columns where the file declares them; None: they are those of its query.
+        queries: the queries through which it reads other datasets.
+        columns: its columns where the file declares them; None: the columns of its query.
         partitions: its partition columns.
         variables: the types of its scope's variables.
     """
@@ -54,34 +54,41 @@ class Break:
 
 
 def breaks(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Declared]) -> list[Break]:
-    """What the new version breaks.
+    """Return what the new version breaks.
 
     Args:
-        old: the columns of each dataset of the old version, partition columns among them.
-        new: the datasets of the new version; each may read only others of the old or the new one.
+        old: the columns of each dataset of the old version, including partition columns.
+        new: the datasets of the new version; each may read only datasets of the old or the new one.
     """
     change = _Change(old, new)
-    found = [each for name in _ordered(new) for each in change.look_at(new[name])]
-    return list({(each.dataset, each.message, id(each.node)): each for each in found}.values())
+    found_breaks = [found_break for name in _ordered(new) for found_break in change.look_at(new[name])]
+    return list(
+        {
+            (found_break.dataset, found_break.message, id(found_break.node)): found_break
+            for found_break in found_breaks
+        }.values()
+    )
 
 
 @dataclass
 class _Change:
-    """The way from one version to the other; `effective` are the columns by which readers are judged."""
+    """Compares two versions; `effective` holds the columns against which the readers of each dataset are checked."""
 
     old: Mapping[str, Mapping[str, str]]
     new: Mapping[str, Declared]
     effective: dict[str, Columns] = field(default_factory=dict)
 
     def look_at(self, dataset: Declared) -> list[Break]:
-        """What is broken in a dataset, all that it reads having been looked at."""
+        """Return what is broken in a dataset; all datasets that it reads must have been checked before."""
         names = {*self.old, *self.effective}
-        # Both versions of each column can be named; the old type counts, by which the uses were written.
-        seen = {each: {**self.effective.get(each, {}), **self.old.get(each, {})} for each in names}
-        found = [each for query in dataset.queries for each in self._broken(dataset, query, seen)]
-        kept = found and dataset.name in self.old
-        self.effective[dataset.name] = dict(self.old[dataset.name]) if kept else self._columns(dataset, seen)
-        return found
+        # Names of both versions are visible; the old type counts, because the uses were written for it.
+        seen = {name: {**self.effective.get(name, {}), **self.old.get(name, {})} for name in names}
+        found_breaks = [found_break for query in dataset.queries for found_break in self._broken(dataset, query, seen)]
+        keeps_old_columns = found_breaks and dataset.name in self.old
+        self.effective[dataset.name] = (
+            dict(self.old[dataset.name]) if keeps_old_columns else self._columns(dataset, seen)
+        )
+        return found_breaks
 
     def _broken(self, dataset: Declared, query: exp.Expr, seen: Mapping[str, Columns]) -> Iterator[Break]:
         for table in query.find_all(exp.Table):
@@ -107,27 +114,27 @@ class _Change:
         if dataset.columns is not None:
             return {**dataset.columns, **dataset.partitions}
         schemas = {name: self.effective.get(name, columns) for name, columns in seen.items()}
-        found = qualified(dataset.queries[0], schemas, dataset.variables)
-        return {**{each.name: each.type for each in found.outputs}, **dataset.partitions}
+        inferred = qualified(dataset.queries[0], schemas, dataset.variables)
+        return {**{output.name: output.type for output in inferred.outputs}, **dataset.partitions}
 
 
 def _holds(before: str, now: str) -> bool:
-    """Whether what was written for one type holds for another: it is the same, or holds all of its values."""
+    """Whether a query that was written for one type stays valid for another: the same one, or a wider one."""
     if before == now or UNKNOWN in (before, now):
         return True
-    numbers = all(decimal_of(each) is not None or each in ("float", "double") for each in (before, now))
+    numbers = all(decimal_of(type_name) is not None or type_name in ("float", "double") for type_name in (before, now))
     return numbers and common_type([before, now]) == now
 
 
 def _renamed(column: str, before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """The one added column of the same type, where there is one."""
+    """Return the only added column of the same type; None where there is none or several."""
     added = [name for name, kind in now.items() if name not in before and kind == before[column]]
     return added[0] if len(added) == 1 else None
 
 
 def _ordered(new: Mapping[str, Declared]) -> list[str]:
-    """The datasets after all that they read; those of a cycle in any order."""
-    found: dict[str, None] = {}
+    """Return the datasets, each after all that it reads; those of a cycle in any order."""
+    ordered: dict[str, None] = {}
     begun: set[str] = set()
 
     def visit(name: str) -> None:
@@ -137,8 +144,8 @@ def _ordered(new: Mapping[str, Declared]) -> list[str]:
         for query in new[name].queries:
             for table in query.find_all(exp.Table):
                 visit(f"{table.db}.{table.name}".lower())
-        found[name] = None
+        ordered[name] = None
 
     for name in new:
         visit(name)
-    return list(found)
+    return list(ordered)

@@ -1,6 +1,6 @@
-"""Functions and names that people write by habit of another SQL, and what to write instead.
+"""Finds functions and names that people write out of habit from another SQL dialect, and says what to write instead.
 
-Not here: signs and words that are no syntax of Spark (syntax/refused_tokens.py), and what Spark's analyzer says
+Not here: signs and words that are no Spark syntax (syntax/refused_tokens.py), and the errors of Spark's analyzer
 (spark/refusals.py).
 """
 
@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest, some
 from varve.sql.names.scope_variables import variable_of
-from varve.sql.names.visible import levels, owner_of, sources_of
+from varve.sql.names.visible import owner_of, sources_of, visible_sources
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.errors import Span
 from varve.sql.syntax.lexer import tokens_of
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from varve.sql.syntax.sql_file import SqlDataset
 
 
-def habits(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
-    """Functions and names of other dialects, and columns without a comma between them; `columns` by dataset."""
-    for name, span in calls(sql, query):
+def dialect_problems(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+    """Yield a problem for each function or name of another dialect, and for missing commas; `columns` by dataset."""
+    for name, span in function_calls(sql, query):
         if name in FUNCTIONS:
             yield sql.problem(span, f"Spark has no function {name}; write {FUNCTIONS[name]}.")
         elif name == "IDENTIFIER":
             yield sql.problem(span, "which datasets are read must stand in the text; write db.table.")
-    places = [span for name, span in calls(sql, query) if name == "UNNEST"]
+    places = [span for name, span in function_calls(sql, query) if name == "UNNEST"]
     for node, span in zip(query.find_all(exp.Unnest), places, strict=False):
-        columns_read = [each for each in node.find_all(exp.Column) if variable_of(each, sql.variables) is None]
+        columns_read = [column for column in node.find_all(exp.Column) if variable_of(column, sql.variables) is None]
         if columns_read and not node.find_ancestor(exp.Lateral):
-            told = "what follows the columns of a table stands behind LATERAL"
-            yield sql.problem(span, f"{told}; write LATERAL UNNEST(values) AS e(value).")
+            explanation = "what follows the columns of a table stands behind LATERAL"
+            yield sql.problem(span, f"{explanation}; write LATERAL UNNEST(values) AS e(value).")
     for table in query.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier) and "." in table.name and not table.db:
             yield sql.problem(
@@ -49,9 +49,9 @@ def habits(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[s
     yield from _unknown_tables(sql, query, columns)
 
 
-def calls(sql: SqlDataset, query: exp.Query) -> Iterator[tuple[str, Span]]:
-    """The functions that a query calls, in capitals, and where their names stand."""
-    where = next(span for each, span in zip(sql.queries, sql.query_spans, strict=True) if each is query)
+def function_calls(sql: SqlDataset, query: exp.Query) -> Iterator[tuple[str, Span]]:
+    """Yield each function that a query calls, in capitals, and the place of its name."""
+    where = next(span for own_query, span in zip(sql.queries, sql.query_spans, strict=True) if own_query is query)
     blank = re.sub(r"[^\n]", " ", sql.source.text[: where.start])
     tokens = tokens_of(blank + sql.source.text[where.start : where.end])
     for before, token, after in zip([None, *tokens], tokens, tokens[1:], strict=False):
@@ -62,12 +62,12 @@ def calls(sql: SqlDataset, query: exp.Query) -> Iterator[tuple[str, Span]]:
 
 
 def _lacking_commas(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
-    """`SELECT id price`: the column id under the name of the column price, though nobody wrote AS."""
+    """Yield `SELECT id price`: the column id renamed to price, another column, although nobody wrote AS."""
     for select in query.find_all(exp.Select):
         names: set[str] = set()
         for source in sources_of(select):
             if isinstance(source, exp.Table) and source.db:
-                names |= {each.lower() for each in columns.get(f"{source.db}.{source.name}".lower(), ())}
+                names |= {column.lower() for column in columns.get(f"{source.db}.{source.name}".lower(), ())}
         for projection in select.expressions:
             if not isinstance(projection, exp.Alias) or not isinstance(projection.this, exp.Column):
                 continue
@@ -86,13 +86,13 @@ def _lacking_commas(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Col
 
 
 def _unknown_tables(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
-    """`slaes.id`, where nothing is called slaes: no table, and no struct."""
+    """Yield `slaes.id` where no visible table or struct is called slaes."""
     for column in query.find_all(exp.Column):
         name = column.table.lower()
         if not name or column.args.get("db") or column.find_ancestor(exp.Hint, exp.Lambda, exp.Pivot):
             continue
-        sources = [source.alias_or_name for level in levels(column) for source in level]
-        if not sources or "" in sources or name in {each.lower() for each in sources}:
+        sources = [source.alias_or_name for level in visible_sources(column) for source in level]
+        if not sources or "" in sources or name in {source.lower() for source in sources}:
             continue
         if owner_of(column, name, columns.get)[0] is None:
             yield sql.problem(
@@ -101,10 +101,10 @@ def _unknown_tables(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Col
             )
 
 
-def called(sql: SqlDataset, node: exp.Expr, name: str) -> Span:
-    """Where a call without arguments stands: the parser keeps no place for it."""
-    if found := span_of(node):
-        return found
+def call_span(sql: SqlDataset, node: exp.Expr, name: str) -> Span:
+    """The place of a call without arguments, which the parser does not record."""
+    if span := span_of(node):
+        return span
     within = sql.span_of("AS") if sql.query is not None else Span(0, len(sql.source.text))
     word = re.compile(rf"\b{name}\b", re.IGNORECASE).search(sql.source.text, within.start)
     return Span(word.start(), word.end()) if word else within

@@ -1,6 +1,6 @@
-"""What is wrong with one file beyond its syntax: clocks, random values, scans of everything, types that do not fit.
+"""The problems of one file beyond its syntax: clocks, random values, full scans, types that do not fit.
 
-Not here: its scopes (partitions/scopes.py), code that it names (foreign_code.py), and what concerns several files
+Not here: its scopes (partitions/scopes.py), the code that it names (foreign_code.py), and problems between files
 (sql_project.py).
 """
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest, some
-from varve.sql.checks.habits import called, habits
-from varve.sql.names.scope_variables import clashes, variable_of
-from varve.sql.names.written_query import Unplaced, written
+from varve.sql.checks.habits import call_span, dialect_problems
+from varve.sql.names.scope_variables import name_clashes, variable_of
+from varve.sql.names.written_query import UnplacedName, written_query
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.sql_file import Allowed, SqlDataset
 
@@ -35,7 +35,7 @@ _RANDOM = {
 }  # fmt: skip
 
 
-# Types that a store widens without loss.
+# The types to which a store widens a type without loss.
 _WIDENS = {
     "TINYINT": ("INT", "BIGINT", "DOUBLE"),
     "SMALLINT": ("INT", "BIGINT", "DOUBLE"),
@@ -44,19 +44,19 @@ _WIDENS = {
 }
 
 
-def plan_problems(sql: SqlDataset, queries: Inference, found: Sequence[Dependencies]) -> Iterator[Problem]:
-    """Unknown columns, and scans of all partitions that the file does not allow."""
+def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[Dependencies]) -> Iterator[Problem]:
+    """Yield a problem for each unknown column, and for each full scan that the file does not allow."""
     for finding in queries.findings:
         yield sql.problem(sql.span_at(finding.node), finding.message)
     if queries.findings:
         return
-    read = {scan.dataset for each in found for scan in each.scans}
+    read = {scan.dataset for query_scans in dependencies for scan in query_scans.scans}
     for name, span in sql.full_scans:
         if name not in read:
             yield sql.problem(span, f"{name} is not read, so that there is nothing to allow.{nearest(name, read)}")
     allowed = read if Allowed.FULL_SCAN in sql.allows else {name for name, _ in sql.full_scans}
-    for each in found:
-        for scan in each.unrestricted:
+    for query_scans in dependencies:
+        for scan in query_scans.unrestricted:
             if scan.dataset not in allowed:
                 yield sql.problem(
                     sql.span_at(scan.table),
@@ -66,37 +66,37 @@ def plan_problems(sql: SqlDataset, queries: Inference, found: Sequence[Dependenc
 
 
 def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
-    """Functions that a query must not call, and names that are a variable and a column; `columns` by dataset."""
+    """Yield a problem for each function that a query must not call, and for ambiguous names; `columns` by dataset."""
     for query, span in zip(sql.queries, sql.query_spans, strict=True):
         try:
-            text = written(sql, query, columns.get)
+            text = written_query(sql, query, columns.get)
             assert text.pieces([*text.inputs(), *text.bound(str)])
-        except Unplaced as error:
+        except UnplacedName as error:
             yield sql.problem(span, str(error))
-        yield from _calls(sql, query)
-        yield from habits(sql, query, columns)
-        yield from clashes(sql.source, query, sql.variables, columns.get)
+        yield from _call_problems(sql, query)
+        yield from dialect_problems(sql, query, columns)
+        yield from name_clashes(sql.source, query, sql.variables, columns.get)
 
 
-def _outermost(query: exp.Query) -> Iterator[exp.Select]:
-    """The SELECTs that give the result its columns; the first one names them."""
+def _outermost_selects(query: exp.Query) -> Iterator[exp.Select]:
+    """Yield the SELECTs whose columns are those of the result; the first one names them."""
     if isinstance(query, exp.Select):
         yield query
     elif isinstance(query, exp.SetOperation):
         for side in (query.left, query.right):
             if isinstance(side, exp.Query):
-                yield from _outermost(side)
+                yield from _outermost_selects(side)
     elif isinstance(query, exp.Subquery):
-        yield from _outermost(query.unnest())  # type: ignore[arg-type]
+        yield from _outermost_selects(query.unnest())  # type: ignore[arg-type]
 
 
 def _is_star(projection: exp.Expr) -> bool:
-    """Whether it is `*` or `table.*`, and not COUNT(*)."""
+    """Whether a projection is `*` or `table.*`, and not COUNT(*)."""
     return isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
 
 
-def _calls(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
-    """Functions whose value is not a matter of the inputs."""
+def _call_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
+    """Yield a problem for each function whose value does not depend on the inputs alone."""
     for node in query.walk():
         name = ""
         if isinstance(node, exp.Anonymous):
@@ -105,35 +105,40 @@ def _calls(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
             name = node.sql_name().upper()
         elif isinstance(node, exp.Column) and not node.table and node.name.upper() in _CLOCKS:
             name = node.name.upper() if variable_of(node, sql.variables) is None else ""
-        takes = isinstance(node, exp.Func) and any(each is not None for each in node.args.values() if each != [])
+        takes = isinstance(node, exp.Func) and any(
+            argument is not None for argument in node.args.values() if argument != []
+        )
         if name == "UNIX_TIMESTAMP" and takes:
             continue
         if name in _CLOCKS and Allowed.CLOCK not in sql.allows:
             yield sql.problem(
-                called(sql, node, name),
+                call_span(sql, node, name),
                 f"{name} depends on when it runs, so that a rerun gives other rows; take a variable of the scope "
                 "(the end of its window is t_end), or write ALLOW CLOCK.",
             )
         elif name in _RANDOM and Allowed.RANDOM not in sql.allows:
             yield sql.problem(
-                called(sql, node, name), f"{name} gives other values in every run; take it out, or write ALLOW RANDOM."
+                call_span(sql, node, name),
+                f"{name} gives other values in every run; take it out, or write ALLOW RANDOM.",
             )
 
 
 def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """Declared columns that the query does not have, and the other way round."""
+    """Yield a problem for each declared column that the query does not have, and the other way round."""
     if sql.query is None or not sql.columns:
         return
-    first = next(_outermost(sql.query), None)
+    first = next(_outermost_selects(sql.query), None)
     if first is None or any(map(_is_star, first.expressions)):
         return
-    given = {each.output_name.lower(): each for each in first.expressions if each.output_name}
+    projections = {
+        expression.output_name.lower(): expression for expression in first.expressions if expression.output_name
+    }
     declared = {column.name.lower(): column for column in sql.columns}
     for name, column in declared.items():
-        if name not in given:
-            yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, given)}")
+        if name not in projections:
+            yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, projections)}")
     partitions = {column.name.lower() for column in sql.partition_columns}
-    for name, projection in given.items():
+    for name, projection in projections.items():
         if name in partitions:
             yield sql.problem(
                 sql.span_at(projection),
@@ -148,14 +153,16 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
 
 
 def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
-    """Columns of a query that are the dataset's partition columns, where none are declared."""
+    """Yield a problem for each column of a query that is also a partition column, where no columns are declared."""
     partitions = {column.name.lower() for column in sql.partition_columns}
-    first = next(_outermost(sql.query), None) if sql.query is not None else None
+    first = next(_outermost_selects(sql.query), None) if sql.query is not None else None
     for output in inferred:
         if first is None or output.name.lower() not in partitions:
             continue
-        named = [each for each in first.expressions if each.output_name.lower() == output.name.lower()]
-        star = next((each for each in first.expressions if _is_star(each)), None)
+        named = [
+            expression for expression in first.expressions if expression.output_name.lower() == output.name.lower()
+        ]
+        star = next((expression for expression in first.expressions if _is_star(expression)), None)
         node = named[0] if named else star
         remedy = "leave it out of the query" if named else f"write * EXCEPT ({output.name})"
         yield sql.problem(
@@ -165,23 +172,25 @@ def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[
 
 
 def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
-    """Names in EXPECT that are no column of the dataset, as far as the text tells."""
-    known = [*columns, *(column.name for column in sql.partition_columns)]
-    lowered = {name.lower() for name in known}
-    for each in sql.expectations:
-        if each.expression.find(exp.Lambda, exp.Query):
+    """Yield a problem for each name in EXPECT that is no column of the dataset, as far as the text tells."""
+    column_names = [*columns, *(column.name for column in sql.partition_columns)]
+    lowered = {name.lower() for name in column_names}
+    for expectation in sql.expectations:
+        if expectation.expression.find(exp.Lambda, exp.Query):
             continue
-        for column in each.expression.find_all(exp.Column):
+        for column in expectation.expression.find_all(exp.Column):
             if not column.table and isinstance(column.this, exp.Identifier) and column.name.lower() not in lowered:
-                remedy = nearest(column.name, known) or f" It has {some(known)}."
-                yield sql.problem(span_of(column) or each.span, f"{sql.name} has no column {column.name}.{remedy}")
+                remedy = nearest(column.name, column_names) or f" It has {some(column_names)}."
+                yield sql.problem(
+                    span_of(column) or expectation.span, f"{sql.name} has no column {column.name}.{remedy}"
+                )
 
 
 def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
-    """Declared types that the query's own do not fit without loss."""
-    found = {each.name.lower(): each for each in inferred if each.verified}
+    """Yield a problem for each declared type to which the query's own type does not convert without loss."""
+    verified = {output.name.lower(): output for output in inferred if output.verified}
     for column in sql.columns:
-        output = found.get(column.name.lower())
+        output = verified.get(column.name.lower())
         if output is None or output.type == "void":
             continue
         kind = output.type.upper()

@@ -1,7 +1,7 @@
-"""Casts as Spark makes them in its ANSI mode, over columns; and the casts that a comparison implies.
+"""Casts over columns, as Spark performs them in its ANSI mode; and the casts that a comparison implies.
 
-Where Spark would fail on a value, so does the whole cast here (`CannotEvaluate`): whoever plans with it must then take
-the condition for true.
+Where Spark would fail on a value, the whole cast fails here (`CannotEvaluate`): a planner must then take the condition
+for TRUE.
 
 Not here: the functions (functions.py).
 """
@@ -34,63 +34,63 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EPOCH = dt.date(1970, 1, 1)
-# Spark trims these, and takes a date that is followed by a T or a blank and anything.
+# In Spark, a date may be followed by a T or a blank and any text.
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?)?")
 _INTEGER = re.compile(r"[+-]?\d+")
 _BLANKS = "".join(map(chr, range(0x21)))
 _TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
-# Beyond it doubles leave out whole numbers.
+# Above this, a double cannot represent every whole number.
 _EXACT = 2**53
 
 
 def cast(vector: Vector, to: str, timezone: str) -> Vector:
-    """The column as another type. Raises CannotEvaluate for a value that Spark would refuse."""
+    """Cast a column to another type. Raises CannotEvaluate for a value that Spark would refuse."""
     if vector.type == to:
         return vector
     if vector.type == NULL:
         empty = Vector.constant(to, None)
         return Vector(to, np.broadcast_to(empty.values, vector.values.shape), vector.valid)
-    found = _CASTS.get((_family(vector.type), _family(to)))
-    if found is None:
+    convert = _CASTS.get((_family(vector.type), _family(to)))
+    if convert is None:
         raise CannotEvaluate(None, f"no cast from {vector.type} to {to} is known before a run")
-    return found(vector, to, timezone)
+    return convert(vector, to, timezone)
 
 
 def compared(left: Vector, right: Vector, timezone: str) -> tuple[Vector, Vector]:
-    """Both sides of a comparison as the type that Spark compares them in."""
+    """Cast both sides of a comparison to the type in which Spark compares them."""
     to = common([left.type, right.type])
     return cast(left, to, timezone), cast(right, to, timezone)
 
 
 def common(types: Sequence[str]) -> str:
-    """The type in which values of these types meet. Raises CannotEvaluate where Spark has none, or another."""
-    kinds = list(dict.fromkeys(each for each in types if each != NULL))
+    """Return the common type of these types. Raises CannotEvaluate where Spark has none or one that is unknown here."""
+    kinds = list(dict.fromkeys(type_name for type_name in types if type_name != NULL))
     if not kinds:
         return NULL
-    found = kinds[0]
+    widest = kinds[0]
     for kind in kinds[1:]:
-        found = _wider(found, kind)
-    return found
+        widest = _wider(widest, kind)
+    return widest
 
 
-def _wider(one: str, other: str) -> str:
-    if one == other:
-        return one
-    if one in INTEGERS and other in INTEGERS:
-        return max(one, other, key=INTEGERS.__getitem__)
-    if {one, other} == {DATE, TIMESTAMP}:
+def _wider(left: str, right: str) -> str:
+    if left == right:
+        return left
+    if left in INTEGERS and right in INTEGERS:
+        return max(left, right, key=INTEGERS.__getitem__)
+    if {left, right} == {DATE, TIMESTAMP}:
         return TIMESTAMP
-    if DOUBLE in (one, other) and (one in INTEGERS or other in INTEGERS):
+    if DOUBLE in (left, right) and (left in INTEGERS or right in INTEGERS):
         return DOUBLE
-    if STRING in (one, other):
-        stranger = other if one == STRING else one
+    if STRING in (left, right):
+        stranger = right if left == STRING else left
         return "bigint" if stranger in INTEGERS else stranger
-    raise CannotEvaluate(None, f"{one} and {other} do not compare")
+    raise CannotEvaluate(None, f"{left} and {right} do not compare")
 
 
 def fits(values: Array, valid: Array, to: str) -> bool:
-    """Whether whole numbers lie within a type."""
+    """Whether the valid whole numbers fit into a type."""
     if to == "bigint":
         return True
     bound = 1 << (INTEGERS[to] - 1)
@@ -98,35 +98,38 @@ def fits(values: Array, valid: Array, to: str) -> bool:
 
 
 def parse_date(text: str) -> int:
-    """Days since 1970, as Spark casts a text to DATE. Raises CannotEvaluate."""
-    found = _DATE.fullmatch(text.strip(_BLANKS))
+    """Return the days since 1970, as Spark casts a text to DATE. Raises CannotEvaluate."""
+    match = _DATE.fullmatch(text.strip(_BLANKS))
     try:
-        if found:
-            return (dt.date(int(found[1]), int(found[2] or 1), int(found[3] or 1)) - _EPOCH).days
+        if match:
+            return (dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1)) - _EPOCH).days
     except ValueError:
         pass
     raise CannotEvaluate(None, f"{text!r} is no date")
 
 
 def parse_wall(text: str) -> int:
-    """Microseconds on the wall clock, as Spark casts a text without a zone to TIMESTAMP. Raises CannotEvaluate."""
-    found = _TIMESTAMP.fullmatch(text.strip(_BLANKS))
-    if not found:
+    """Return the wall-clock time in microseconds since 1970, as Spark casts a text without a zone to TIMESTAMP.
+
+    Raises CannotEvaluate.
+    """
+    match = _TIMESTAMP.fullmatch(text.strip(_BLANKS))
+    if not match:
         return parse_date(text) * DAY_MICROS if re.fullmatch(r"\d{4}(-\d{1,2}){0,2}", text) else _refuse(text)
-    hours, minutes, seconds = (int(found[place] or 0) for place in (2, 3, 4))
+    hours, minutes, seconds = (int(match[place] or 0) for place in (2, 3, 4))
     if hours > 23 or minutes > 59 or seconds > 59:
         _refuse(text)
-    micros = int((found[5] or "").ljust(6, "0"))
-    return parse_date(found[1]) * DAY_MICROS + ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros
+    micros = int((match[5] or "").ljust(6, "0"))
+    return parse_date(match[1]) * DAY_MICROS + ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros
 
 
 def date_text(days: int) -> str:
-    """A date as Spark casts it to STRING."""
+    """Return a date (days since 1970) as Spark casts it to STRING."""
     return (_EPOCH + dt.timedelta(days=days)).isoformat()
 
 
 def wall_text(micros: int) -> str:
-    """A wall clock as Spark casts a timestamp to STRING."""
+    """Return a wall-clock time (microseconds since 1970) as Spark casts a timestamp to STRING."""
     rest = micros % 1_000_000
     shown = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros - rest)  # noqa: DTZ001 - a wall clock's
     return shown.isoformat(sep=" ") + (f".{rest:06d}".rstrip("0") if rest else "")

@@ -1,6 +1,6 @@
-"""The value of an expression for one scope, as Spark would have it; and values as SQL literals.
+"""The value of an expression for one scope, as Spark would compute it; and values as SQL literals.
 
-Not here: the functions and their meaning (functions.py), which are compared with Spark one by one.
+Not here: the functions (functions.py), each of which tests compare with Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import CannotEvaluate, Vector
-from varve.sql.names.scope_variables import bound
+from varve.sql.names.scope_variables import replace_variables
 from varve.sql.syntax.body import parsed, span_of
 from varve.sql.syntax.lexer import quoted
 from varve.sql.syntax.other_dialects import FUNCTIONS
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A value and its Spark type, upper case: what a variable of a scope is bound to.
+    """A value and its Spark type, in upper case: the binding of a variable of a scope.
 
-    A timestamp is a moment with a zone, UTC.
+    A timestamp is a datetime with a zone, UTC.
     """
 
     type: str
@@ -37,7 +37,7 @@ class Typed:
 
     @classmethod
     def of(cls, value: object) -> Typed:
-        """A value of a key as a variable: a text, a whole number, a date; anything else as its text."""
+        """Return a partition key's value as a binding: a text, a whole number or a date; anything else as its text."""
         if isinstance(value, int):
             return cls("BIGINT", value)
         if isinstance(value, dt.date):
@@ -45,14 +45,14 @@ class Typed:
         return cls("STRING", str(value))
 
     def __str__(self) -> str:
-        """As a person reads it: `2022-03-31T00:00:00Z`."""
+        """Return the value for display: `2022-03-31T00:00:00Z`."""
         if isinstance(self.value, dt.datetime):
             return self.value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return "NULL" if self.value is None else str(self.value)
 
 
 class NotConstant(Exception):
-    """An expression of FOR, LET or INSERT has no value before a run; `span` is where, in its file."""
+    """An expression of FOR, LET or INSERT has no value before a run; `span` is its place in the file."""
 
     def __init__(self, span: Span | None, why: str) -> None:
         self.span = span
@@ -60,45 +60,48 @@ class NotConstant(Exception):
 
 
 def evaluate(expression: exp.Expr, values: Mapping[str, Typed], timezone: str) -> Typed:
-    """The value of an expression of variables. Raises NotConstant where only Spark could tell it."""
-    columns = {name: Vector.constant(each.type.lower(), each.value) for name, each in values.items()}
-    found = vector(expression, columns, timezone, 1)
-    return Typed(found.type.upper(), found.to_list()[0])
+    """Return the value of an expression of variables. Raises NotConstant where only Spark can compute it."""
+    columns = {name: Vector.constant(typed.type.lower(), typed.value) for name, typed in values.items()}
+    result = vector(expression, columns, timezone, 1)
+    return Typed(result.type.upper(), result.to_list()[0])
 
 
 def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, count: int) -> Vector:
-    """The values of an expression over columns of variables. Raises NotConstant as `evaluate`."""
-    bare = bound(expression, columns.keys(), exp.column)
+    """Return the values of an expression over columns of variables, `count` in number. Raises NotConstant."""
+    bare = replace_variables(expression, columns.keys(), exp.column)
     try:
-        found = Evaluator({("", name): each for name, each in columns.items()}, timezone).of(bare)
+        result = Evaluator({("", name): column for name, column in columns.items()}, timezone).of(bare)
     except CannotEvaluate as error:
         where = error.node if error.node is not None else expression
         raise NotConstant(span_of(where) or span_of(expression), _why(error)) from None
     return Vector(
-        found.type, np.broadcast_to(found.values, (count,)).copy(), np.broadcast_to(found.valid, (count,)).copy()
+        result.type, np.broadcast_to(result.values, (count,)).copy(), np.broadcast_to(result.valid, (count,)).copy()
     )
 
 
 def _why(error: CannotEvaluate) -> str:
-    """Why an expression has no value before a run, and what to write; never as somebody else would have written it."""
-    node, said = error.node, str(error)
-    if "date pattern" in said:
+    """Return why an expression has no value before a run, and what to write instead, in the author's spelling."""
+    node, message = error.node, str(error)
+    if "date pattern" in message:
         return "this date pattern is not read before a run; write it as yyyy-MM-dd'T'HH:mm:ss, or parts of that."
-    if isinstance(node, exp.Func) and "is not evaluated before a run" in said:
+    if isinstance(node, exp.Func) and "is not evaluated before a run" in message:
         name = node.name.upper() if isinstance(node, exp.Anonymous) else node.sql_name().upper()
         if (instead := FUNCTIONS.get(name)) is not None:
             return f"Spark has no function {name}; write {instead}."
-        said = f"{name} is not evaluated before a run"
-    return f"{said}; write it with the functions that docs/sql.md lists."
+        message = f"{name} is not evaluated before a run"
+    return f"{message}; write it with the functions that docs/sql.md lists."
 
 
 def literal(typed: Typed) -> exp.Expr:
-    """The value as SQL that Spark folds to it, as a tree."""
+    """Return the value as an SQL tree that Spark folds to it."""
     return parsed(literal_text(typed))
 
 
 def literal_text(typed: Typed) -> str:
-    """The value as SQL that Spark folds to it. A CAST, as a bare number in GROUP BY would be a position."""
+    """Return the value as SQL text that Spark folds to it.
+
+    It is a CAST, since a bare number in GROUP BY would be a position.
+    """
     value = typed.value
     if value is None:
         return f"CAST(NULL AS {typed.type})"

@@ -1,4 +1,4 @@
-"""Spark's arithmetic of whole days and months, and dates from texts and from what has passed since 1970.
+"""Spark's arithmetic of whole days and months, and dates from texts and from the time since 1970.
 
 Not here: parts of dates and their beginnings (dates.py).
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from varve.sql.evaluate.vector import Array
 
 _SECOND = 1_000_000
-# From Monday, as NEXT_DAY takes them in any case of letters.
+# The weekday by name, 0 for Monday; NEXT_DAY accepts names in any case.
 _WEEKDAYS = {
     name: place
     for place, day in enumerate(("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"))
     for name in (day, day[:3], day[:2])
 }
-# Beyond it a year has five digits.
+# The last second of the year 9999: later years have five digits.
 _LAST_SECOND = 253_402_300_799
 
 
@@ -46,28 +46,31 @@ def _next_day(ev: Evaluation, node: exp.Expr, day: Vector, name: Vector) -> Vect
         raise CannotEvaluate(node, "a weekday that is no text")
 
     def following(days: int, weekday: str) -> int:
-        wanted = _WEEKDAYS.get(weekday.upper())
-        if wanted is None:
+        weekday_number = _WEEKDAYS.get(weekday.upper())
+        if weekday_number is None:
             raise CannotEvaluate(node, f"{weekday!r} is no weekday")
-        # 1970 began on a Thursday.
-        return days + (wanted - (days + 3) % 7 - 1) % 7 + 1
+        # 1970-01-01 was a Thursday.
+        return days + (weekday_number - (days + 3) % 7 - 1) % 7 + 1
 
     return mapped_texts(following, DATE, [ev.cast(day, DATE), name])
 
 
 def _month_parts(ev: Evaluation, moment: Vector) -> tuple[Array, Array, Array, Array]:
-    """Months since 1970, the day of the month, the days left of it, and the seconds that have passed of the day."""
+    """Return months since 1970, the day of the month, the days left in it, and the seconds since the day began."""
     moments = ev.cast(moment, TIMESTAMP).values
     days = to_wall(moments, ev.timezone) // DAY_MICROS
     months = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
     first, following = ((months + more).astype("M8[M]").astype("M8[D]").astype(np.int64) for more in (0, 1))
-    # By the clock of the day, whatever it was turned by since the day began.
+    # The seconds are elapsed time, also on a day on which the clock was changed.
     passed = moments - to_instant(days * DAY_MICROS, ev.timezone)
     return months, days - first + 1, following - 1 - days, passed // _SECOND
 
 
 def _months_between(ev: Evaluation, node: exp.Expr, end: Vector, start: Vector) -> Vector:
-    """Months of 31 days, to eight digits; whole where both are the same day or the last one of their months."""
+    """MONTHS_BETWEEN with months of 31 days, rounded to eight digits.
+
+    The result is whole where both are the same day of the month, or the last day of their months.
+    """
     if node.args.get("roundoff") is not None:
         raise CannotEvaluate(node, "MONTHS_BETWEEN that is not rounded")
     months, day, left, seconds = _month_parts(ev, end)
@@ -96,7 +99,7 @@ def _from_unixtime(ev: Evaluation, node: exp.Expr, seconds: Vector) -> Vector:
 
 
 def _parsed(to: str) -> Scalar:
-    """TO_DATE and TO_TIMESTAMP, with a pattern or without."""
+    """TO_DATE and TO_TIMESTAMP, with or without a pattern."""
 
     def read(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
         pattern = node.args.get("format")

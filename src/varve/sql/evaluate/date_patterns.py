@@ -1,4 +1,4 @@
-"""Patterns of dates, as DATE_FORMAT and TO_DATE take them: those that mean the same in every year.
+"""Date patterns of DATE_FORMAT and TO_DATE, limited to those that mean the same in every year.
 
 Not here: the functions themselves (scalars.py).
 """
@@ -19,7 +19,7 @@ from varve.sql.evaluate.vector import DATE, DAY_MICROS, STRING, TIMESTAMP, Canno
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The letters of a pattern of java.time that mean the same in every year from 1000 to 9999, and how they are spelt.
+# The letters of java.time patterns that mean the same in every year from 1000 to 9999, and how to format them.
 _LETTERS: dict[str, Callable[[dt.datetime], str]] = {
     "yyyy": lambda at: f"{at.year:04d}",
     "MM": lambda at: f"{at.month:02d}",
@@ -37,11 +37,11 @@ _TOKENS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 def pattern_of(node: exp.Expr) -> list[tuple[str, bool]]:
-    """A date pattern as pairs of a text and whether it is letters of the pattern. Raises CannotEvaluate."""
+    """Return a date pattern as pairs of a text and whether it consists of pattern letters. Raises CannotEvaluate."""
     if not isinstance(node, exp.Literal):
         raise CannotEvaluate(node, "a date pattern that is no literal")
     java = format_time(node.name, Spark.INVERSE_TIME_MAPPING, Spark.INVERSE_TIME_TRIE) or ""
-    found, at = [], 0
+    parts, at = [], 0
     for token in _TOKENS.finditer(java):
         if token.start() != at:
             break
@@ -49,10 +49,10 @@ def pattern_of(node: exp.Expr) -> list[tuple[str, bool]]:
         letters = token[2] is not None
         if letters and token[0] not in _LETTERS:
             break
-        found.append((token[0] if token[1] is None else token[1].replace("''", "'") or "'", letters))
+        parts.append((token[0] if token[1] is None else token[1].replace("''", "'") or "'", letters))
     else:
         if at == len(java) and not re.search(r"[\[\]{}#]", java):
-            return found
+            return parts
     raise CannotEvaluate(node, f"the date pattern {java!r} is not read before a run")
 
 
@@ -70,7 +70,7 @@ def formatted(vector: Vector, pattern: exp.Expr, timezone: str) -> Vector:
 
 
 def parsed(vector: Vector, pattern: exp.Expr, to: str, timezone: str) -> Vector:
-    """TO_DATE and TO_TIMESTAMP of texts by a pattern of fixed widths."""
+    """TO_DATE and TO_TIMESTAMP of texts, for patterns of fixed width."""
     parts = pattern_of(pattern)
     letters = [text for text, is_letters in parts if is_letters]
     if not {"yyyy", "MM", "dd"} <= set(letters) <= set(_WIDTHS) or len(set(letters)) != len(letters):
@@ -78,12 +78,12 @@ def parsed(vector: Vector, pattern: exp.Expr, to: str, timezone: str) -> Vector:
     expected = re.compile("".join([_WIDTHS[text] if is_letters else re.escape(text) for text, is_letters in parts]))
 
     def read(text: str) -> int:
-        found = expected.fullmatch(text)
-        if found is None:
+        match = expected.fullmatch(text)
+        if match is None:
             raise CannotEvaluate(pattern, f"{text!r} is not of its pattern")
-        fields = dict(zip(letters, map(int, found.groups()), strict=True))
+        fields = dict(zip(letters, map(int, match.groups()), strict=True))
         try:
-            at = dt.datetime(*[fields.get(each, 0) for each in _ORDER], tzinfo=dt.UTC)  # type: ignore[arg-type,misc]
+            at = dt.datetime(*[fields.get(letter, 0) for letter in _ORDER], tzinfo=dt.UTC)  # type: ignore[arg-type,misc]
         except ValueError:
             raise CannotEvaluate(pattern, f"{text!r} is no date") from None
         return int((at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1))

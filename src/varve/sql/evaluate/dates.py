@@ -42,7 +42,7 @@ def _days(ev: Evaluation, vector: Vector) -> Array:
 
 
 def unit_of(node: exp.Expr, default: str = "DAY") -> str:
-    """The unit of a call or an interval, upper case. Raises CannotEvaluate where it is no literal."""
+    """Return the unit of a call or an interval, in upper case. Raises CannotEvaluate where it is no literal."""
     unit = node.args.get("unit")
     if unit is not None and not isinstance(unit, exp.Var | exp.Literal):
         raise CannotEvaluate(node, "a unit that is no literal")
@@ -64,20 +64,20 @@ def _date_diff(ev: Evaluation, node: exp.Expr, end: Vector, start: Vector) -> Ve
 
 
 def _months(days: Array) -> Array:
-    found: Array = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
-    return found
+    months: Array = days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+    return months
 
 
 def _first_days(months: Array) -> Array:
-    found: Array = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
-    return found
+    days: Array = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+    return days
 
 
 def add_months(days: Array, months: Array | int) -> Array:
-    """The same day of another month, or its last day."""
+    """Return the same day of another month, or the last day of that month."""
     to = _months(days) + months
-    found: Array = np.minimum(_first_days(to) + days - _first_days(_months(days)), _first_days(to + 1) - 1)
-    return found
+    moved_days: Array = np.minimum(_first_days(to) + days - _first_days(_months(days)), _first_days(to + 1) - 1)
+    return moved_days
 
 
 def _add_months(ev: Evaluation, node: exp.Expr, day: Vector, count: Vector) -> Vector:
@@ -89,7 +89,7 @@ def _last_day(ev: Evaluation, _: exp.Expr, day: Vector) -> Vector:
 
 
 def truncated_days(days: Array, unit: str) -> Array:
-    """The first day of the year, quarter, month or week."""
+    """Return the first day of the year, quarter, month or week of each day."""
     months = _months(days)
     match unit:
         case "YEAR":
@@ -136,7 +136,7 @@ _FIELDS: dict[str, Callable[[Array], Array]] = {
     "DAYOFWEEK": lambda days: (days + 4) % 7 + 1,
     "WEEKDAY": lambda days: (days + 3) % 7,
     "DOY": lambda days: days - _first_days(_months(days) // 12 * 12) + 1,
-    # ISO: the week of the Thursday.
+    # ISO 8601: the week that contains the Thursday.
     "WEEK": _iso_week,
 }
 
@@ -168,7 +168,7 @@ def _extract(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
 
 
 def _zoned(ev: Evaluation, node: exp.Expr, moment: Vector, zone: Vector) -> Vector:
-    """FROM_UTC_TIMESTAMP and TO_UTC_TIMESTAMP, which do not look at the session's zone."""
+    """FROM_UTC_TIMESTAMP and TO_UTC_TIMESTAMP, which do not depend on the session's zone."""
     at = ev.cast(moment, TIMESTAMP)
     if zone.type != STRING or zone.values.size != 1:
         raise CannotEvaluate(node, "a zone that is no literal")
@@ -207,7 +207,7 @@ def _date_format(ev: Evaluation, node: exp.Expr, moment: Vector) -> Vector:
     return formatted(ev.cast(moment, TIMESTAMP), node.args["format"], ev.timezone)
 
 
-# By the names that sqlglot leaves as they are.
+# Functions that sqlglot parses as anonymous, by name.
 DATES_BY_NAME: dict[str, Scalar] = {
     "WEEKDAY": _field("WEEKDAY"),
     "MAKE_DATE": _make_date,

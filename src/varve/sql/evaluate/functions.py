@@ -1,8 +1,8 @@
-"""The functions that are evaluated before a run, with Spark's meaning, over whole columns of scopes and partitions.
+"""The functions that can be evaluated before a run, as in Spark, over whole columns of scopes and partitions.
 
-This is an allow-list: each function is compared with Spark itself in tests/sql/test_functions.py. What is
-not in it, or meets a value on which Spark would fail, raises `CannotEvaluate`; a planner then takes the condition for
-true. Three-valued logic: a column knows where it is NULL.
+This is an allow-list: each function is compared with Spark itself in tests/sql/test_functions.py. A function that is
+not on the list, or a value on which Spark would fail, raises `CannotEvaluate`; a planner then takes the condition for
+TRUE. Logic is three-valued: a column knows where it is NULL.
 
 Not here: casts (casts.py), the functions themselves (scalars.py), and which partitions a condition keeps
 (pushdown/scans.py).
@@ -32,7 +32,7 @@ _COMPARISONS: dict[type[exp.Expr], Callable[..., Array]] = {
     exp.GTE: np.greater_equal,
 }
 
-# What a node may be called with; anything else changes its meaning in a way that is not known here (BETWEEN SYMMETRIC).
+# The arguments that a node may have; any other changes its meaning in a way that is not known here (BETWEEN SYMMETRIC).
 _ARGUMENTS = frozenset({
     "this", "expression", "expressions", "start", "length", "replacement", "fill_pattern", "is_left", "format", "unit",
     "low", "high", "true", "false", "ifs", "default", "to", "times", "position", "zone", "query", "unnest", "negate",
@@ -42,11 +42,11 @@ _ARGUMENTS = frozenset({
 
 
 class Evaluator:
-    """Values of expressions over columns.
+    """Evaluates expressions over columns.
 
     Args:
-        columns: by table and name, lower case; the table is "" for a name without one.
-        timezone: the session's time zone.
+        columns: the columns by table and name, in lower case; the table is "" for a name without one.
+        timezone: the time zone of the Spark session.
     """
 
     def __init__(self, columns: Mapping[tuple[str, str], Vector], timezone: str = "UTC") -> None:
@@ -54,7 +54,7 @@ class Evaluator:
         self.timezone = timezone
 
     def of(self, node: exp.Expr) -> Vector:
-        """The value of an expression. Raises CannotEvaluate."""
+        """Return the value of an expression. Raises CannotEvaluate."""
         if strange := [name for name, value in node.args.items() if value and name not in _ARGUMENTS]:
             raise CannotEvaluate(node, f"{node.sql('spark')[:60]} ({', '.join(strange)}) is not evaluated before a run")
         value = self._value(node)
@@ -64,9 +64,9 @@ class Evaluator:
         return value
 
     def _value(self, node: exp.Expr) -> Vector:
-        found = _NODES.get(type(node))
-        if found is not None:
-            return found(self, node)
+        evaluate_node = _NODES.get(type(node))
+        if evaluate_node is not None:
+            return evaluate_node(self, node)
         if isinstance(node, exp.Anonymous):
             called = scalars.BY_NAME.get(node.name.upper())
             arguments = node.expressions
@@ -75,22 +75,22 @@ class Evaluator:
             arguments = scalars.arguments_of(node)
         if called is None:
             raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")
-        return called(self, node, *[self.of(each) for each in arguments])
+        return called(self, node, *[self.of(argument) for argument in arguments])
 
     def cast(self, vector: Vector, to: str) -> Vector:
-        """The column as another type, in the session's zone."""
+        """Cast a column to another type, in the session's time zone."""
         return cast(vector, to, self.timezone)
 
 
 def is_known(node: exp.Expr) -> bool:
-    """Whether an expression is of the allow-list, whatever its columns and values."""
+    """Whether an expression is on the allow-list, regardless of its columns and values."""
     if isinstance(node, exp.Anonymous):
         return node.name.upper() in scalars.BY_NAME
     return type(node) in _NODES or type(node) in scalars.BY_CLASS
 
 
 def truth(vector: Vector) -> tuple[Array, Array]:
-    """Where a condition is TRUE, and where it is FALSE; elsewhere it is NULL."""
+    """Return where a condition is TRUE, and where it is FALSE; elsewhere it is NULL."""
     if vector.type == NULL:
         none = np.zeros(vector.values.shape, dtype=bool)
         return none, none
@@ -101,10 +101,10 @@ def truth(vector: Vector) -> tuple[Array, Array]:
 
 def _column(evaluator: Evaluator, node: exp.Expr) -> Vector:
     assert isinstance(node, exp.Column)
-    found = evaluator.columns.get((node.table.lower(), node.name.lower()))
-    if found is None:
+    column = evaluator.columns.get((node.table.lower(), node.name.lower()))
+    if column is None:
         raise CannotEvaluate(node, f"{node.sql('spark')} is not known before a run")
-    return found
+    return column
 
 
 def _literal(_: Evaluator, node: exp.Expr) -> Vector:
@@ -129,8 +129,10 @@ def _compare(evaluator: Evaluator, node: exp.Expr) -> Vector:
 
 def _comparison(evaluator: Evaluator, kind: type[exp.Expr], left: Vector, right: Vector) -> Vector:
     left, right = compared(left, right, evaluator.timezone)
-    one, other = ranked(left.values, right.values) if left.type == STRING else (left.values, right.values)
-    values = np.asarray(_COMPARISONS[kind](one, other), dtype=bool)
+    left_values, right_values = (
+        ranked(left.values, right.values) if left.type == STRING else (left.values, right.values)
+    )
+    values = np.asarray(_COMPARISONS[kind](left_values, right_values), dtype=bool)
     return Vector(BOOLEAN, values, np.broadcast_to(left.valid & right.valid, values.shape))
 
 
@@ -143,7 +145,7 @@ def _null_safe(evaluator: Evaluator, node: exp.Expr) -> Vector:
 
 
 def _between(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    """Two comparisons, each with its own implied casts."""
+    """BETWEEN as two comparisons, each with its own implied casts."""
     value = evaluator.of(node.this)
     low = _comparison(evaluator, exp.GTE, value, evaluator.of(node.args["low"]))
     return _and(low, _comparison(evaluator, exp.LTE, value, evaluator.of(node.args["high"])))
@@ -153,17 +155,17 @@ def _in(evaluator: Evaluator, node: exp.Expr) -> Vector:
     if node.args.get("query") or node.args.get("unnest") or not node.expressions:
         raise CannotEvaluate(node, "IN of a query")
     if isinstance(node.this, exp.Tuple):
-        return lists.rows_in(evaluator, node, lambda *each: _comparison(evaluator, exp.EQ, *each), _and, _or)
-    return _among(evaluator, evaluator.of(node.this), [evaluator.of(each) for each in node.expressions])
+        return lists.rows_in(evaluator, node, lambda *pair: _comparison(evaluator, exp.EQ, *pair), _and, _or)
+    return _among(evaluator, evaluator.of(node.this), [evaluator.of(item) for item in node.expressions])
 
 
 def _among(evaluator: Evaluator, value: Vector, items: Sequence[Vector]) -> Vector:
     to = common([value.type, *(item.type for item in items)])
     value = evaluator.cast(value, to)
-    found = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
+    result = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
     for item in items:
-        found = _or(found, _comparison(evaluator, exp.EQ, value, evaluator.cast(item, to)))
-    return found
+        result = _or(result, _comparison(evaluator, exp.EQ, value, evaluator.cast(item, to)))
+    return result
 
 
 def _array_contains(evaluator: Evaluator, node: exp.Expr) -> Vector:
@@ -175,8 +177,8 @@ def _escaped_like(evaluator: Evaluator, node: exp.Expr) -> Vector:
     like, escape = node.this, node.expression
     if type(like) is not exp.Like or not escape.is_string or len(escape.name) != 1:
         raise CannotEvaluate(node, "an ESCAPE of another kind")
-    found = texts.like(evaluator, like, evaluator.of(like.this), evaluator.of(like.expression), escape.name)
-    return _not(found) if like.args.get("negate") else found
+    result = texts.like(evaluator, like, evaluator.of(like.this), evaluator.of(like.expression), escape.name)
+    return _not(result) if like.args.get("negate") else result
 
 
 def _and(left: Vector, right: Vector) -> Vector:
@@ -201,7 +203,7 @@ def _decided(yes: Array, no: Array) -> Vector:
 def _is(evaluator: Evaluator, node: exp.Expr) -> Vector:
     value, what = evaluator.of(node.this), node.expression
     if isinstance(what, exp.Null):
-        # A condition that is NULL has no place where it is FALSE, whatever its values say.
+        # `value.valid` alone decides: the values of a NULL have no meaning.
         return Vector(BOOLEAN, ~value.valid, np.ones(value.valid.shape, dtype=bool))
     if isinstance(what, exp.Boolean):
         yes, no = truth(value)
@@ -216,36 +218,42 @@ def _conditional(evaluator: Evaluator, node: exp.Expr) -> Vector:
     else:
         branches, otherwise = node.args["ifs"], node.args.get("default")
     subject = node.this if isinstance(node, exp.Case) else None
-    results = [evaluator.of(each.args["true"]) for each in branches]
+    results = [evaluator.of(branch.args["true"]) for branch in branches]
     last = evaluator.of(otherwise) if otherwise is not None else Vector.constant(NULL, None)
-    to = common([*(each.type for each in results), last.type])
-    found = evaluator.cast(last, to)
+    to = common([*(result.type for result in results), last.type])
+    result_column = evaluator.cast(last, to)
     for branch, result in reversed(list(zip(branches, results, strict=True))):
         when = evaluator.of(branch.this)
         if subject is not None:
             when = _comparison(evaluator, exp.EQ, evaluator.of(subject), when)
-        found = chosen(truth(when)[0], evaluator.cast(result, to), found)
-    return found
+        result_column = chosen(truth(when)[0], evaluator.cast(result, to), result_column)
+    return result_column
 
 
-def chosen(where: Array, one: Vector, other: Vector) -> Vector:
-    """The one column where a condition holds, the other elsewhere; both of one type."""
-    return Vector(one.type, np.where(where, one.values, other.values), np.where(where, one.valid, other.valid))
+def chosen(where: Array, where_true: Vector, where_false: Vector) -> Vector:
+    """Return the first column where a condition holds, the second elsewhere; both must have one type."""
+    return Vector(
+        where_true.type,
+        np.where(where, where_true.values, where_false.values),
+        np.where(where, where_true.valid, where_false.valid),
+    )
 
 
 def _coalesce(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    vectors = [evaluator.of(each) for each in (node.this, *node.expressions)]
-    to = common([each.type for each in vectors])
-    found = evaluator.cast(vectors[-1], to)
+    vectors = [evaluator.of(argument) for argument in (node.this, *node.expressions)]
+    to = common([vector.type for vector in vectors])
+    result = evaluator.cast(vectors[-1], to)
     for vector in reversed(vectors[:-1]):
-        found = chosen(vector.valid, evaluator.cast(vector, to), found)
-    return found
+        result = chosen(vector.valid, evaluator.cast(vector, to), result)
+    return result
 
 
 def _nvl2(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    asked, one, other = (evaluator.of(each) for each in (node.this, node.args["true"], node.args["false"]))
-    to = common([one.type, other.type])
-    return chosen(asked.valid, evaluator.cast(one, to), evaluator.cast(other, to))
+    condition, not_null_value, null_value = (
+        evaluator.of(argument) for argument in (node.this, node.args["true"], node.args["false"])
+    )
+    to = common([not_null_value.type, null_value.type])
+    return chosen(condition.valid, evaluator.cast(not_null_value, to), evaluator.cast(null_value, to))
 
 
 def _refuse(node: exp.Expr, what: str) -> Vector:
@@ -260,16 +268,16 @@ def _nullif(evaluator: Evaluator, node: exp.Expr) -> Vector:
 
 
 def _extreme(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    """GREATEST and LEAST, which leave NULLs out."""
-    vectors = [evaluator.of(each) for each in (node.this, *node.expressions)]
-    to = common([each.type for each in vectors])
+    """GREATEST and LEAST, which ignore NULLs."""
+    vectors = [evaluator.of(argument) for argument in (node.this, *node.expressions)]
+    to = common([vector.type for vector in vectors])
     kind = exp.GT if isinstance(node, exp.Greatest) else exp.LT
-    found = evaluator.cast(vectors[0], to)
+    extreme = evaluator.cast(vectors[0], to)
     for vector in vectors[1:]:
-        other = evaluator.cast(vector, to)
-        better = truth(_comparison(evaluator, kind, other, found))[0] | (other.valid & ~found.valid)
-        found = chosen(better, other, found)
-    return found
+        candidate = evaluator.cast(vector, to)
+        better = truth(_comparison(evaluator, kind, candidate, extreme))[0] | (candidate.valid & ~extreme.valid)
+        extreme = chosen(better, candidate, extreme)
+    return extreme
 
 
 _NODES: dict[type[exp.Expr], Callable[[Evaluator, exp.Expr], Vector]] = {
@@ -285,7 +293,7 @@ _NODES: dict[type[exp.Expr], Callable[[Evaluator, exp.Expr], Vector]] = {
     exp.NullSafeNEQ: _null_safe,
     exp.Between: _between,
     exp.In: _in,
-    # Only within IN, ARRAY_CONTAINS and the like; by themselves they have no value here.
+    # These are evaluated only within IN, ARRAY_CONTAINS and similar functions; by themselves they have no value here.
     exp.Tuple: lambda _, node: _refuse(node, "a row of values"),
     exp.Array: lambda _, node: _refuse(node, "a list"),
     exp.RegexpSplit: lambda _, node: _refuse(node, "a list"),

@@ -1,6 +1,6 @@
-"""Lists before a run: IN of rows, ARRAY(...) and SPLIT(...), their elements, and whether a value is among them.
+"""Lists that are evaluated before a run: IN of rows, ARRAY(...), SPLIT(...), their elements and membership tests.
 
-A list is no value of its own here: it lives between SPLIT or ARRAY and the function that asks it something.
+A list is no value of its own here: it exists only between SPLIT or ARRAY and the function that takes it.
 
 Not here: lists of single values (functions.py).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from varve.sql.evaluate.evaluation import Evaluation
 
-# Joins parts of a text that hold no such character; a text that holds it is not split here.
+# Separates the parts of a split text within one text; a text that contains this character is not split here.
 _BETWEEN = "\x1f"
 
 
@@ -30,31 +30,34 @@ def rows_in(
     both: Callable[[Vector, Vector], Vector],
     either: Callable[[Vector, Vector], Vector],
 ) -> Vector:
-    """`(a, b) IN ((1, 2), (3, 4))`: rows of values that are all there, as Spark takes a NULL in a row for equal."""
-    row = [evaluator.of(each) for each in node.this.expressions]
-    found = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
+    """`(a, b) IN ((1, 2), (3, 4))`.
+
+    Rows must have no NULL, because Spark takes a NULL in a row for equal.
+    """
+    row = [evaluator.of(column) for column in node.this.expressions]
+    result = Vector.constant(BOOLEAN, False)  # noqa: FBT003 - a value
     for item in node.expressions:
         if not isinstance(item, exp.Tuple) or len(item.expressions) != len(row):
             raise CannotEvaluate(node, "rows of another length")
         same = Vector.constant(BOOLEAN, True)  # noqa: FBT003 - a value
-        for one, other in zip(row, map(evaluator.of, item.expressions), strict=True):
-            if one.type != other.type or NULL in (one.type, other.type):
+        for left, right in zip(row, map(evaluator.of, item.expressions), strict=True):
+            if left.type != right.type or NULL in (left.type, right.type):
                 raise CannotEvaluate(node, "rows of other types")
-            if not (one.valid.all() and other.valid.all()):
+            if not (left.valid.all() and right.valid.all()):
                 raise CannotEvaluate(node, "a NULL in a row")
-            same = both(same, equal(one, other))
-        found = either(found, same)
-    return found
+            same = both(same, equal(left, right))
+        result = either(result, same)
+    return result
 
 
 def array_contains(
     evaluator: Evaluation, node: exp.Expr, among: Callable[[Vector, Sequence[Vector]], Vector]
 ) -> Vector:
-    """ARRAY_CONTAINS of a list that is written down, or of the parts of a text."""
+    """ARRAY_CONTAINS of an ARRAY(...), or of the parts of a split text."""
     value = evaluator.of(node.expression)
     if isinstance(node.this, exp.Array):
-        items = [evaluator.of(each) for each in node.this.expressions]
-        if not items or any(each.type != value.type for each in items):
+        items = [evaluator.of(item) for item in node.this.expressions]
+        if not items or any(item.type != value.type for item in items):
             raise CannotEvaluate(node, "a list of other types")
         return among(value, items)
     if value.type != STRING:
@@ -64,7 +67,7 @@ def array_contains(
 
 
 def element(evaluator: Evaluation, node: exp.Expr) -> Vector:
-    """`SPLIT(...)[0]` and `ELEMENT_AT(SPLIT(...), 1)`; Spark fails beyond the end, and so does this."""
+    """`SPLIT(...)[0]` and `ELEMENT_AT(SPLIT(...), 1)`. Raises CannotEvaluate beyond the end, where Spark fails."""
     (index,) = node.expressions
     places = evaluator.of(index)
     first = int(node.args.get("offset") or 0)
@@ -82,7 +85,7 @@ def element(evaluator: Evaluation, node: exp.Expr) -> Vector:
 
 
 def size(evaluator: Evaluation, node: exp.Expr) -> Vector:
-    """SIZE of the parts of a text; of NULL it is another number by settings."""
+    """SIZE of the parts of a split text; not of NULL, where it depends on a setting of Spark."""
     parts = _split(evaluator, node.this)
     if not parts.valid.all():
         raise CannotEvaluate(node, "the size of NULL")
@@ -90,22 +93,24 @@ def size(evaluator: Evaluation, node: exp.Expr) -> Vector:
 
 
 def _split(evaluator: Evaluation, node: exp.Expr) -> Vector:
-    """The parts of a text, as one text."""
+    """Return the parts of a split text, joined by `_BETWEEN` to one text."""
     if not isinstance(node, exp.RegexpSplit):
         raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")
     limit = node.args.get("limit")
-    arguments = [evaluator.of(each) for each in (node.this, node.expression, *([limit] if limit is not None else []))]
-    if any(each.type != kind for each, kind in zip(arguments, (STRING, STRING, "int"), strict=False)):
+    arguments = [
+        evaluator.of(argument) for argument in (node.this, node.expression, *([limit] if limit is not None else []))
+    ]
+    if any(argument.type != kind for argument, kind in zip(arguments, (STRING, STRING, "int"), strict=False)):
         raise CannotEvaluate(node, "SPLIT of something else than texts")
 
     def split(text: str, pattern: str, most: int = -1) -> str:
-        found = java_regex(pattern)
-        if found.groups or found.search("") is not None or _BETWEEN in text:
+        regex = java_regex(pattern)
+        if regex.groups or regex.search("") is not None or _BETWEEN in text:
             raise CannotEvaluate(node, f"SPLIT by {pattern!r}")
-        if any(not match[0] for match in found.finditer(one_line(text))):
+        if any(not match[0] for match in regex.finditer(one_line(text))):
             raise CannotEvaluate(node, f"SPLIT by {pattern!r}, which may be nothing")
         if most == 1:
             return text
-        return _BETWEEN.join(found.split(text, maxsplit=max(most - 1, 0)))
+        return _BETWEEN.join(regex.split(text, maxsplit=max(most - 1, 0)))
 
     return mapped_texts(split, STRING, arguments)

@@ -1,7 +1,7 @@
-"""Patterns of texts: LIKE with its escapes, and the part of Java's regular expressions that Python reads alike.
+"""Patterns of texts: LIKE with its escapes, and those of Java's regular expressions that mean the same in Python.
 
-What Java and Python may read in two ways (classes within classes, lookarounds, possessive quantifiers, references,
-letters beyond ASCII) raises `CannotEvaluate`: a planner then takes the condition for true.
+What Java and Python may interpret differently (classes within classes, lookarounds, possessive quantifiers, references,
+letters beyond ASCII) raises `CannotEvaluate`: a planner then takes the condition for TRUE.
 
 Not here: the functions that have patterns (texts.py, lists.py).
 """
@@ -18,13 +18,13 @@ _ESCAPED = r"\\[dDwWsS.\\\-/\[\](){}*+?^$|]"
 _CLASS = r"\[\^?(?:[^\\\[\]&^]|\\[dws.\\\-\[\]/^])+\]"
 _QUANTIFIER = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})\??"
 _TOKENS = re.compile(rf"(?:(?:{_LITERAL}|{_ESCAPED}|{_CLASS}|\.|\)|\^|\$)(?:{_QUANTIFIER})?|\((?:\?:)?|\|)*", re.DOTALL)
-# `.` and `$` of the two see other ends of lines.
+# In Java and Python, `.` and `$` recognise different line ends.
 _LINES = re.compile("[\n\r\u0085\u2028\u2029]")
 
 
 @lru_cache(maxsize=256)
 def java_regex(pattern: str) -> re.Pattern[str]:
-    """The pattern as Python's. Raises CannotEvaluate where the two may differ."""
+    """Return the pattern as a Python regex. Raises CannotEvaluate where its meaning may differ."""
     if not pattern.isascii() or _TOKENS.fullmatch(pattern) is None or re.search(r"[*+?}][*+]", _plain(pattern)):
         raise CannotEvaluate(None, f"the regular expression {pattern!r} is not read before a run")
     try:
@@ -34,12 +34,12 @@ def java_regex(pattern: str) -> re.Pattern[str]:
 
 
 def searched(text: str, pattern: str) -> re.Match[str] | None:
-    """Where a pattern is first found in a text."""
+    """Return the first match of a pattern in a text; None where there is none."""
     return java_regex(pattern).search(one_line(text))
 
 
 def one_line(text: str) -> str:
-    """The text itself. Raises CannotEvaluate where it has ends of lines."""
+    """Return the text unchanged. Raises CannotEvaluate where it contains a line end."""
     if _LINES.search(text):
         raise CannotEvaluate(None, "a regular expression over several lines")
     return text
@@ -47,7 +47,7 @@ def one_line(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
-    """A pattern of LIKE. Raises CannotEvaluate where Spark refuses it."""
+    """Return a LIKE pattern as a Python regex. Raises CannotEvaluate where Spark refuses it."""
     parts, place = [], 0
     while place < len(pattern):
         char = pattern[place]
@@ -63,5 +63,5 @@ def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
 
 
 def _plain(pattern: str) -> str:
-    """Without what is escaped or in a class, so that only quantifiers have their signs."""
+    """Return the pattern without escapes and classes, so that the remaining quantifier signs are quantifiers."""
     return re.sub(rf"{_CLASS}|\\.", "x", pattern, flags=re.DOTALL)

@@ -1,6 +1,6 @@
-"""Spark's arithmetic over columns, of whole numbers and of intervals; and the list of all its scalar functions.
+"""Spark's arithmetic over columns, for whole numbers and intervals; and the list of all its scalar functions.
 
-Not here: those of dates (dates.py) and texts (texts.py), and what is part of the language (functions.py).
+Not here: functions of dates (dates.py) and texts (texts.py), and expressions of the language (functions.py).
 """
 
 from __future__ import annotations
@@ -36,40 +36,46 @@ _POSITIONS = ("this", "expression", "start", "length", "replacement", "fill_patt
 
 
 def arguments_of(node: exp.Expr) -> list[exp.Expr]:
-    """What a function is called with, without its units and formats."""
+    """Return the arguments of a function call, without its units and formats."""
     named = [node.args.get(name) for name in _POSITIONS]
-    found = [each for each in named if isinstance(each, exp.Expr)]
+    arguments = [argument for argument in named if isinstance(argument, exp.Expr)]
     if isinstance(node, exp.Extract):
         return [node.expression]
     if isinstance(node, exp.Repeat):
-        found.append(node.args["times"])
+        arguments.append(node.args["times"])
     if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
-        found.append(node.args["zone"])
-    return [*found, *node.expressions]
+        arguments.append(node.args["zone"])
+    return [*arguments, *node.expressions]
 
 
 def _arithmetic(ev: Evaluation, node: exp.Expr, left: Vector, right: Vector) -> Vector:
     if NULL in (left.type, right.type) and (left.is_integer or right.is_integer):
-        left, right = (ev.cast(each, right.type if each is left else left.type) if each.type == NULL else each
-                       for each in (left, right))  # fmt: skip
+        left, right = (ev.cast(side, right.type if side is left else left.type) if side.type == NULL else side
+                       for side in (left, right))  # fmt: skip
     if left.type == DATE and right.is_integer and not isinstance(node, exp.Mul | exp.Mod | exp.IntDiv):
         return date_add(ev, node, left, right if isinstance(node, exp.Add) else _negated(right))
     if not (left.is_integer and right.is_integer):
         raise CannotEvaluate(node, f"arithmetic of {left.type} and {right.type}")
     to = left.type if INTEGERS[left.type] >= INTEGERS[right.type] else right.type
     valid = both(left, right)
-    one, other = np.where(left.valid, left.values, 0), np.where(right.valid, right.values, 1)
+    left_values, right_values = np.where(left.valid, left.values, 0), np.where(right.valid, right.values, 1)
     if isinstance(node, exp.IntDiv | exp.Mod):
-        if np.any((other == 0) & valid):
+        if np.any((right_values == 0) & valid):
             raise CannotEvaluate(node, "a division by zero")
-        quotient = np.sign(one) * np.sign(other) * (np.abs(one) // np.abs(other))
+        quotient = np.sign(left_values) * np.sign(right_values) * (np.abs(left_values) // np.abs(right_values))
         if isinstance(node, exp.Mod):
-            return Vector(to, one - quotient * other, valid)
+            return Vector(to, left_values - quotient * right_values, valid)
         return Vector("bigint", quotient, valid)
-    sizes = [max(int(np.abs(each).max(initial=0)), 1) for each in (one, other)]
+    sizes = [max(int(np.abs(operand_values).max(initial=0)), 1) for operand_values in (left_values, right_values)]
     if max(sizes) >= 2**62 or (isinstance(node, exp.Mul) and sizes[0] * sizes[1] >= 2**62):
         raise CannotEvaluate(node, "whole numbers near the end of bigint")
-    values = one + other if isinstance(node, exp.Add) else one - other if isinstance(node, exp.Sub) else one * other
+    values = (
+        left_values + right_values
+        if isinstance(node, exp.Add)
+        else left_values - right_values
+        if isinstance(node, exp.Sub)
+        else left_values * right_values
+    )
     if not fits(values, valid, to):
         raise CannotEvaluate(node, f"a result beyond {to}")
     return Vector(to, values, valid)
@@ -82,8 +88,12 @@ def _negated(vector: Vector) -> Vector:
 def _pmod(ev: Evaluation, node: exp.Expr, left: Vector, right: Vector) -> Vector:
     if np.any(right.valid & (integer(node, right) <= 0)):
         raise CannotEvaluate(node, "PMOD by less than 1")
-    found = _arithmetic(ev, exp.Mod(), left, right)
-    return Vector(found.type, np.where(found.values < 0, found.values + right.values, found.values), found.valid)
+    remainder = _arithmetic(ev, exp.Mod(), left, right)
+    return Vector(
+        remainder.type,
+        np.where(remainder.values < 0, remainder.values + right.values, remainder.values),
+        remainder.valid,
+    )
 
 
 def _abs(_: Evaluation, node: exp.Expr, value: Vector) -> Vector:
@@ -100,7 +110,7 @@ def _neg(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
 
 
 def plus(ev: Evaluation, node: exp.Expr) -> Vector:
-    """A + B and A - B, where B may be an interval of one unit."""
+    """A + B and A - B, where B may be an interval of a single unit."""
     interval = node.expression
     if not isinstance(interval, exp.Interval):
         return _arithmetic(ev, node, ev.of(node.this), ev.of(interval))
@@ -128,7 +138,8 @@ def _moved(ev: Evaluation, node: exp.Expr, value: Vector, count: int, unit: str)
         return Vector(TIMESTAMP, _days_later(value.values, days, ev.timezone), value.valid)
     if unit in UNITS:
         at = ev.cast(value, TIMESTAMP)
-        # Spark takes the whole days of an interval by the clock, and only the rest as time: 36 HOURS are a day and 12.
+        # Spark adds the whole days of an interval by the clock, and only the rest as elapsed time: 36 HOURS are a day
+        # and 12 hours.
         days = abs(count) * UNITS[unit] // DAY_MICROS * (1 if count > 0 else -1)
         rest = count * UNITS[unit] - days * DAY_MICROS
         return Vector(TIMESTAMP, _days_later(at.values, days, ev.timezone) + rest, at.valid)
@@ -136,7 +147,10 @@ def _moved(ev: Evaluation, node: exp.Expr, value: Vector, count: int, unit: str)
 
 
 def _at_wall(micros: Array, walls: Array, timezone: str) -> Array:
-    """The instants of other walls; where the clock shows one twice, by the offset of the instants they come from."""
+    """Return the instants of other wall-clock times.
+
+    Where the clock shows a time twice, the offset of the original instant decides.
+    """
     same = walls - (to_wall(micros, timezone) - micros)
     return np.where(to_wall(same, timezone) == walls, same, to_instant(walls, timezone))
 

@@ -1,6 +1,6 @@
-"""Spark's functions of texts, over columns.
+"""Spark's text functions, over columns.
 
-Not here: every other function (scalars.py).
+Not here: all other functions (scalars.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:
     def text(_: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
-        if any(each.type not in (STRING, NULL) and not each.is_integer for each in arguments) or (
+        if any(argument.type not in (STRING, NULL) and not argument.is_integer for argument in arguments) or (
             arguments[0].type not in (STRING, NULL)
         ):
             raise CannotEvaluate(node, f"{name} of something else than texts")
@@ -30,9 +30,9 @@ def _text(name: str, function: Callable[..., object], result: str = STRING) -> S
 
 
 def _concat(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
-    if any(each.type == DOUBLE for each in arguments):
+    if any(argument.type == DOUBLE for argument in arguments):
         raise CannotEvaluate(node, "a double as text")
-    return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(each, STRING) for each in arguments])
+    return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(argument, STRING) for argument in arguments])
 
 
 def _ascii(function: Callable[[str], str]) -> Callable[[str], str]:
@@ -45,7 +45,7 @@ def _ascii(function: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _substring(text: str, start: int, length: int = 2**31) -> str:
-    """Places count from 1, 0 is 1 too, and negative ones from the end, as in UTF8String.substringSQL."""
+    """SUBSTRING: positions count from 1 (0 means 1), negative ones from the end, as in UTF8String.substringSQL."""
     first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
     return text[max(first, 0) : max(first + max(length, 0), 0)]
 
@@ -77,7 +77,7 @@ def _trim(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
 
 
 def like(_: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
-    """LIKE, whose patterns may have escapes."""
+    """LIKE, whose patterns may contain escapes."""
     if {text.type, pattern.type} - {STRING, NULL}:
         raise CannotEvaluate(node, "LIKE of something else than texts")
     return mapped_texts(
@@ -98,7 +98,7 @@ def _regexp_replace(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vecto
 
 
 def _position(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
-    """INSTR, LOCATE and POSITION: from 1, and 0 where it is not there."""
+    """INSTR, LOCATE and POSITION: the position counted from 1; 0 where the part does not occur."""
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         raise CannotEvaluate(node, "LOCATE from a place on")
     return _text("INSTR", lambda value, part: value.find(part) + 1, "int")(ev, node, text, ev.of(node.args["substr"]))

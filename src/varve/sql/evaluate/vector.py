@@ -1,9 +1,9 @@
-"""`Vector`, a column of Spark values over numpy: what the functions of functions.py take and return.
+"""`Vector`, a column of Spark values stored in numpy arrays: the arguments and results of functions.py.
 
-Dates are days since 1970, timestamps microseconds since 1970 in UTC, whole numbers int64, texts Python's own. Two
-vectors of shapes (scopes, 1) and (1, partitions) broadcast to every pair of them.
+Dates are days since 1970, timestamps are microseconds since 1970 in UTC, whole numbers are int64, texts are Python
+strings. Two vectors of shapes (scopes, 1) and (1, partitions) broadcast to all pairs.
 
-Not here: what SQL does with them (functions.py), and which of Spark's types exist otherwise (syntax/type_names.py).
+Not here: the functions of SQL (functions.py), and Spark's types in general.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _MOMENT = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO = dt.timedelta(microseconds=1)
 
 STRING, BOOLEAN, DATE, TIMESTAMP, DOUBLE, NULL = "string", "boolean", "date", "timestamp", "double", "void"
-# The whole numbers, narrowest first, with their bits.
+# The integer types, narrowest first, with their number of bits.
 INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 KNOWN_TYPES = frozenset({STRING, BOOLEAN, DATE, TIMESTAMP, DOUBLE, NULL, *INTEGERS})
 
-# Why mypy is told nothing of the shapes: numpy's stubs cannot say "broadcasts".
+# Shapes and types are not declared: numpy's stubs cannot express broadcasting.
 Array = np.ndarray[Any, Any]
-# A function of SQL: an evaluator, the call, and the columns that it is called with.
+# A SQL function: it takes an evaluator, the call's node, and one column for each argument.
 Scalar: TypeAlias = "Callable[..., Vector]"
 
 
 class CannotEvaluate(Exception):
-    """An expression has no value here: an unknown function, or a value on which Spark itself would fail."""
+    """An expression has no value before a run: an unknown function, or a value on which Spark itself would fail."""
 
     def __init__(self, node: exp.Expr | None, why: str) -> None:
         self.node = node
@@ -45,12 +45,12 @@ class CannotEvaluate(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Vector:
-    """Values of one Spark type, and where they are not NULL.
+    """A column of values of one Spark type, with a mask for NULL.
 
     Attributes:
-        type: Spark's simple name: `bigint`, `date`; one of `KNOWN_TYPES`.
-        values: int64, float64, bool or object (texts); anything where `valid` is False.
-        valid: booleans of a shape that broadcasts with that of `values`.
+        type: Spark's simple name, such as `bigint` or `date`; one of `KNOWN_TYPES`.
+        values: int64, float64, bool or object (texts); arbitrary where `valid` is False.
+        valid: booleans, False for NULL; their shape broadcasts with that of `values`.
     """
 
     type: str
@@ -59,7 +59,7 @@ class Vector:
 
     @classmethod
     def of(cls, type_: str, values: Iterable[object]) -> Vector:
-        """A column of Python's values: str, int, bool, float, date, datetime (in any zone) or None."""
+        """Build a column of Python values: str, int, bool, float, date, datetime (in any zone) or None."""
         listed = list(values)
         valid = np.array([value is not None for value in listed], dtype=bool)
         if type_ not in KNOWN_TYPES:
@@ -69,40 +69,43 @@ class Vector:
 
     @classmethod
     def constant(cls, type_: str, value: object) -> Vector:
-        """One value, which broadcasts with any column."""
-        made = cls.of(type_, [value])
-        return cls(type_, made.values.reshape(()), made.valid.reshape(()))
+        """Return a single value that broadcasts with any column."""
+        column = cls.of(type_, [value])
+        return cls(type_, column.values.reshape(()), column.valid.reshape(()))
 
     @property
     def is_integer(self) -> bool:
-        """Whether it has whole numbers."""
+        """Whether the column has an integer type."""
         return self.type in INTEGERS
 
     def to_list(self) -> list[object]:
-        """Python's values, None for NULL; timestamps in UTC."""
+        """Return the values as Python values, None for NULL; timestamps are in UTC."""
         values, valid = np.broadcast_arrays(self.values, self.valid)
         return [
-            _python(self.type, value) if there else None
-            for value, there in zip(values.ravel().tolist(), valid.ravel().tolist(), strict=True)
+            _python(self.type, value) if is_valid else None
+            for value, is_valid in zip(values.ravel().tolist(), valid.ravel().tolist(), strict=True)
         ]
 
     def reshaped(self, *shape: int) -> Vector:
-        """The same values in another shape."""
+        """Return the same values in another shape."""
         values, valid = np.broadcast_arrays(self.values, self.valid)
         return Vector(self.type, values.reshape(shape), valid.reshape(shape))
 
     def taken(self, places: Array) -> Vector:
-        """The values at some places of a flat column."""
+        """Return the values at some positions of a one-dimensional column."""
         return Vector(self.type, self.values[places], self.valid[places])
 
 
 def text_vector(values: Array, valid: Array) -> Vector:
-    """Texts."""
+    """Return a column of texts."""
     return Vector(STRING, values, valid)
 
 
 def mapped_texts(function: Callable[..., Any], result: str, arguments: Sequence[Vector]) -> Vector:
-    """A function of one value of each argument, over columns; called once for each distinct value of one column."""
+    """Apply a Python function to the values of each row.
+
+    Where only one argument is a long column, the function is called once for each distinct value of it.
+    """
     valid = arguments[0].valid
     for argument in arguments[1:]:
         valid = valid & argument.valid
@@ -112,26 +115,29 @@ def mapped_texts(function: Callable[..., Any], result: str, arguments: Sequence[
         place = sized[0]
         column = columns[place]
         distinct, codes = np.unique(column, return_inverse=True)
-        fixed = [each if at == place else each.reshape(-1)[0] for at, each in enumerate(columns)]
-        # What stands where there is no value must not be computed with.
+        fixed = [
+            column_values if at == place else column_values.reshape(-1)[0] for at, column_values in enumerate(columns)
+        ]
+        # Values that are masked as NULL must not be computed with.
         used = np.unique(codes.reshape(column.shape)[np.broadcast_to(valid, column.shape)])
         plain = distinct.tolist()
-        found = np.empty(len(distinct), dtype=object)
-        found[:] = _empty(result)
+        results = np.empty(len(distinct), dtype=object)
+        results[:] = _empty(result)
         for code in used.tolist():
-            found[code] = function(*[plain[code] if at == place else each for at, each in enumerate(fixed)])
-        return Vector(result, _array(result, found.tolist())[codes.reshape(column.shape)], valid)
+            results[code] = function(*[plain[code] if at == place else argument for at, argument in enumerate(fixed)])
+        return Vector(result, _array(result, results.tolist())[codes.reshape(column.shape)], valid)
     spread = np.broadcast_arrays(valid, *columns)
-    there, rest = spread[0], spread[1:]
-    flat = [each.ravel().tolist() for each in rest]
+    valid_rows, rest = spread[0], spread[1:]
+    flat = [values.ravel().tolist() for values in rest]
     out = [
-        function(*each) if given else _empty(result) for given, *each in zip(there.ravel().tolist(), *flat, strict=True)
+        function(*row) if is_valid else _empty(result)
+        for is_valid, *row in zip(valid_rows.ravel().tolist(), *flat, strict=True)
     ]
-    return Vector(result, _array(result, out).reshape(there.shape), there)
+    return Vector(result, _array(result, out).reshape(valid_rows.shape), valid_rows)
 
 
 def ranked(left: Array, right: Array) -> tuple[Array, Array]:
-    """Texts as numbers of the same order, which compare a hundred times faster in pairs."""
+    """Return texts as integers of the same order, which compare about a hundred times faster in pairs."""
     if left.size * right.size <= 64:
         return left, right
     _, codes = np.unique(np.concatenate([left.ravel(), right.ravel()]), return_inverse=True)
@@ -140,9 +146,9 @@ def ranked(left: Array, right: Array) -> tuple[Array, Array]:
 
 def _array(type_: str, values: Sequence[object]) -> Array:
     if type_ == STRING:
-        found = np.empty(len(values), dtype=object)
-        found[:] = values
-        return found
+        texts = np.empty(len(values), dtype=object)
+        texts[:] = values
+        return texts
     return np.array(values, dtype={BOOLEAN: bool, DOUBLE: np.float64}.get(type_, np.int64))
 
 
@@ -172,12 +178,12 @@ def _python(type_: str, value: Any) -> object:
 
 
 def both(left: Vector, right: Vector) -> Array:
-    """Where two columns have values."""
+    """Return where both columns have values."""
     return left.valid & right.valid
 
 
 def integer(node: exp.Expr, vector: Vector, *, widest: str = "bigint") -> Array:
-    """The whole numbers of a column. Raises CannotEvaluate for another one."""
+    """Return the whole numbers of a column. Raises CannotEvaluate for other types."""
     if vector.type == NULL:
         return np.zeros(vector.values.shape, dtype=np.int64)
     if not vector.is_integer or INTEGERS[vector.type] > INTEGERS[widest]:

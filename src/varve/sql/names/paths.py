@@ -1,4 +1,4 @@
-"""Names with dots, as Spark takes them apart: of a table, or of the fields of a struct.
+"""Names with dots, resolved as Spark resolves them: the name of a table's column, or of the fields of a struct.
 
 `db.table.column` is a column where `db.table` is read under no other name; `alias.struct.field` and `struct.field` are
 fields. sqlglot's parser calls the last three names database, table and column whatever they are.
@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.names.visible import aliases_of, columns_of, levels
+from varve.sql.names.visible import aliases_of, columns_of, visible_sources
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from varve.sql.names.visible import Columns
 
-    # Table, column and fields.
+    # The table (or None), the column, and the struct fields behind it.
     _Taken: TypeAlias = tuple[exp.Expr | None, exp.Expr, list[exp.Expr]]
 
 
 def parts_of(column: exp.Column) -> list[exp.Expr]:
-    """The names of a column from the left; the last may be a star."""
-    return [each for each in (column.args.get(name) for name in ("catalog", "db", "table", "this")) if each is not None]
+    """The parts of a column's name from left to right; the last one may be a star."""
+    return [part for part in (column.args.get(name) for name in ("catalog", "db", "table", "this")) if part is not None]
 
 
 def is_by_database(column: exp.Column, columns: Columns) -> bool:
-    """Whether a name begins with the database of a dataset that is read."""
-    names = [each.name.lower() for each in parts_of(column)]
+    """Whether a column's name begins with the database of a dataset that the query reads."""
+    names = [part.name.lower() for part in parts_of(column)]
     if len(names) < 3:
         return False
-    for sources in levels(column):
+    for sources in visible_sources(column):
         if any(_is_dataset(source, names[0], names[1]) for source in sources):
             return True
         if any(names[0] in aliases_of(source) or names[0] in columns_of(source, columns) for source in sources):
@@ -42,7 +42,7 @@ def is_by_database(column: exp.Column, columns: Columns) -> bool:
 
 
 def resolved(tree: exp.Expr, columns: Columns) -> exp.Expr:
-    """The tree with fields of structs as such, and no database before a column; it is changed."""
+    """Return the tree, modified in place, with struct fields as `Dot` nodes, and without a database before a column."""
     for column in list(tree.find_all(exp.Column)):
         parts = parts_of(column)
         if len(parts) == 1 or isinstance(parts[-1], exp.Star):
@@ -51,23 +51,23 @@ def resolved(tree: exp.Expr, columns: Columns) -> exp.Expr:
             continue
         if is_by_database(column, columns):
             parts = parts[1:]
-            taken: _Taken | None = (parts[0], parts[1], parts[2:])
+            resolved_parts: _Taken | None = (parts[0], parts[1], parts[2:])
         else:
-            taken = _field(column, parts, columns)
-        if taken is None:
+            resolved_parts = _field(column, parts, columns)
+        if resolved_parts is None:
             continue
-        table, name, fields = taken
-        made: exp.Expr = exp.Column(this=name.copy(), table=table.copy() if table is not None else None)
+        table, name, fields = resolved_parts
+        expression: exp.Expr = exp.Column(this=name.copy(), table=table.copy() if table is not None else None)
         for field in fields:
-            made = exp.Dot(this=made, expression=field.copy())
-        column.replace(made)
+            expression = exp.Dot(this=expression, expression=field.copy())
+        column.replace(expression)
     return tree
 
 
 def _field(column: exp.Column, parts: list[exp.Expr], columns: Columns) -> _Taken | None:
-    """Table, column and fields; None where it is a column of a table, or nobody can tell."""
+    """Return table, column and fields of a struct access; None where the name is a column of a table, or is unknown."""
     first = parts[0].name.lower()
-    for sources in levels(column):
+    for sources in visible_sources(column):
         if any(first in aliases_of(source) for source in sources):
             return (parts[0], parts[1], parts[2:]) if len(parts) > 2 else None
         if any(first in columns_of(source, columns) for source in sources):

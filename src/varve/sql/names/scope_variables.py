@@ -1,6 +1,6 @@
-"""The variables of a scope in expressions and queries: found and replaced in the tree, never in the text.
+"""Finds and replaces the variables of a scope in expressions and queries: in the tree, never in the text.
 
-A bare name is a variable where no column of that name can be seen; where one can, the file says `:name`.
+A bare name is a variable where no column of that name is visible; where one is, the file must write `:name`.
 
 Not here: their values (partitions/scopes.py).
 """
@@ -27,39 +27,39 @@ SCOPE = "@scope"
 
 
 def free_names(expression: exp.Expr) -> list[tuple[str, Span | None]]:
-    """The variables that an expression outside any query names, in lower case, with their places."""
-    found = []
+    """The variables that an expression outside any query names, in lower case, each with its place in the file."""
+    names = []
     for node in expression.walk():
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-            found.append((node.sql("spark").replace("`", "").lower(), span_of(node)))
+            names.append((node.sql("spark").replace("`", "").lower(), span_of(node)))
         elif isinstance(node, exp.Placeholder) and isinstance(node.this, str):
-            found.append((node.this.lower(), span_of(node)))
-    return found
+            names.append((node.this.lower(), span_of(node)))
+    return names
 
 
-def substituted(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
-    """The expression with some of its variables replaced."""
-    return bound(expression, set(values), lambda name: exp.paren(values[name].copy()))
+def substitute(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Return a copy of the expression with some of its variables replaced by expressions."""
+    return replace_variables(expression, set(values), lambda name: exp.paren(values[name].copy()))
 
 
-def bound(tree: exp.Expr, variables: Collection[str], value: Callable[[str], exp.Expr]) -> exp.Expr:
-    """A copy of an expression or a query in which each variable is what `value` makes of it."""
+def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callable[[str], exp.Expr]) -> exp.Expr:
+    """Return a copy of an expression or a query in which each variable is replaced by the result of `value(name)`."""
 
     def replaced(node: exp.Expr) -> exp.Expr:
         name = variable_of(node, variables)
         if name is None:
             return node
-        found = value(name)
-        # The column of a result keeps its name.
+        replacement = value(name)
+        # A column of the result keeps its name.
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
-            return exp.alias_(found, name, quoted=True)
-        return found
+            return exp.alias_(replacement, name, quoted=True)
+        return replacement
 
     return tree.copy().transform(replaced, copy=False)
 
 
 def variable_of(node: exp.Expr, variables: Collection[str]) -> str | None:
-    """The variable that a node of a tree names, bare or with a colon."""
+    """The variable that a node of a tree names, bare or with a colon; None where it names none."""
     if isinstance(node, exp.Placeholder) and isinstance(node.this, str):
         name = node.this.lower()
     elif (
@@ -75,15 +75,15 @@ def variable_of(node: exp.Expr, variables: Collection[str]) -> str | None:
     return name if name in variables and not node.find_ancestor(exp.Hint) else None
 
 
-def clashes(
+def name_clashes(
     source: SourceFile,
     query: exp.Query,
     variables: Collection[str],
     columns_of: Callable[[str], Collection[str] | None],
 ) -> Iterator[Problem]:
-    """Bare names that are both a variable and a column that can be seen there; unknown `:names`.
+    """Yield a problem for each bare name that is both a variable and a visible column, and for each unknown `:name`.
 
-    `columns_of` gives the columns of a dataset, partition columns among them; None where it is not known.
+    `columns_of` returns the columns of a dataset, including partition columns; None where they are unknown.
     """
     for column in query.find_all(exp.Column):
         name = variable_of(column, variables)
@@ -104,19 +104,19 @@ def clashes(
             name = str(placeholder.this)
             yield Problem(
                 source,
-                _colon(source, query, name),
+                _placeholder_span(source, query, name),
                 f":{name} is no variable of the scope; those are {', '.join(variables) or 'none'}."
                 f"{nearest(name, variables)}",
             )
 
 
-def _colon(source: SourceFile, query: exp.Query, name: str) -> Span:
-    """Where a query has `:name`, for which the parser keeps no place."""
+def _placeholder_span(source: SourceFile, query: exp.Query, name: str) -> Span:
+    """The place of `:name` in the text of a query; the parser does not record it."""
     from varve.sql.syntax.errors import Span
 
     begin = _start(query)
-    found = re.compile(rf":\s*{re.escape(name)}\b").search(source.text, begin.start)
-    return Span(*found.span()) if found else begin
+    match = re.compile(rf":\s*{re.escape(name)}\b").search(source.text, begin.start)
+    return Span(*match.span()) if match else begin
 
 
 def _start(query: exp.Query) -> Span:

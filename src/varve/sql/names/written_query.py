@@ -1,10 +1,10 @@
-"""A query as a person wrote it, with the places at which a run puts something else.
+"""A query as its author wrote it, with the places that a run replaces.
 
-The text that Spark gets is the text of the file but for these edits: the name of a dataset becomes that of the run's
-input, the database before such a name goes, a variable becomes its value or a column. Nothing else is touched, and
-nothing is ever written anew from a tree.
+The text that Spark gets is the text of the file with these edits: the name of a dataset is replaced by the name of the
+run's input, the database before such a name is removed, and a variable is replaced by its value or by a column. Nothing
+else is changed, and no text is ever generated from a tree.
 
-Not here: what each variable becomes (spark/execute.py), and the clauses that many scopes need (spark/scope_join.py).
+Not here: what each variable is replaced by (spark/execute.py), and the clauses for many scopes (spark/scope_join.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryPiece:
-    """A part of the text that runs: the author's, from place `at` of the file; ours; or the input for a dataset."""
+    """A part of the text that runs: the author's from offset `at` of the file, our own (`at` is None), or an input."""
 
     text: str
     at: int | None = None
@@ -44,33 +44,33 @@ class QueryPiece:
 
 @dataclass(frozen=True)
 class Edit:
-    """What stands in the place of some characters of the file; of none, where start is end."""
+    """The replacement of some characters of the file; an insertion where the start of the span is its end."""
 
     span: Span
     pieces: tuple[QueryPiece, ...]
 
     @classmethod
     def of(cls, start: int, end: int, text: str) -> Edit:
-        """Our own words in the place of some characters."""
+        """Replace some characters by our own text."""
         return cls(Span(start, end), (QueryPiece(text),) if text else ())
 
 
 @dataclass(frozen=True)
-class Mention:
-    """A variable in the text. `is_result`: it stands by itself among the columns that a SELECT gives out."""
+class VariableMention:
+    """A variable in the text. `is_result`: it is, by itself, a column of the result of a SELECT."""
 
     span: Span
     name: str
     is_result: bool
 
 
-class Unplaced(VarveError):
-    """A name of the tree is not where the text has it: the query cannot be run as it is written."""
+class UnplacedName(VarveError):
+    """A name of the tree is not at its recorded place in the text, so that the query cannot be run as it is written."""
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenQuery:
-    """A query of a file: its characters, its tokens, its tree."""
+    """A query of a file: its text, its tokens and its tree."""
 
     text: str
     span: Span
@@ -80,89 +80,93 @@ class WrittenQuery:
 
     @cached_property
     def tokens(self) -> list[Token]:
-        """Its tokens; their places are those of the file."""
+        """The tokens of the query; their offsets are those of the file."""
         blank = "".join(char if char == "\n" else " " for char in self.text[: self.span.start])
         return tokens_of(blank + self.text[self.span.start : self.span.end])
 
     def pieces(self, edits: Iterable[Edit], span: Span | None = None) -> list[QueryPiece]:
-        """The text, or a part of it, with these edits; those outside of the part are left out."""
+        """Return the text of the query, or of `span`, after these edits; edits outside of the span are ignored."""
         where = span or self.span
-        found: list[QueryPiece] = []
+        pieces: list[QueryPiece] = []
         at = where.start
-        inside = [each for each in edits if where.start <= each.span.start and each.span.end <= where.end]
-        for edit in sorted(inside, key=lambda each: (each.span.start, each.span.end)):
+        inside = [edit for edit in edits if where.start <= edit.span.start and edit.span.end <= where.end]
+        for edit in sorted(inside, key=lambda edit: (edit.span.start, edit.span.end)):
             if edit.span.start < at:
-                raise Unplaced(f"two edits at {edit.span.start} of {self.text[at - 20 : at + 20]!r}.")
+                raise UnplacedName(f"two edits at {edit.span.start} of {self.text[at - 20 : at + 20]!r}.")
             if edit.span.start > at:
-                found.append(QueryPiece(self.text[at : edit.span.start], at))
-            found += edit.pieces
+                pieces.append(QueryPiece(self.text[at : edit.span.start], at))
+            pieces += edit.pieces
             at = edit.span.end
         if at < where.end:
-            found.append(QueryPiece(self.text[at : where.end], at))
-        return found
+            pieces.append(QueryPiece(self.text[at : where.end], at))
+        return pieces
 
     def inputs(self) -> list[Edit]:
-        """The datasets become inputs under the name that the query knows them by."""
-        found = {}
+        """The edits that replace each dataset by its input, under the name by which the query refers to it."""
+        edits = {}
         for table in tables_of(self.tree):
             start, end = self._place(table.args.get("catalog") or table.args.get("db") or table.this, table.this)
             dataset = f"{table.db}.{table.name}".lower()
             named = "" if table.alias else f" AS `{table.name.replace('`', '``')}`"
             if named and table.args.get("sample"):
-                # Spark has the name behind the sample.
+                # In Spark, the alias stands behind the sample.
                 behind = self._after_sample(end)
-                found[start, end] = Edit(Span(start, end), (QueryPiece("", dataset=dataset),))
-                found[behind, behind] = Edit.of(behind, behind, named)
+                edits[start, end] = Edit(Span(start, end), (QueryPiece("", dataset=dataset),))
+                edits[behind, behind] = Edit.of(behind, behind, named)
             else:
-                found[start, end] = Edit(
+                edits[start, end] = Edit(
                     Span(start, end), (QueryPiece("", dataset=dataset), *((QueryPiece(named),) if named else ()))
                 )
-        return [*found.values(), *self._databases()]
+        return [*edits.values(), *self._databases()]
 
     @cached_property
-    def mentions(self) -> tuple[Mention, ...]:
-        """The variables, bare and with a colon, in the order of the text."""
-        found: dict[Span, Mention] = {}
+    def mentions(self) -> tuple[VariableMention, ...]:
+        """The mentions of variables, bare and with a colon, in the order of the text."""
+        mentions: dict[Span, VariableMention] = {}
         for column in self.tree.find_all(exp.Column):
             name = variable_of(column, self.variables)
             if name is not None:
                 start, end = self._place(column.this, column.this)
-                found[Span(start, end)] = Mention(Span(start, end), name, _is_result(column))
+                mentions[Span(start, end)] = VariableMention(Span(start, end), name, _is_result(column))
         for span, name in self._colons():
-            found[span] = Mention(span, name, self._is_alone(span))
-        return tuple(found[span] for span in sorted(found))
+            mentions[span] = VariableMention(span, name, self._is_alone(span))
+        return tuple(mentions[span] for span in sorted(mentions))
 
     def bound(self, value: Callable[[str], str]) -> list[Edit]:
-        """The variables become what `value` makes of them; a column of a result keeps its name."""
+        """The edits that replace each variable by the result of `value(name)`; result columns keep their names."""
         return [
-            Edit.of(each.span.start, each.span.end, value(each.name) + (f" AS `{each.name}`" if each.is_result else ""))
-            for each in self.mentions
+            Edit.of(
+                mention.span.start,
+                mention.span.end,
+                value(mention.name) + (f" AS `{mention.name}`" if mention.is_result else ""),
+            )
+            for mention in self.mentions
         ]
 
     def _databases(self) -> list[Edit]:
-        """`db.` before the columns of a dataset."""
-        found = {}
+        """The edits that remove `db.` before the columns of a dataset."""
+        ends_by_start = {}
         for column in self.tree.find_all(exp.Column):
-            # Of what stands in a hint, the parser keeps no place.
+            # The parser records no places within a hint.
             if is_by_database(column, self.columns) and not column.find_ancestor(exp.Hint):
                 first, second = parts_of(column)[:2]
-                found[self._place(first, first)[0]] = self._place(second, second)[0]
-        return [Edit.of(start, end, "") for start, end in found.items()]
+                ends_by_start[self._place(first, first)[0]] = self._place(second, second)[0]
+        return [Edit.of(start, end, "") for start, end in ends_by_start.items()]
 
     def _place(self, first: exp.Expr, last: exp.Expr) -> tuple[int, int]:
         if "start" not in first.meta or "end" not in last.meta:
-            raise Unplaced(f"the place of {last.name} in the text is not known; write the query in another way.")
+            raise UnplacedName(f"the place of {last.name} in the text is not known; write the query in another way.")
         start, end = first.meta["start"], last.meta["end"] + 1
-        names = {each.name.lower() for each in (first, last)}
+        names = {part.name.lower() for part in (first, last)}
         if not (self.span.start <= start < end <= self.span.end) or not any(
             name in self.text[start:end].replace("``", "`").lower() for name in names
         ):
-            raise Unplaced(f"{last.name} is not at its place in the text; write the query in another way.")
+            raise UnplacedName(f"{last.name} is not at its place in the text; write the query in another way.")
         return start, end
 
     def _colons(self) -> list[tuple[Span, str]]:
-        """`:name`, but where a colon stands between a field and its type."""
-        found, depth, tokens = [], 0, self.tokens
+        """The places of each `:name`, except where the colon stands between a field and its type."""
+        colons, depth, tokens = [], 0, self.tokens
         for place, token in enumerate(tokens):
             before = tokens[place - 1] if place else None
             if token.token_type is TokenType.LT and before is not None and before.text.upper() in _NESTED:
@@ -172,18 +176,20 @@ class WrittenQuery:
             elif token.token_type is TokenType.COLON and not depth and place + 1 < len(tokens):
                 name = tokens[place + 1].text.lower()
                 if name in self.variables:
-                    found.append((Span(token.start, tokens[place + 1].end + 1), name))
+                    colons.append((Span(token.start, tokens[place + 1].end + 1), name))
         named = Counter(
-            each.name.lower() for each in self.tree.find_all(exp.Placeholder) if each.name.lower() in self.variables
+            placeholder.name.lower()
+            for placeholder in self.tree.find_all(exp.Placeholder)
+            if placeholder.name.lower() in self.variables
         )
-        if set(named) != {name for _, name in found}:
-            raise Unplaced("a variable with a colon stands where no value can; write the query in another way.")
-        return found
+        if set(named) != {name for _, name in colons}:
+            raise UnplacedName("a variable with a colon stands where no value can; write the query in another way.")
+        return colons
 
     def _is_alone(self, span: Span) -> bool:
-        """Whether a `:name` is a column of a result by itself: between commas, in the list of a SELECT."""
+        """Whether a `:name` is, by itself, a column of a result: between commas, in the list of a SELECT."""
         tokens = self.tokens
-        place = next(at for at, each in enumerate(tokens) if each.start == span.start)
+        place = next(at for at, token in enumerate(tokens) if token.start == span.start)
         after = tokens[place + 2].token_type if place + 2 < len(tokens) else None
         if tokens[place - 1].token_type not in _STARTS or after not in {None, *_ENDS}:
             return False
@@ -197,8 +203,8 @@ class WrittenQuery:
         return False
 
     def _after_sample(self, end: int) -> int:
-        """Behind `TABLESAMPLE (...) [REPEATABLE (...)]`."""
-        place = next(at for at, each in enumerate(self.tokens) if each.start >= end)
+        """The offset behind `TABLESAMPLE (...) [REPEATABLE (...)]`."""
+        place = next(at for at, token in enumerate(self.tokens) if token.start >= end)
         while (
             self.tokens[place].token_type is TokenType.TABLE_SAMPLE or self.tokens[place].text.upper() == "REPEATABLE"
         ):
@@ -215,7 +221,7 @@ class WrittenQuery:
 
 
 _NESTED = {"STRUCT", "MAP", "ARRAY"}
-# What may stand before and after a column of a result.
+# The tokens that may stand before and after a column of a result.
 _STARTS = {TokenType.SELECT, TokenType.DISTINCT, TokenType.ALL, TokenType.COMMA, TokenType.HINT}
 _ENDS = (
     TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING,
@@ -224,28 +230,34 @@ _ENDS = (
 )  # fmt: skip
 
 
-def written(sql: SqlDataset, query: exp.Query, columns: Columns | None = None) -> WrittenQuery:
-    """A query of a file: its body, or one of its USING. `columns` gives those of a dataset, where they are known."""
-    spans = [span for each, span in zip(sql.queries, sql.query_spans, strict=True) if each is query]
+def written_query(sql: SqlDataset, query: exp.Query, columns: Columns | None = None) -> WrittenQuery:
+    """Return a query of a file: its body, or one of its USING.
+
+    `columns` returns the columns of a dataset; None where they are unknown.
+    """
+    spans = [span for own_query, span in zip(sql.queries, sql.query_spans, strict=True) if own_query is query]
     if not spans:
-        raise Unplaced(f"{sql.name}: this is no query of {sql.source.path}.")
+        raise UnplacedName(f"{sql.name}: this is no query of {sql.source.path}.")
     return WrittenQuery(sql.source.text, spans[0], query, frozenset(sql.variables), columns or (lambda _: None))
 
 
 def text_of(pieces: Sequence[QueryPiece], name_of: Callable[[str], str]) -> str:
-    """The pieces as one text, with the inputs by name."""
-    return "".join(name_of(each.dataset) if each.dataset else each.text for each in pieces)
+    """Join the pieces to one text, with the inputs by name."""
+    return "".join(name_of(piece.dataset) if piece.dataset else piece.text for piece in pieces)
 
 
 def author_place(pieces: Sequence[QueryPiece], name_of: Callable[[str], str], offset: int) -> int | None:
-    """The place in the file of a character of the text that runs; where it is ours, the author's next one."""
+    """Return the offset in the file of a character of the text that runs.
+
+    For our own text it is the end of the author's piece before it; None where there is none.
+    """
     at = 0
     for place, piece in enumerate(pieces):
         size = len(name_of(piece.dataset)) if piece.dataset else len(piece.text)
         if offset < at + size:
             if piece.at is not None:
                 return piece.at + offset - at
-            before = next((each for each in reversed(pieces[:place]) if each.at is not None), None)
+            before = next((piece for piece in reversed(pieces[:place]) if piece.at is not None), None)
             return before.at + len(before.text) if before is not None and before.at is not None else None
         at += size
     return None

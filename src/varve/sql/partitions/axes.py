@@ -1,4 +1,4 @@
-"""The keys of dimensions that may matter to some scopes, as columns: what conditions are evaluated over.
+"""The candidate keys of partition dimensions, as the columns over which conditions are evaluated.
 
 Not here: the evaluation (scan_reads.py).
 """
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Upstream:
-    """The theoretical partitions of a dataset that is read.
+    """The theoretical partitions of a dataset that a query reads.
 
     Attributes:
-        partitioning: its dimensions; their keys are the values of its partition columns. None: it has no partitions.
+        partitioning: its dimensions; their keys are the values of its partition columns. None: the dataset has no
+            partitions.
         types: the Spark type of each partition column.
-        members: the members of dynamic sets, where it has any.
+        members: the members of the dynamic sets, where the dataset has any.
     """
 
     name: str
@@ -42,11 +43,11 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Bindings:
-    """The variables of some scopes, as columns of equal lengths.
+    """The variables of several scopes, as columns of equal length.
 
     Attributes:
-        columns: by name; vectors of one dimension.
-        timezone: the session's time zone in which the query runs.
+        columns: one vector for each variable name; each vector has one dimension, with one element for each scope.
+        timezone: the time zone of the Spark session in which the query runs.
     """
 
     columns: Mapping[str, Vector]
@@ -55,22 +56,24 @@ class Bindings:
 
     @classmethod
     def of(cls, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], timezone: str = "UTC") -> Bindings:
-        """The bindings of scopes by their values: str, int, date, datetime with a zone."""
+        """Build the bindings from one row of values for each scope: str, int, date, or datetime with a time zone."""
         columns = {name.lower(): Vector.of(kind.lower(), [row[name] for row in rows]) for name, kind in types.items()}
         return cls(columns, len(rows), timezone)
 
     def part(self, start: int, end: int) -> Bindings:
-        """Some of the scopes."""
+        """Return the bindings of the scopes at positions `start` (included) to `end` (excluded)."""
         places = np.arange(start, min(end, self.count))
-        return Bindings({name: each.taken(places) for name, each in self.columns.items()}, len(places), self.timezone)
+        return Bindings(
+            {name: column.taken(places) for name, column in self.columns.items()}, len(places), self.timezone
+        )
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The keys of one dimension that may matter, in order, as a column.
+    """The candidate keys of one dimension, in order, as a column.
 
     Attributes:
-        starts: where the windows of a time dimension begin, in seconds since 1970, and the end of the last.
+        starts: the start of each window of a time dimension, in seconds since 1970; empty for other dimensions.
     """
 
     dimension: Dimension
@@ -81,18 +84,18 @@ class Axis:
 
 @dataclass
 class Group:
-    """Dimensions that the conditions of a scan tie together, with the truth for each scope and combination of keys."""
+    """Dimensions that conditions of a scan relate, with the truth for each (scope, combination of keys)."""
 
     axes: list[Axis]
     mask: Array
 
     @property
     def size(self) -> int:
-        """How many combinations there are."""
+        """The number of combinations of keys."""
         return int(np.prod([len(axis.keys) for axis in self.axes], dtype=np.int64))
 
     def columns(self, alias: str, shape: tuple[int, int]) -> dict[tuple[str, str], Vector]:
-        """The partition columns over the combinations, the last dimension fastest."""
+        """The partition columns over all combinations of keys, in row-major order (the last dimension fastest)."""
         places = np.indices([len(axis.keys) for axis in self.axes]).reshape(len(self.axes), -1)
         return {
             (alias, axis.dimension.name): axis.column.taken(places[at]).reshaped(*shape)
@@ -100,8 +103,12 @@ class Group:
         }
 
 
-def choices(group: Group, mask: Array) -> Iterator[dict[str, KeySelection]]:
-    """The combinations of keys as products of choices: one for each key of the other dimensions than the last time."""
+def key_selections(group: Group, mask: Array) -> Iterator[dict[str, KeySelection]]:
+    """Yield the selected combinations of keys as products of key selections.
+
+    Every product selects exactly one key of each dimension except one: the time dimension, or the last dimension where
+    there is no time dimension.
+    """
     time = next((at for at, axis in enumerate(group.axes) if isinstance(axis.dimension, TimeDimension)), None)
     shaped = mask.reshape([len(axis.keys) for axis in group.axes])
     if len(group.axes) == 1:
@@ -114,24 +121,29 @@ def choices(group: Group, mask: Array) -> Iterator[dict[str, KeySelection]]:
     rest = [axis for at, axis in enumerate(group.axes) if at != last]
     moved = np.moveaxis(shaped, last, -1)
     for place in np.argwhere(moved.any(axis=-1)).tolist():
-        found: dict[str, KeySelection] = {
+        selection: dict[str, KeySelection] = {
             axis.dimension.name: _choice(axis, [at]) for axis, at in zip(rest, place, strict=True)
         }
-        found[group.axes[last].dimension.name] = _choice(group.axes[last], np.flatnonzero(moved[tuple(place)]).tolist())
-        yield found
+        selection[group.axes[last].dimension.name] = _choice(
+            group.axes[last], np.flatnonzero(moved[tuple(place)]).tolist()
+        )
+        yield selection
 
 
 def _choice(axis: Axis, places: Sequence[int]) -> KeySelection:
     if isinstance(axis.dimension, TimeDimension):
         following = axis.dimension.calendar.following
         ends = [*axis.starts[1:], following(axis.starts[-1])]
-        # Windows beside each other in the list need not be neighbours where only some were listed.
+        # Only some windows may be listed, so the next start in the list is not always the end of the window before it.
         return TimeSpans.of((axis.starts[at], min(ends[at], following(axis.starts[at]))) for at in places)
     return tuple(axis.keys[at] for at in places)
 
 
 @lru_cache(maxsize=64)
 def windows_of(dimension: TimeDimension, spans: TimeSpans) -> tuple[list[int], tuple[Value, ...]]:
-    """The windows of some spans, by where they begin and by their keys; many datasets have the same ones."""
+    """Return the starts (seconds since 1970) and the keys of the windows in these spans.
+
+    Cached, because many datasets share the same calendar.
+    """
     starts = list(spans.starts(dimension))
     return starts, tuple([dimension.value_at(start) for start in starts])

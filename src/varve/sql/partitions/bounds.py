@@ -1,4 +1,6 @@
-"""Between which instants the windows begin that a condition allows: from dates, moments and texts that spell them.
+"""The bounds within which the windows must begin that a condition allows.
+
+They are derived from dates, timestamps and texts that spell them.
 
 Not here: which conditions there are (scan_reads.py).
 """
@@ -20,19 +22,19 @@ if TYPE_CHECKING:
     from varve.model.partitions.dimension import TimeDimension
     from varve.sql.pushdown.relations import Scan
 
-# Seconds since 1970 between which windows may begin; None: without end on that side.
+# The earliest and the latest start of a window, in seconds since 1970; None: unbounded on that side.
 Bounds: TypeAlias = "tuple[int | None, int | None]"
 
 _DAY = 86_400
-# What clocks of any zone, and their turns, may put between a date and the instants on it.
+# A date and the instants on it differ by at most this much, in any time zone and with any change of its clock.
 _SLACK = 2 * _DAY
-# A text that begins with a month, however the rest of it goes on.
+# A text that begins with a year and a month, whatever follows.
 _MONTH = re.compile(r"(\d{4})(-?)(\d\d)(?:\2(\d\d))?(?!\d)")
 _SORTABLE = re.compile(r"%Y(-?)%m(\1%d([T _]?%H.*)?)?")
 
 
-def within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | None) -> TimeSpans:
-    """The windows that begin between two instants; without a later bound, those that are there at `now`."""
+def windows_within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | None) -> TimeSpans:
+    """Return the windows that begin within the bounds; without an upper bound, those that exist at `now`."""
     low, high = bounds
     start = dimension.first if low is None else max(dimension.first, dimension.calendar.floor(low))
     end = dimension.known_until(now) if high is None else dimension.calendar.following(high)
@@ -42,20 +44,20 @@ def within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | None) ->
 
 
 def is_sortable(dimension: TimeDimension) -> bool:
-    """Whether the keys are in the order of their windows, but for what clocks repeat."""
+    """Whether keys sort in the order of their windows (apart from hours that a clock repeats)."""
     return dimension.value_type is not str or bool(_SORTABLE.fullmatch(dimension.text_format))
 
 
 def is_column(node: exp.Expr, scan: Scan, dimension: TimeDimension) -> bool:
-    """Whether an expression is the dimension's column, as it is or as the date or the instant that it spells."""
+    """Whether an expression is the dimension's column, either bare or cast to the date or timestamp that it spells."""
     node = node.unnest()
     while isinstance(node, exp.TsOrDsToDate | exp.Cast | exp.TryCast) and not node.args.get("format"):
         node = node.this.unnest()
     return isinstance(node, exp.Column) and node.table == scan.alias and node.name == dimension.name
 
 
-def instants(kind: str, values: Array, separator: str) -> Bounds:
-    """Between which instants the dates, moments or texts of a column lie."""
+def instant_bounds(kind: str, values: Array, separator: str) -> Bounds:
+    """The bounds of the instants that the dates, timestamps or texts of a column mean."""
     if kind == DATE:
         return int(values.min()) * _DAY - _SLACK, int(values.max()) * _DAY + _DAY + _SLACK
     if kind == TIMESTAMP:
@@ -66,18 +68,18 @@ def instants(kind: str, values: Array, separator: str) -> Bounds:
 
 
 def separator_of(dimension: TimeDimension) -> str:
-    """What stands between year and month in a key: texts of another spelling are in another order."""
+    """The separator between year and month in a key; texts with another separator sort differently."""
     if dimension.value_type is not str:
         return "-"
-    found = _SORTABLE.fullmatch(dimension.text_format)
-    return found[1] if found else "?"
+    match = _SORTABLE.fullmatch(dimension.text_format)
+    return match[1] if match else "?"
 
 
 def _text_bounds(text: str, separator: str) -> Bounds:
-    found = _MONTH.match(text)
-    if found is None or found[2] != separator:
+    match = _MONTH.match(text)
+    if match is None or match[2] != separator:
         return None, None
-    year, month, day = int(found[1]), int(found[3]), int(found[4] or 0)
+    year, month, day = int(match[1]), int(match[3]), int(match[4] or 0)
     if not (1 <= month <= 12 and year >= 1 and day <= 31):
         return None, None
     first = calendar.timegm((year, month, max(day, 1), 0, 0, 0))
@@ -85,15 +87,15 @@ def _text_bounds(text: str, separator: str) -> Bounds:
     return first - _SLACK, last + _SLACK
 
 
-def meet(one: Bounds, other: Bounds) -> Bounds:
-    """Where both hold."""
-    lows = [each for each in (one[0], other[0]) if each is not None]
-    highs = [each for each in (one[1], other[1]) if each is not None]
+def intersect_bounds(first: Bounds, second: Bounds) -> Bounds:
+    """The bounds where both conditions hold."""
+    lows = [bound for bound in (first[0], second[0]) if bound is not None]
+    highs = [bound for bound in (first[1], second[1]) if bound is not None]
     return max(lows, default=None), min(highs, default=None)
 
 
-def join(one: Bounds, other: Bounds) -> Bounds:
-    """Where either may hold."""
-    low = None if one[0] is None or other[0] is None else min(one[0], other[0])
-    high = None if one[1] is None or other[1] is None else max(one[1], other[1])
+def unite_bounds(first: Bounds, second: Bounds) -> Bounds:
+    """The bounds where at least one of the conditions may hold."""
+    low = None if first[0] is None or second[0] is None else min(first[0], second[0])
+    high = None if first[1] is None or second[1] is None else max(first[1], second[1])
     return low, high

@@ -1,4 +1,4 @@
-"""FOR, LET, INSERT and PARTITIONED BY together: the scopes that they make, or all that stands against them.
+"""Builds the scopes of a dataset from its FOR, LET, INSERT and PARTITIONED BY, or reports all that is wrong in them.
 
 Not here: the scopes themselves (scopes.py).
 """
@@ -13,9 +13,9 @@ from varve.model.partitions.dimension import DynamicDimension, StaticDimension, 
 from varve.model.partitions.partitioning import Partitioning
 from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
-from varve.sql.names.scope_variables import free_names, substituted, variable_of
+from varve.sql.names.scope_variables import free_names, substitute, variable_of
 from varve.sql.partitions.key_format import key_format
-from varve.sql.partitions.scopes import ScopeAxis, Scopes, instants, same_name
+from varve.sql.partitions.scopes import ScopeAxis, Scopes, same_name, window_variables
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.sql_file import DynamicSet, Named, TimeSeries, ValueList
 
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from varve.sql.syntax.sql_file import ColumnDefinition, Generator, SqlDataset
 
 
-# Spark types of partition columns, by the type of a dimension's keys.
+# The Spark type of a partition column, by the Python type of the dimension's keys.
 _KEY_TYPES = {str: "STRING", dt.date: "DATE", int: "BIGINT"}
 
 
 def scopes_of(dataset: SqlDataset) -> Scopes:
-    """The scopes of a dataset. Raises SqlErrors with all that is wrong in FOR, LET, INSERT and PARTITIONED BY."""
+    """Return the scopes of a dataset.
+
+    Raises SqlErrors with every problem in FOR, LET, INSERT and PARTITIONED BY.
+    """
     problems = list(_names(dataset))
     axes: dict[str, ScopeAxis] = {}
     if not problems:
@@ -43,21 +46,21 @@ def scopes_of(dataset: SqlDataset) -> Scopes:
         raise SqlErrors(problems)
     by_column = {axis.column.name: axis for axis in axes.values()}
     partitioning = Partitioning(tuple(by_column[column.name].dimension for column in dataset.partition_columns))
-    found = Scopes(dataset, partitioning, tuple(axes.values()), _timezone(dataset))
+    scopes = Scopes(dataset, partitioning, tuple(axes.values()), _timezone(dataset))
     try:
         partitioning.check()
-        assert found.types is not None
+        assert scopes.types is not None
     except NotConstant as error:
         raise SqlErrors([dataset.problem(error.span or dataset.span_of("LET"), str(error))]) from None
     except VarveError as error:
         raise SqlErrors([dataset.problem(dataset.span_of("FOR"), str(error))]) from None
-    return found
+    return scopes
 
 
 def _axes(dataset: SqlDataset, axes: dict[str, ScopeAxis]) -> Iterator[Problem]:
-    """Put the axis of each generator into `axes`; yield what stands against it."""
+    """Put the axis of each generator into `axes` (by the generator's variable); yield the problems."""
     inlined, failed = _inlined(dataset), False
-    inserts = {each.name: each.span for each in dataset.inserts}
+    inserts = {insert.name: insert.span for insert in dataset.inserts}
     for column in dataset.partition_columns:
         where = inserts.get(column.name, column.span)
         try:
@@ -86,18 +89,18 @@ def _axes(dataset: SqlDataset, axes: dict[str, ScopeAxis]) -> Iterator[Problem]:
 
 
 def _timezone(dataset: SqlDataset) -> str:
-    return next((each.timezone for each in dataset.generators if isinstance(each, TimeSeries)), "UTC")
+    return next((generator.timezone for generator in dataset.generators if isinstance(generator, TimeSeries)), "UTC")
 
 
 def _names(dataset: SqlDataset) -> Iterator[Problem]:
-    """Names that are bound twice or never."""
+    """Yield a problem for each name that is bound twice or never."""
     bound: dict[str, object] = {}
     for generator in dataset.generators:
         for name in generator.variables:
             if name in bound:
                 yield dataset.problem(generator.span, f"variable {name} is bound twice; give each its own name.")
             bound[name] = generator
-    if sum(isinstance(each, TimeSeries) for each in dataset.generators) > 1:
+    if sum(isinstance(generator, TimeSeries) for generator in dataset.generators) > 1:
         yield dataset.problem(dataset.span_of("FOR"), "two TIMESERIES; a dataset has one dimension of time.")
     for let in dataset.lets:
         yield from _unknown(dataset, let, bound)
@@ -115,11 +118,11 @@ def _names(dataset: SqlDataset) -> Iterator[Problem]:
     inserted = {insert.name for insert in dataset.inserts}
     for column in columns.values():
         if column.name not in inserted and column.name not in bound:
-            some = next(iter(reversed(bound)), "t")
+            example = next(iter(reversed(bound)), "t")
             yield dataset.problem(
                 column.span,
                 f"nothing says which value {column.name} has: no variable has this name; write "
-                f"INSERT ({column.name} = {some}), for example.",
+                f"INSERT ({column.name} = {example}), for example.",
             )
     data = {column.name.lower() for column in dataset.columns}
     for column in columns.values():
@@ -142,26 +145,26 @@ def _unknown(dataset: SqlDataset, named: Named, bound: Mapping[str, object]) -> 
 
 
 def _inlined(dataset: SqlDataset) -> dict[str, exp.Expr]:
-    """Each partition column as an expression of the generators' variables alone."""
+    """Each partition column as an expression that uses only the generators' variables."""
     lets: dict[str, exp.Expr] = {}
     for let in dataset.lets:
-        lets[let.name] = substituted(let.expression, lets)
-    inserts = {each.name: each for each in dataset.inserts}
+        lets[let.name] = substitute(let.expression, lets)
+    inserts = {insert.name: insert for insert in dataset.inserts}
     return {
-        column.name: substituted((inserts.get(column.name) or same_name(column)).expression, lets)
+        column.name: substitute((inserts.get(column.name) or same_name(column)).expression, lets)
         for column in dataset.partition_columns
     }
 
 
 def _generators_of(dataset: SqlDataset, expression: exp.Expr) -> list[Generator]:
     names = {name for name, _ in free_names(expression)}
-    return [each for each in dataset.generators if names & set(each.variables)]
+    return [generator for generator in dataset.generators if names & set(generator.variables)]
 
 
 def _axis(dataset: SqlDataset, column: ColumnDefinition, expression: exp.Expr) -> ScopeAxis:
     generators = _generators_of(dataset, expression)
     if len(generators) != 1:
-        names = " and ".join(each.variable for each in generators) or "nothing"
+        names = " and ".join(generator.variable for generator in generators) or "nothing"
         raise VarveError(f"partition column {column.name} follows {names}; each follows exactly one variable of FOR.")
     (generator,) = generators
     if isinstance(generator, TimeSeries):
@@ -182,8 +185,8 @@ def _dynamic(generator: DynamicSet, column: ColumnDefinition, expression: exp.Ex
 
 
 def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, timezone: str) -> dict[Value, Value]:
-    """The key of each value of a list, in its order."""
-    found: dict[Value, Value] = {}
+    """Map the partition key of each value of a list to that value, in the order of the list."""
+    value_by_key: dict[Value, Value] = {}
     for value in generator.values:
         at = f"for {generator.variable} = {value!r}"
         key: Any = evaluate(expression, {generator.variable: Typed.of(value)}, timezone).value
@@ -191,16 +194,16 @@ def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, 
             raise VarveError(f"{column.name} is NULL {at}; no partition is named by NULL.")
         if (kind := _KEY_TYPES.get(type(key), type(key).__name__)) != column.type:
             raise VarveError(f"{column.name} is declared {column.type}, but it is {kind} {at}.")
-        if key in found:
+        if key in value_by_key:
             raise VarveError(
-                f"{column.name} is {key!r} {at} and for {found[key]!r}: two scopes would write one partition."
+                f"{column.name} is {key!r} {at} and for {value_by_key[key]!r}: two scopes would write one partition."
             )
-        found[key] = value
-    return found
+        value_by_key[key] = value
+    return value_by_key
 
 
 def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) -> TimeDimension:
-    """The time dimension whose keys are exactly what the expression makes of the windows."""
+    """The time dimension whose keys are exactly the values of the expression for its windows."""
     if column.type not in {"STRING", "DATE"}:
         raise VarveError(
             f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY "
@@ -208,8 +211,10 @@ def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) ->
         )
 
     def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
-        moments = [instants(series, start, end) for start, end in windows]
-        columns = {name: Vector.of("timestamp", [each[name].value for each in moments]) for name in series.variables}
+        moments = [window_variables(series, start, end) for start, end in windows]
+        columns = {
+            name: Vector.of("timestamp", [moment[name].value for moment in moments]) for name in series.variables
+        }
         return vector(expression, columns, series.timezone, len(windows)).to_list()
 
     return key_format(series, column, expression, computed)

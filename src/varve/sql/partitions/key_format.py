@@ -1,7 +1,7 @@
-"""The keys of a time dimension from the expression that INSERT has for its column: `DATE_FORMAT(t, 'yyyy-MM-dd')`.
+"""The keys of a time dimension, taken from its INSERT expression such as `DATE_FORMAT(t, 'yyyy-MM-dd')`.
 
-A key must say which window it is. So the expression is laid beside the dimension's own keys over many windows, those
-where clocks go back among them, and refused with the first window where they differ.
+A key must identify its window. So the expression is compared with the dimension's own keys over many windows (those
+where clocks go back among them), and refused at the first window where they differ.
 
 Not here: how the expression is evaluated (evaluate/constants.py).
 """
@@ -32,19 +32,19 @@ _SAMPLES = 40
 
 
 def key_format(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr, computed: Computed) -> TimeDimension:
-    """The dimension whose keys are the values of the expression.
+    """Return the dimension whose keys are the values of the expression.
 
-    `computed` gives the expression's values for windows, by their starts and ends in seconds since 1970.
+    `computed` returns the expression's values for windows that are given as (start, end) in seconds since 1970.
 
-    Raises VarveError where values repeat, are NULL or of another type, or cannot be read back.
+    Raises VarveError where values repeat, are NULL, have another type, or cannot be parsed back into a window.
     """
     plain = TimeDimension(column.name, series.tiling, series.start, series.end)
     (first,) = computed([(plain.first, plain.calendar.following(plain.first))])
     if first is None:
         raise VarveError(f"{column.name} is NULL at {series.start}; no partition is named by NULL.")
-    found = "STRING" if isinstance(first, str) else type(first).__name__.upper()
-    if found != column.type:
-        raise VarveError(f"{column.name} is declared {column.type}, but its expression is {found}.")
+    key_type = "STRING" if isinstance(first, str) else type(first).__name__.upper()
+    if key_type != column.type:
+        raise VarveError(f"{column.name} is declared {column.type}, but its expression is {key_type}.")
     candidates = [plain] if column.type == "DATE" or plain.value_type is str else []
     if column.type == "STRING":
         formats = dict.fromkeys([*_patterns(expression), *_USUAL])
@@ -77,12 +77,12 @@ def _advice(plain: TimeDimension) -> str:
 def _repeats(plain: TimeDimension, computed: Computed) -> bool:
     following = plain.calendar.following
     second = following(plain.first)
-    one, other = computed([(plain.first, second), (second, following(second))])
-    return one == other
+    first_key, second_key = computed([(plain.first, second), (second, following(second))])
+    return first_key == second_key
 
 
 def _patterns(expression: exp.Expr) -> Iterator[str]:
-    """The strftime formats that the patterns of DATE_FORMAT in the expression mean."""
+    """Yield the strftime formats that correspond to the DATE_FORMAT patterns in the expression."""
     for node in expression.find_all(exp.TimeToStr):
         try:
             parts = pattern_of(node.args["format"])
@@ -109,7 +109,10 @@ def _compare(dimension: TimeDimension, computed: Computed) -> None:
 
 
 def _windows(dimension: TimeDimension) -> Iterator[int]:
-    """Windows to compare at: the first ones, some over ten years, and those around each turn of the clock."""
+    """Yield the starts of the windows to compare.
+
+    These are the first ones, a sample over ten years, and those around each change of the clock.
+    """
     following, floor = dimension.calendar.following, dimension.calendar.floor
     last = dimension.last or dimension.first + 10 * 366 * 86_400
     at = dimension.first
@@ -118,7 +121,7 @@ def _windows(dimension: TimeDimension) -> Iterator[int]:
             yield at
             at = following(at)
     step = max(1, (last - dimension.first) // _SAMPLES)
-    yield from (floor(each) for each in range(dimension.first, last, step))
+    yield from (floor(instant) for instant in range(dimension.first, last, step))
     turn = dimension.first
     while turn < last:
         around = stretch(dimension.timezone, turn)

@@ -1,10 +1,10 @@
-"""Which keys of which dimensions some scopes read by each scan: its conditions over all pairs of the two.
+"""Which keys of which dimensions a group of scopes reads through each scan: conditions over all (scope, key) pairs.
 
-Whole columns at once: a condition is evaluated over (scopes x keys of one dimension), and over the product of several
-dimensions only where it ties them together. Of a time dimension only the windows are listed that the conditions allow
-for any of the scopes at hand.
+A condition is evaluated over whole columns: over (scopes x keys of one dimension), and over the product of several
+dimensions only where the condition relates them. Of a time dimension, only those windows are listed that the conditions
+allow for at least one of the scopes.
 
-Not here: many scopes, some at a time (scan_reads.py), the keys as columns (axes.py), and which windows conditions allow
+Not here: many scopes in chunks (scan_reads.py), the keys as columns (axes.py), and which windows conditions allow
 (bounds.py).
 """
 
@@ -22,8 +22,17 @@ from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import TIMESTAMP, CannotEvaluate, Vector
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, choices, windows_of
-from varve.sql.partitions.bounds import Bounds, instants, is_column, is_sortable, join, meet, separator_of, within
+from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, key_selections, windows_of
+from varve.sql.partitions.bounds import (
+    Bounds,
+    instant_bounds,
+    intersect_bounds,
+    is_column,
+    is_sortable,
+    separator_of,
+    unite_bounds,
+    windows_within,
+)
 from varve.sql.pushdown.predicates import columns_of, holds
 
 if TYPE_CHECKING:
@@ -35,13 +44,14 @@ if TYPE_CHECKING:
     from varve.sql.pushdown.relations import Scan
     from varve.sql.pushdown.scans import Dependencies
 
-# The most pairs of keys that are compared for each scope by itself.
+# Two scans are compared only where they have at most this many pairs of keys (times scopes, where the condition names a
+# variable of the scope).
 _MOST_CELLS = 20_000_000
 
 
 @dataclass
 class ScanReading:
-    """What some scopes read by one scan."""
+    """The partitions that several scopes read through one scan."""
 
     scan: Scan
     upstream: Upstream
@@ -49,23 +59,23 @@ class ScanReading:
     groups: list[Group]
 
     def boxes(self, scope: int) -> list[PartitionBox]:
-        """The partitions that one scope reads; none for a dataset without partitions."""
+        """The partitions that the scope at this position reads; empty for a dataset without partitions."""
         if self.upstream.partitioning is None:
             return []
         parts: list[dict[str, KeySelection]] = [{}]
         for group in self.groups:
-            found = list(choices(group, group.mask[scope]))
-            parts = [{**part, **choice} for part in parts for choice in found]
+            selections = list(key_selections(group, group.mask[scope]))
+            parts = [{**part, **choice} for part in parts for choice in selections]
         names = self.upstream.partitioning.names
         return [PartitionBox(self.upstream.partitioning, tuple(part[name] for name in names)) for part in parts]
 
     def reads(self, scope: int) -> bool:
-        """Whether a scope reads anything by this scan."""
+        """Whether the scope at this position reads any partition through this scan."""
         return all(bool(group.mask[scope].any()) for group in self.groups)
 
     @property
     def pairs(self) -> int:
-        """How many (scope, partition) pairs there are."""
+        """The number of (scope, partition) pairs."""
         counts = np.ones(self.count, dtype=np.int64)
         for group in self.groups:
             counts *= group.mask.sum(axis=1)
@@ -74,32 +84,35 @@ class ScanReading:
 
 @dataclass
 class ScanPlan:
-    """The readings of some scopes."""
+    """Computes which partitions several scopes read."""
 
-    found: Dependencies
+    dependencies: Dependencies
     upstreams: Mapping[str, Upstream]
     scopes: Bindings
     now: dt.datetime | None
     warn: Callable[[exp.Expr, str], None]
-    # Partitions to which one scan, by its place, is confined.
+    # The position of one scan, and the partitions to which its candidates are confined.
     fixed: tuple[int, PartitionBox] | None = None
     groups: dict[int, list[Group]] = field(default_factory=dict)
 
     def readings(self) -> list[ScanReading]:
-        """A reading for each scan."""
-        own = {scan.place: [each for each in scan.conditions if not _links(each, scan)] for scan in self.found.scans}
-        # A scan that only others bound comes after them.
-        waiting = sorted(self.found.scans, key=lambda scan: not self._is_bounded(scan, own[scan.place]))
+        """Return one reading for each scan."""
+        own = {
+            scan.place: [condition for condition in scan.conditions if not _links(condition, scan)]
+            for scan in self.dependencies.scans
+        }
+        # A scan that is bounded only through other scans is computed after them.
+        waiting = sorted(self.dependencies.scans, key=lambda scan: not self._is_bounded(scan, own[scan.place]))
         for scan in waiting:
             self.groups[scan.place] = self._own(scan, own[scan.place])
         for _ in range(2):
-            for scan in self.found.scans:
+            for scan in self.dependencies.scans:
                 for condition in scan.conditions:
                     if _links(condition, scan):
                         self._link(scan, condition)
         return [
             ScanReading(scan, self.upstreams[scan.dataset], self.scopes.count, self.groups[scan.place])
-            for scan in self.found.scans
+            for scan in self.dependencies.scans
         ]
 
     def _is_bounded(self, scan: Scan, own: Sequence[exp.Expr]) -> bool:
@@ -109,23 +122,23 @@ class ScanPlan:
 
     @property
     def _variables(self) -> dict[tuple[str, str], Vector]:
-        return {(SCOPE, name): each.reshaped(self.scopes.count, 1) for name, each in self.scopes.columns.items()}
+        return {(SCOPE, name): column.reshaped(self.scopes.count, 1) for name, column in self.scopes.columns.items()}
 
     def _own(self, scan: Scan, conditions: Sequence[exp.Expr]) -> list[Group]:
-        """The groups of a scan, by the conditions on itself alone."""
+        """The groups of a scan, according to the conditions that concern this scan alone."""
         partitioning = self.upstreams[scan.dataset].partitioning
         if partitioning is None:
             return []
-        together = {name: {name} for name in partitioning.names}
+        related_names = {name: {name} for name in partitioning.names}
         for condition in conditions:
-            tied = sorted(_own_names(condition, scan))
-            for name in tied[1:]:
-                merged = together[tied[0]] | together[name]
-                for each in merged:
-                    together[each] = merged
+            names_in_condition = sorted(_own_names(condition, scan))
+            for name in names_in_condition[1:]:
+                merged = related_names[names_in_condition[0]] | related_names[name]
+                for related_name in merged:
+                    related_names[related_name] = merged
         axes = {dimension.name: self._axis(scan, dimension, conditions) for dimension in partitioning.dimensions}
         groups = []
-        ordered = [tuple(each for each in partitioning.names if each in group) for group in together.values()]
+        ordered = [tuple(name for name in partitioning.names if name in group) for group in related_names.values()]
         for names in dict.fromkeys(ordered):
             group = Group([axes[name] for name in names], np.ones((self.scopes.count, 1), dtype=bool))
             mask = np.ones((self.scopes.count, group.size), dtype=bool)
@@ -146,7 +159,7 @@ class ScanPlan:
             keys = () if isinstance(choice, TimeSpans) else choice
         elif isinstance(dimension, TimeDimension):
             bounds = self._bounds(scan, dimension, [*conditions, *scan.conditions])
-            spans, keys = within(dimension, bounds, self.now), ()
+            spans, keys = windows_within(dimension, bounds, self.now), ()
         else:
             spans, keys = None, tuple(dimension.keys(upstream.members, self.now))
         starts: list[int] = []
@@ -164,25 +177,29 @@ class ScanPlan:
         return Axis(dimension, keys, starts, column)
 
     def _bounds(self, scan: Scan, dimension: TimeDimension, conditions: Sequence[exp.Expr]) -> Bounds:
-        """Between which instants windows begin that satisfy the conditions for any of the scopes."""
+        """The bounds of the windows that satisfy the conditions for at least one of the scopes."""
         if not is_sortable(dimension):
             return None, None
-        found: Bounds = (None, None)
+        bounds: Bounds = (None, None)
         for condition in conditions:
-            found = meet(found, self._bound(scan, dimension, condition))
-        return found
+            bounds = intersect_bounds(bounds, self._bound(scan, dimension, condition))
+        return bounds
 
     def _bound(self, scan: Scan, dimension: TimeDimension, condition: exp.Expr) -> Bounds:
         condition = condition.unnest()
         if isinstance(condition, exp.And):
-            return meet(self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right))
+            return intersect_bounds(
+                self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right)
+            )
         if isinstance(condition, exp.Or):
-            return join(self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right))
+            return unite_bounds(
+                self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right)
+            )
         if isinstance(condition, exp.In) and (items := _items(condition, scan, dimension)):
-            found = [self._values(scan, each, separator_of(dimension)) for each in items]
-            bounds = found[0]
-            for each in found[1:]:
-                bounds = join(bounds, each)
+            item_bounds = [self._values(scan, item, separator_of(dimension)) for item in items]
+            bounds = item_bounds[0]
+            for next_bounds in item_bounds[1:]:
+                bounds = unite_bounds(bounds, next_bounds)
             return bounds
         if not isinstance(condition, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NullSafeEQ):
             return None, None
@@ -197,58 +214,67 @@ class ScanPlan:
         return (None if below else low), (None if above else high)
 
     def _values(self, scan: Scan, node: exp.Expr, separator: str) -> Bounds:
-        """Between which instants the values of an expression of the scopes, or of one other scan, lie."""
+        """The bounds of the values of an expression that names variables of the scopes, or columns of other scans."""
         tables = {column.table for column in columns_of(node)}
         columns = dict(self._variables)
-        for other in self.found.scans:
-            if other.alias in tables:
-                if other is scan or other.place not in self.groups:
+        for other_scan in self.dependencies.scans:
+            if other_scan.alias in tables:
+                if other_scan is scan or other_scan.place not in self.groups:
                     return None, None
-                for group in self.groups[other.place]:
-                    columns |= group.columns(other.alias, (1, group.size))
+                for group in self.groups[other_scan.place]:
+                    columns |= group.columns(other_scan.alias, (1, group.size))
         try:
-            found = Evaluator(columns, self.scopes.timezone).of(node)
+            vector = Evaluator(columns, self.scopes.timezone).of(node)
         except CannotEvaluate:
             return None, None
-        values = np.broadcast_to(found.values, np.broadcast_shapes(found.values.shape, found.valid.shape))
-        there = values[np.broadcast_to(found.valid, values.shape)]
-        if not there.size:
+        values = np.broadcast_to(vector.values, np.broadcast_shapes(vector.values.shape, vector.valid.shape))
+        valid_values = values[np.broadcast_to(vector.valid, values.shape)]
+        if not valid_values.size:
             return 0, 0
-        return instants(found.type, there, separator)
+        return instant_bounds(vector.type, valid_values, separator)
 
     def _link(self, scan: Scan, condition: exp.Expr) -> None:
-        """Keep the keys of a scan for which another scan has, for the same scope, keys that satisfy a condition."""
+        """Narrow the keys of a scan to those that match keys of another scan, of the same scope, under a condition."""
         tables = {column.table for column in columns_of(condition)} - {scan.alias, SCOPE}
-        others = [each for each in self.found.scans if each.alias in tables]
-        if len(others) != 1 or len(others) != len(tables) or not self.upstreams[others[0].dataset].partitioning:
+        other_scans = [candidate for candidate in self.dependencies.scans if candidate.alias in tables]
+        if (
+            len(other_scans) != 1
+            or len(other_scans) != len(tables)
+            or not self.upstreams[other_scans[0].dataset].partitioning
+        ):
             return
-        other = others[0]
-        mine, theirs = self._one_group(scan, condition), self._one_group(other, condition)
-        if mine is None or theirs is None:
+        other_scan = other_scans[0]
+        own_group, other_group = self._one_group(scan, condition), self._one_group(other_scan, condition)
+        if own_group is None or other_group is None:
             return
         with_scope = any(column.table == SCOPE for column in columns_of(condition))
-        cells = mine.size * theirs.size * (self.scopes.count if with_scope else 1)
+        cells = own_group.size * other_group.size * (self.scopes.count if with_scope else 1)
         if cells > _MOST_CELLS:
             return
         if not with_scope:
-            columns = {**mine.columns(scan.alias, (mine.size, 1)), **theirs.columns(other.alias, (1, theirs.size))}
-            found = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
-            table = np.broadcast_to(found, (mine.size, theirs.size)).astype(np.float32)
-            mine.mask = mine.mask & ((theirs.mask.astype(np.float32) @ table.T) > 0)
+            columns = {
+                **own_group.columns(scan.alias, (own_group.size, 1)),
+                **other_group.columns(other_scan.alias, (1, other_group.size)),
+            }
+            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
+            table = np.broadcast_to(truth, (own_group.size, other_group.size)).astype(np.float32)
+            own_group.mask = own_group.mask & ((other_group.mask.astype(np.float32) @ table.T) > 0)
             return
         for scope in range(self.scopes.count):
-            here = np.array([scope])
+            position = np.array([scope])
             columns = {
-                **{(SCOPE, name): each.taken(here).reshaped(1, 1) for name, each in self.scopes.columns.items()},
-                **mine.columns(scan.alias, (mine.size, 1)),
-                **theirs.columns(other.alias, (1, theirs.size)),
+                **{
+                    (SCOPE, name): column.taken(position).reshaped(1, 1) for name, column in self.scopes.columns.items()
+                },
+                **own_group.columns(scan.alias, (own_group.size, 1)),
+                **other_group.columns(other_scan.alias, (1, other_group.size)),
             }
-            found = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
-            table = np.broadcast_to(found, (mine.size, theirs.size))
-            mine.mask[scope] &= (table & theirs.mask[scope][None, :]).any(axis=1)
+            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
+            table = np.broadcast_to(truth, (own_group.size, other_group.size))
+            own_group.mask[scope] &= (table & other_group.mask[scope][None, :]).any(axis=1)
 
     def _one_group(self, scan: Scan, condition: exp.Expr) -> Group | None:
-        """The group that holds all columns of a scan in a condition."""
+        """The group with all columns of the scan that the condition names; None where they are in several groups."""
         names = _own_names(condition, scan)
         for group in self.groups[scan.place]:
             if names <= {axis.dimension.name for axis in group.axes}:
@@ -257,12 +283,12 @@ class ScanPlan:
 
 
 def _items(condition: exp.In, scan: Scan, dimension: TimeDimension) -> list[exp.Expr]:
-    """What the dimension's column is one of, alone or in a row of columns; nothing where it is neither."""
+    """The items of `column IN (...)` or `(a, column) IN ((...), ...)`; empty where the column is not compared so."""
     if isinstance(condition.this, exp.Tuple):
         for place, column in enumerate(condition.this.expressions):
             if is_column(column, scan, dimension):
                 rows = condition.expressions
-                return [each.expressions[place] for each in rows] if all(isinstance(e, exp.Tuple) for e in rows) else []
+                return [row.expressions[place] for row in rows] if all(isinstance(e, exp.Tuple) for e in rows) else []
         return []
     return condition.expressions if is_column(condition.this, scan, dimension) else []
 

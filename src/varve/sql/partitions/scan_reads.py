@@ -1,6 +1,8 @@
-"""Which partitions each of many scopes reads, and which scopes read a partition: conditions over what may exist.
+"""Which partitions each of many scopes reads, and which scopes read a given partition.
 
-Not here: the conditions (pushdown/scans.py), and how some scopes are matched with what may exist (matching.py).
+Conditions are evaluated over the theoretical partitions.
+
+Not here: the conditions (pushdown/scans.py), and how a group of scopes is matched with partitions (matching.py).
 """
 
 from __future__ import annotations
@@ -22,30 +24,30 @@ if TYPE_CHECKING:
     from varve.sql.partitions.axes import Bindings, Upstream
     from varve.sql.pushdown.scans import Dependencies
 
-# Scopes are taken so many at a time, so that neighbours share a short list of windows.
+# Scopes are processed in chunks of this size; neighbouring scopes share a short list of windows.
 _CHUNK = 512
 
 
 def readings(
-    found: Dependencies,
+    dependencies: Dependencies,
     upstreams: Mapping[str, Upstream],
     scopes: Bindings,
     *,
     now: dt.datetime | None = None,
     warn: Callable[[exp.Expr, str], None] = lambda *_: None,
 ) -> Iterator[tuple[range, list[ScanReading]]]:
-    """What the scopes read, for some of them at a time, in their order: their places and a reading for each scan.
+    """Yield, chunk by chunk and in order, the positions of the scopes and one reading for each scan.
 
-    Windows that are not over at `now` are read too where a condition bounds them: a plan waits for them. Without such
-    a condition, what is read is what there is at `now`.
+    Where a condition bounds the windows, those that are not over at `now` are included too: a plan waits for them.
+    Without such a condition, only the windows that exist at `now` are included.
     """
     for start in range(0, scopes.count, _CHUNK):
         part = scopes.part(start, start + _CHUNK)
-        yield range(start, start + part.count), ScanPlan(found, upstreams, part, now, warn).readings()
+        yield range(start, start + part.count), ScanPlan(dependencies, upstreams, part, now, warn).readings()
 
 
 def readers(
-    found: Dependencies,
+    dependencies: Dependencies,
     upstreams: Mapping[str, Upstream],
     scopes: Bindings,
     dataset: str,
@@ -53,15 +55,15 @@ def readers(
     *,
     warn: Callable[[exp.Expr, str], None] = lambda *_: None,
 ) -> Array:
-    """Which of the scopes read any of some partitions of a dataset: a boolean for each."""
+    """Return one boolean for each scope: whether it reads any of these partitions of the dataset."""
     answer = np.zeros(scopes.count, dtype=bool)
     for start in range(0, scopes.count, _CHUNK):
         part = scopes.part(start, start + _CHUNK)
-        # One scan at a time: a dataset that is joined with itself may be read elsewhere by its other scan.
-        for scan in found.scans:
+        # One scan at a time: where a dataset is joined with itself, the other scan may read other partitions of it.
+        for scan in dependencies.scans:
             if scan.dataset == dataset:
-                plan = ScanPlan(found, upstreams, part, None, warn, fixed=(scan.place, partition))
-                reading = next(each for each in plan.readings() if each.scan is scan)
+                plan = ScanPlan(dependencies, upstreams, part, None, warn, fixed=(scan.place, partition))
+                reading = next(reading for reading in plan.readings() if reading.scan is scan)
                 read = np.ones(part.count, dtype=bool)
                 for group in reading.groups:
                     read &= group.mask.any(axis=1)

@@ -1,8 +1,8 @@
-"""Scopes: the comprehension of a SQL dataset as a partitioning, and the variables of any one partition.
+"""Scopes: the FOR comprehension of a SQL dataset as a partitioning, and the values of its variables for one partition.
 
-Each generator is one dimension, whose keys are the values of the partition column that INSERT makes of it. So the
-scopes of ten years of hours are arithmetic on a calendar, and none is listed to find another. Expressions mean what
-Spark makes of them in a session whose time zone is that of the TIMESERIES.
+Each generator is one dimension, whose keys are the values of the partition column that INSERT computes from it. So the
+scopes of ten years of hours are arithmetic on a calendar, and no scope is listed to find another one. Expressions mean
+what Spark makes of them in a session with the time zone of the TIMESERIES.
 
 Not here: how an expression is evaluated (evaluate/functions.py), and the scope's variables in a query
 (names/scope_variables.py).
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scope:
-    """The variable bindings under which one partition is computed (seed 001)."""
+    """The values of the variables under which one partition is computed."""
 
     partition: PartitionKey
     values: Mapping[str, Typed]
@@ -42,12 +42,12 @@ class Scope:
 
 @dataclass(frozen=True)
 class ScopeAxis:
-    """One generator with the partition column that it makes, and the dimension that has the column's values as keys."""
+    """One generator, its partition column, and the dimension whose keys are the values of that column."""
 
     generator: Generator
     column: ColumnDefinition
     dimension: Dimension
-    # For a list: the generator's value of each key.
+    # For a list of values: the value of the generator's variable for each partition key.
     value_of: Mapping[Value, Value]
 
 
@@ -56,7 +56,7 @@ class Scopes:
     """The scopes of a dataset.
 
     Attributes:
-        partitioning: as the model has it; its dimensions are the partition columns, in their order.
+        partitioning: its dimensions are the partition columns, in their order.
     """
 
     dataset: SqlDataset
@@ -65,52 +65,55 @@ class Scopes:
     timezone: str
 
     def of(self, partition: PartitionKey) -> Scope:
-        """The scope that writes a partition. Raises VarveError where it would write another one."""
+        """Return the scope that writes a partition. Raises VarveError where it would write another one."""
         values: dict[str, Typed] = {}
         for axis in self.axes:
             values |= _bound(axis, partition[axis.column.name])
         for let in self.dataset.lets:
             values[let.name] = evaluate(let.expression, values, self.timezone)
         for insert in self.inserts:
-            found = evaluate(insert.expression, values, self.timezone).value
-            wanted = partition[insert.name]
-            if found != wanted:
+            value = evaluate(insert.expression, values, self.timezone).value
+            expected = partition[insert.name]
+            if value != expected:
                 raise VarveError(
-                    f"{self.dataset.source.path}: the scope of {partition} writes {insert.name}={found!r}; INSERT must "
+                    f"{self.dataset.source.path}: the scope of {partition} writes {insert.name}={value!r}; INSERT must "
                     "give each scope a partition of its own that names it."
                 )
         return Scope(partition, values)
 
     def columns(self, keys: Sequence[PartitionKey]) -> dict[str, Vector]:
-        """The variables of many scopes at once, a column each: a thousand scopes cost little more than one."""
-        found: dict[str, Vector] = {}
+        """Return one column for each variable, over many scopes: a thousand scopes cost little more than one."""
+        columns: dict[str, Vector] = {}
         for axis in self.axes:
             bound_ = [_bound(axis, key[axis.column.name]) for key in keys]
             for name in axis.generator.variables:
-                found[name] = Vector.of(self.types[name].lower(), [each[name].value for each in bound_])
+                columns[name] = Vector.of(self.types[name].lower(), [bindings[name].value for bindings in bound_])
         for let in self.dataset.lets:
-            found[let.name] = vector(let.expression, found, self.timezone, len(keys))
-        return found
+            columns[let.name] = vector(let.expression, columns, self.timezone, len(keys))
+        return columns
 
     def partition_values(self, partition: PartitionKey) -> dict[str, Typed]:
-        """The values of the partition columns, as they are declared."""
+        """Return the values of the partition columns with their declared types."""
         kinds = {column.name: column.type for column in self.dataset.partition_columns}
         return {name: Typed(kinds[name], value) for name, value in partition.fields}
 
     @cached_property
     def inserts(self) -> tuple[Named, ...]:
-        """For each partition column its expression, in the order of the columns; INSERT may leave out equal names."""
-        given = {each.name: each for each in self.dataset.inserts}
-        return tuple(given.get(column.name) or same_name(column) for column in self.dataset.partition_columns)
+        """The expression of each partition column, in their order.
+
+        INSERT may leave out a column that is named like its variable.
+        """
+        insert_by_name = {insert.name: insert for insert in self.dataset.inserts}
+        return tuple(insert_by_name.get(column.name) or same_name(column) for column in self.dataset.partition_columns)
 
     @cached_property
     def types(self) -> dict[str, str]:
-        """The Spark type of each variable, in the order in which they are bound."""
+        """The Spark type of each variable, in the order in which variables are bound."""
         return {name: typed.type for name, typed in self.of(self.sample).values.items()}
 
     @cached_property
     def sample(self) -> PartitionKey:
-        """Some partition, the first one there could be: to tell types by."""
+        """An example partition (the first theoretical one), from which the types of the variables are read."""
         members: dict[str, list[Value]] = {
             axis.dimension.set_name: ["a"] if axis.dimension.value_type is str else [1]
             for axis in self.axes
@@ -126,13 +129,13 @@ class Scopes:
 
 
 def same_name(column: ColumnDefinition) -> Named:
-    """What INSERT would say of a column that has the name of its variable."""
+    """The INSERT expression of a column that has the name of its variable."""
     return Named(column.name, exp.column(column.name), column.span)
 
 
-def instants(series: TimeSeries, start: int, end: int) -> dict[str, Typed]:
-    """The variables that a series binds for a window, by its start and end in seconds."""
-    moments = [dt.datetime.fromtimestamp(each, tz=dt.UTC) for each in (start, end)]
+def window_variables(series: TimeSeries, start: int, end: int) -> dict[str, Typed]:
+    """Return the variables that a TIMESERIES binds for the window from `start` to `end`, in seconds since 1970."""
+    moments = [dt.datetime.fromtimestamp(second, tz=dt.UTC) for second in (start, end)]
     return {name: Typed("TIMESTAMP", moment) for name, moment in zip(series.variables, moments, strict=True)}
 
 
@@ -141,5 +144,5 @@ def _bound(axis: ScopeAxis, key: Value) -> dict[str, Typed]:
     if isinstance(generator, TimeSeries):
         assert isinstance(dimension, TimeDimension)
         start = dimension.start_of(key)
-        return instants(generator, start, dimension.calendar.following(start))
+        return window_variables(generator, start, dimension.calendar.following(start))
     return {generator.variable: Typed.of(axis.value_of.get(key, key))}

@@ -1,6 +1,6 @@
-"""Which rows of a SELECT go together: by GROUP BY, and by every PARTITION BY.
+"""Which rows of a SELECT belong to one group: by GROUP BY, and by every PARTITION BY.
 
-Not here: the relations that queries are (relations.py).
+Not here: the tree of relations of a query (relations.py).
 """
 
 from __future__ import annotations
@@ -20,32 +20,39 @@ def is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, exp.Query):
         return False
     if isinstance(node, exp.Window):
-        # SUM(SUM(x)) OVER (...): the inner one is of the GROUP BY.
+        # SUM(SUM(x)) OVER (...): the inner SUM belongs to the GROUP BY.
         inner = [*node.this.iter_expressions(), *(node.args.get("partition_by") or ())]
-        return any(is_aggregate(each) for each in inner)
+        return any(is_aggregate(part) for part in inner)
     if isinstance(node, exp.AggFunc):
         return True
-    return any(is_aggregate(each) for each in node.iter_expressions())
+    return any(is_aggregate(child) for child in node.iter_expressions())
 
 
-def within(node: exp.Expr, keys: Collection[str]) -> bool:
-    """Whether an expression follows from expressions that are among the keys."""
+def is_determined_by(node: exp.Expr, keys: Collection[str]) -> bool:
+    """Whether an expression is determined by expressions that are among the keys (SQL texts)."""
     if node.sql("spark") in keys:
         return True
     if isinstance(node, exp.Column):
         return node.table == SCOPE
-    return all(within(each, keys) for each in node.iter_expressions())
+    return all(is_determined_by(child, keys) for child in node.iter_expressions())
 
 
 def group_keys(node: exp.Select) -> frozenset[str] | None:
-    """What rows are grouped by, as SQL; empty for one group of all, None where they are not grouped."""
+    """The expressions that rows are grouped by, as SQL texts.
+
+    Empty where all rows are one group, or where there are several grouping sets; None where rows are not grouped.
+    """
     group, having = node.args.get("group"), node.args.get("having")
     if group is None:
-        return frozenset() if having is not None or any(is_aggregate(each) for each in node.selects) else None
+        return (
+            frozenset() if having is not None or any(is_aggregate(projection) for projection in node.selects) else None
+        )
     if any(group.args.get(word) for word in ("rollup", "cube", "grouping_sets", "totals")):
         return frozenset()
     if group.args.get("all"):
-        return frozenset(each.unalias().sql("spark") for each in node.selects if not is_aggregate(each))
+        return frozenset(
+            projection.unalias().sql("spark") for projection in node.selects if not is_aggregate(projection)
+        )
     keys = set()
     for key in group.expressions:
         if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
@@ -59,14 +66,14 @@ def group_keys(node: exp.Select) -> frozenset[str] | None:
 
 
 def window_keys(node: exp.Select) -> frozenset[str] | None:
-    """What every window function of a SELECT partitions by, as SQL; None where it has none."""
+    """The expressions by which every window function of a SELECT partitions, as SQL texts; None without windows."""
     holders = [*node.selects, node.args.get("qualify"), node.args.get("order")]
-    windows = [window for each in holders if each is not None for window in each.find_all(exp.Window)]
+    windows = [window for holder in holders if holder is not None for window in holder.find_all(exp.Window)]
     if not windows:
         return None
-    named = {each.name: each for each in node.args.get("windows") or ()}
-    found: list[set[str]] = []
+    named = {window.name: window for window in node.args.get("windows") or ()}
+    partition_keys: list[set[str]] = []
     for window in windows:
         over = named.get(window.alias, window) if window.args.get("alias") else window
-        found.append({each.sql("spark") for each in over.args.get("partition_by") or ()})
-    return frozenset(set.intersection(*found))
+        partition_keys.append({key.sql("spark") for key in over.args.get("partition_by") or ()})
+    return frozenset(set.intersection(*partition_keys))

@@ -1,4 +1,4 @@
-"""Which conditions are never TRUE where all columns of a source are NULL, as in a row that an outer join made up.
+"""Which conditions are never TRUE where all columns of a source are NULL, as they are in rows that an outer join adds.
 
 Not here: what follows for the sources of a query (scans.py).
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 
-# NULL in, NULL out: with one of these on top, a condition on a row that an outer join made up is never TRUE.
+# These return NULL where an operand is NULL: a condition with one of them on top is never TRUE for an added row.
 _STRICT = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Like,
            exp.RegexpLike)  # fmt: skip
 
@@ -26,10 +26,10 @@ _STRICT_WITHIN = (
 
 def null_rejected(conditions: Iterable[exp.Expr], aliases: Collection[str]) -> frozenset[str]:
     """The sources whose columns cannot all be NULL where the conditions are TRUE."""
-    found: set[str] = set()
+    rejected_by: set[str] = set()
     for condition in conditions:
-        found |= {alias for alias in aliases if _rejects(condition, alias)}
-    return frozenset(found)
+        rejected_by |= {alias for alias in aliases if _rejects(condition, alias)}
+    return frozenset(rejected_by)
 
 
 def _rejects(condition: exp.Expr, alias: str) -> bool:
@@ -46,12 +46,12 @@ def _rejects(condition: exp.Expr, alias: str) -> bool:
         return not (negated and atom.args.get("query")) and _reaches(atom.this, alias)
     if isinstance(atom, exp.Between):
         parts = [atom.this] if negated else [atom.this, atom.args["low"], atom.args["high"]]
-        return not atom.args.get("symmetric") and any(_reaches(each, alias) for each in parts)
+        return not atom.args.get("symmetric") and any(_reaches(part, alias) for part in parts)
     return isinstance(atom, _STRICT) and (_reaches(atom.this, alias) or _reaches(atom.expression, alias))
 
 
 def _reaches(node: exp.Expr, alias: str) -> bool:
-    """Whether the value is NULL where a column of the source is."""
+    """Whether the value of the expression is NULL where the columns of the source are NULL."""
     if isinstance(node, exp.Column):
         return node.table == alias
-    return isinstance(node, _STRICT_WITHIN) and any(_reaches(each, alias) for each in node.iter_expressions())
+    return isinstance(node, _STRICT_WITHIN) and any(_reaches(child, alias) for child in node.iter_expressions())

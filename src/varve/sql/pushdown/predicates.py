@@ -1,8 +1,8 @@
-"""Conditions, weakened: each TRUE wherever the one it comes from may be; and where they are TRUE, over columns.
+"""Weakened conditions (TRUE wherever the original may be TRUE), and where they are TRUE over columns.
 
-A condition is a tree of AND and OR over atoms, with NOT only right above atoms. What keeps a row is that its condition
-is TRUE, not NULL and not FALSE; an atom whose value is not known before a run counts as TRUE under NOT and without it.
-Such trees are monotone in their atoms, so the whole can only become wider, never lose a row.
+A condition is a tree of AND and OR over atoms, with NOT only directly above atoms. A row is kept where its condition is
+TRUE, not NULL and not FALSE. An atom whose value is not known before a run counts as TRUE, both under NOT and without
+it. Such trees are monotone in their atoms: replacing atoms by TRUE can only widen the whole, never lose a row.
 
 Not here: which conditions hold for which scan (scans.py).
 """
@@ -20,7 +20,8 @@ from varve.sql.evaluate.vector import Array, CannotEvaluate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Tables of columns that are none of a query: what a relation gives out, and what nobody knows.
+# Names of the tables of columns that do not belong to a query: the output columns of a relation, and columns of which
+# nothing is known.
 OUT, OPAQUE = "@out", "@opaque"
 
 _OPPOSITES: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -34,7 +35,7 @@ _OPPOSITES: dict[type[exp.Expr], type[exp.Expr]] = {
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts that must all be TRUE."""
+    """Yield the parts of a condition that must all be TRUE."""
     if node is None:
         return
     node = (node.this if isinstance(node, exp.Where | exp.Having | exp.Qualify) else node).unnest()
@@ -51,22 +52,22 @@ def columns_of(node: exp.Expr) -> list[exp.Column]:
 
 
 def opaque() -> exp.Column:
-    """A column of which nothing is known."""
+    """Return a column of which nothing is known."""
     return exp.column("_", OPAQUE)
 
 
 def replaced(node: exp.Expr, column: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
-    """A copy with each column replaced."""
-    return node.copy().transform(lambda each: column(each) if isinstance(each, exp.Column) else each, copy=False)
+    """Return a copy of the expression in which each column is replaced by the result of `column(...)`."""
+    return node.copy().transform(lambda part: column(part) if isinstance(part, exp.Column) else part, copy=False)
 
 
-def weakened(node: exp.Expr, known: Callable[[exp.Column], bool]) -> exp.Expr | None:
-    """The condition in the form of this module; None where nothing is left of it."""
-    return _weakened(node, known, negated=False)
+def weakened(node: exp.Expr, is_known_column: Callable[[exp.Column], bool]) -> exp.Expr | None:
+    """Return the weakened condition, in the form that this module describes; None where nothing is left of it."""
+    return _weakened(node, is_known_column, negated=False)
 
 
 def holds(node: exp.Expr, evaluator: Evaluator, warn: Callable[[exp.Expr, str], None]) -> Array:
-    """Where a weakened condition is TRUE: booleans that broadcast over the evaluator's columns."""
+    """Return where a weakened condition is TRUE: booleans that broadcast over the evaluator's columns."""
     node = node.unnest()
     if isinstance(node, exp.And):
         return holds(node.left, evaluator, warn) & holds(node.right, evaluator, warn)
@@ -80,14 +81,14 @@ def holds(node: exp.Expr, evaluator: Evaluator, warn: Callable[[exp.Expr, str], 
 
 
 def _weakened(  # noqa: PLR0911 - one for each kind of condition
-    node: exp.Expr, known: Callable[[exp.Column], bool], *, negated: bool
+    node: exp.Expr, is_known_column: Callable[[exp.Column], bool], *, negated: bool
 ) -> exp.Expr | None:
     node = node.unnest()
     if isinstance(node, exp.Not):
-        return _weakened(node.this, known, negated=not negated)
+        return _weakened(node.this, is_known_column, negated=not negated)
     if isinstance(node, exp.And | exp.Or):
-        left = _weakened(node.left, known, negated=negated)
-        right = _weakened(node.right, known, negated=negated)
+        left = _weakened(node.left, is_known_column, negated=negated)
+        right = _weakened(node.right, is_known_column, negated=negated)
         if isinstance(node, exp.Or) != negated:
             return None if left is None or right is None else exp.Or(this=left, expression=right)
         if left is None or right is None:
@@ -97,8 +98,8 @@ def _weakened(  # noqa: PLR0911 - one for each kind of condition
         low = exp.GTE(this=node.this, expression=node.args["low"])
         high = exp.LTE(this=node.this, expression=node.args["high"])
         both = exp.And(this=low.copy(), expression=high.copy())
-        return _weakened(both, known, negated=negated)
-    if not _is_known(node, known):
+        return _weakened(both, is_known_column, negated=negated)
+    if not _is_known(node, is_known_column):
         return None
     atom = node.copy()
     if not negated:
@@ -107,10 +108,10 @@ def _weakened(  # noqa: PLR0911 - one for each kind of condition
     return opposite(this=atom.this, expression=atom.expression) if opposite else exp.Not(this=atom)
 
 
-def _is_known(atom: exp.Expr, known: Callable[[exp.Column], bool]) -> bool:
-    for node in atom.walk(prune=lambda each: isinstance(each, exp.Column | exp.DataType | exp.Interval)):
+def _is_known(atom: exp.Expr, is_known_column: Callable[[exp.Column], bool]) -> bool:
+    for node in atom.walk(prune=lambda part: isinstance(part, exp.Column | exp.DataType | exp.Interval)):
         if isinstance(node, exp.Column):
-            if not known(node):
+            if not is_known_column(node):
                 return False
         elif not isinstance(node, exp.DataType | exp.Interval | exp.Var | exp.Identifier) and not is_known(node):
             return False

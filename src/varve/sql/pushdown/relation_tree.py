@@ -1,6 +1,6 @@
-"""The tree of relations of a qualified query.
+"""Builds the tree of relations of a qualified query.
 
-Not here: what each kind of relation gives out (relations.py), and which conditions reach a scan (scans.py).
+Not here: the columns of each kind of relation (relations.py), and which conditions reach a scan (scans.py).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from sqlglot import exp
 from varve.sql.pushdown.grouping import group_keys, window_keys
 from varve.sql.pushdown.predicates import conjuncts
 from varve.sql.pushdown.relations import (
-    Base,
-    Branches,
     Cte,
     JoinedRelation,
     Outer,
     Pivoted,
     Relation,
     Scan,
-    Selection,
+    ScanRelation,
+    SelectRelation,
+    SetOperationRelation,
     renamed,
     sealed,
     types_of,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Builder:
-    """Makes the tree of a qualified and annotated query.
+class RelationTreeBuilder:
+    """Builds the tree of relations of a qualified and annotated query.
 
     Attributes:
         scans: all scans, in the order of their places.
-        nested: the queries inside expressions (EXISTS, IN, scalar ones), which are read beside the tree.
+        partitions: by dataset, its partition columns and their Spark types.
     """
 
     def __init__(self, partitions: Mapping[str, Mapping[str, str]]) -> None:
@@ -44,7 +44,7 @@ class Builder:
         self.scans: list[Scan] = []
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
-        """The relation of a query."""
+        """Return the relation of a query, given the CTEs and the outer sources that it can see."""
         node, cut = _unwrapped(node)
         seen = dict(ctes)
         with_ = node.args.get("with_") or node.args.get("with")
@@ -56,80 +56,83 @@ class Builder:
         if isinstance(node, exp.SetOperation):
             return self._branches(node, seen, outer, cut=cut)
         if isinstance(node, exp.Select):
-            found = self._selection(node, seen, outer)
-            return sealed(found) if cut else found
-        # VALUES and their like read nothing; anything else reads what it mentions, whole.
+            selection = self._selection(node, seen, outer)
+            return sealed(selection) if cut else selection
+        # VALUES and similar constructs read nothing; of anything else, every table that it names is scanned in full.
         self._whole(node, seen)
         return Relation(tuple(node.named_selects) if isinstance(node, exp.Query) else ())
 
     def _branches(self, node: exp.SetOperation, ctes: Mapping[str, Cte | None], outer: Outer, *, cut: bool) -> Relation:
         left, right = self.query(node.left, ctes, outer), self.query(node.right, ctes, outer)
         if node.args.get("by_name") or len(left.names) != len(right.names):
-            return Branches(left.names, (), left=left, right=right, cut=True)
-        # Where the types differ, Spark casts: a condition on the result is none on the branch.
+            return SetOperationRelation(left.names, (), left=left, right=right, cut=True)
+        # Where the types differ, Spark casts: a condition on the result does not carry over to the branch.
         types = tuple(
-            one if one == other and one != UNKNOWN else UNKNOWN
-            for one, other in zip(types_of(left), types_of(right), strict=True)
+            left_type if left_type == right_type and left_type != UNKNOWN else UNKNOWN
+            for left_type, right_type in zip(types_of(left), types_of(right), strict=True)
         )
         limited = bool(cut or node.args.get("limit") or node.args.get("offset"))
-        return Branches(left.names, types, left=left, right=right, cut=limited)
+        return SetOperationRelation(left.names, types, left=left, right=right, cut=limited)
 
-    def _selection(self, node: exp.Select, ctes: Mapping[str, Cte | None], outer: Outer) -> Selection:
-        names = tuple(each.alias_or_name for each in node.selects)
-        types = tuple(simple_name(each.type) for each in node.selects)
-        found = Selection(names, types, node=node, outer=outer, ctes=ctes)
+    def _selection(self, node: exp.Select, ctes: Mapping[str, Cte | None], outer: Outer) -> SelectRelation:
+        names = tuple(projection.alias_or_name for projection in node.selects)
+        types = tuple(simple_name(projection.type) for projection in node.selects)
+        selection = SelectRelation(names, types, node=node, outer=outer, ctes=ctes)
         from_ = node.args.get("from_") or node.args.get("from")
         if from_ is not None:
-            self._add(found, from_.this, exp.Join(this=from_.this), ctes)
+            self._add(selection, from_.this, exp.Join(this=from_.this), ctes)
         for join in node.args.get("joins") or ():
-            self._add(found, join.this, join, ctes)
+            self._add(selection, join.this, join, ctes)
         for lateral in node.args.get("laterals") or ():
-            found.sources[lateral.alias_or_name] = JoinedRelation(lateral.alias_or_name, Relation())
-        found.nullable = _nullable(list(found.sources.values()))
-        found.keys = group_keys(node)
-        found.windows = window_keys(node)
-        return found
+            selection.sources[lateral.alias_or_name] = JoinedRelation(lateral.alias_or_name, Relation())
+        selection.nullable = _nullable(list(selection.sources.values()))
+        selection.keys = group_keys(node)
+        selection.windows = window_keys(node)
+        return selection
 
-    def _add(self, to: Selection, node: exp.Expr, join: exp.Join, ctes: Mapping[str, Cte | None]) -> None:
+    def _add(self, to: SelectRelation, node: exp.Expr, join: exp.Join, ctes: Mapping[str, Cte | None]) -> None:
         alias = node.alias_or_name
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         if join.method:
             kind = join.method.upper()
         lost = _nullable(list(to.sources.values()))
-        certain = {each.alias: each.relation for each in to.sources.values() if each.alias not in lost}
-        sees = {**{name: each for name, each in to.outer.items() if name not in to.sources}, **certain}
+        certain = {source.alias: source.relation for source in to.sources.values() if source.alias not in lost}
+        sees = {
+            **{name: relation_around for name, relation_around in to.outer.items() if name not in to.sources},
+            **certain,
+        }
         pivot = _pivot_of(node)
         if pivot is not None:
             relation = self._pivoted(node, pivot, ctes, to.outer)
-            # Columns of what is pivoted are named by the alias behind it.
+            # The columns of a pivoted source are qualified with the alias behind the PIVOT.
             alias = pivot.alias or alias
         else:
             relation = self._source(node, ctes, sees if isinstance(node, exp.Lateral) else to.outer)
-        # A sample is of what lies there, whatever WHERE says; renamed columns are others than they seem.
+        # A sample is taken before WHERE applies, and renamed columns are not those of the table.
         sampled = node.args.get("sample") or to.node.args.get("sample")
         is_renamed = isinstance(node, exp.Table) and _alias_columns(node)
         is_sealed = bool(
             (node.args.get("pivots") and pivot is None) or sampled or is_renamed or isinstance(node, exp.Lateral)
         )
-        known = {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
+        known_kinds = {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
         on = tuple(conjuncts(join.args.get("on")))
         if (
-            kind not in known
+            kind not in known_kinds
             or join.args.get("using")
             or alias in to.sources
             or side not in {"", "LEFT", "RIGHT", "FULL"}
         ):
-            # Nothing is concluded from a join of another kind: it may keep any row of either side.
+            # Nothing is concluded from other kinds of join: such a join may keep any row of either side.
             side, kind, on = "FULL", "OUTER", ()
         to.sources[alias if alias not in to.sources else f"{alias}@{len(to.sources)}"] = JoinedRelation(
             alias, sealed(relation) if is_sealed else relation, side, kind, on, is_sealed
         )
 
     def _pivoted(self, node: exp.Expr, pivot: exp.Pivot, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
-        """What PIVOT or UNPIVOT is of, and the columns that it leaves as they are: those that it does not name."""
+        """The relation of a PIVOT or UNPIVOT; `kept` are the columns that it does not name and so leaves unchanged."""
         relation = self._source(node, ctes, outer)
-        named = {each.name for each in pivot.find_all(exp.Identifier)}
-        names = relation.scan.columns if isinstance(relation, Base) else relation.names
+        named = {identifier.name for identifier in pivot.find_all(exp.Identifier)}
+        names = relation.scan.columns if isinstance(relation, ScanRelation) else relation.names
         return Pivoted((), (), inner=relation, kept=frozenset(names) - named)
 
     def _source(self, node: exp.Expr, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
@@ -142,8 +145,8 @@ class Builder:
             if isinstance(inner, exp.Subquery):
                 inner = inner.unnest()
             if isinstance(inner, exp.Query) and not isinstance(inner, exp.Table):
-                found = self.query(inner, ctes, outer)
-                return renamed(found, _alias_columns(node))
+                relation = self.query(inner, ctes, outer)
+                return renamed(relation, _alias_columns(node))
         self._whole(node, ctes)
         return Relation()
 
@@ -153,7 +156,7 @@ class Builder:
             return Relation()
         seen = dict(cte.seen)
         if cte.recursive:
-            # Each round reads what the one before found, of which nothing is known.
+            # Each iteration reads the result of the previous one, of which nothing is known.
             seen[name] = None
             return sealed(self.query(cte.query, seen, {}))
         del outer
@@ -165,10 +168,10 @@ class Builder:
             return Relation()
         scan = Scan(len(self.scans), dataset, node, self.partitions[dataset])
         self.scans.append(scan)
-        return Base(scan=scan)
+        return ScanRelation(scan=scan)
 
     def _whole(self, node: exp.Expr, ctes: Mapping[str, Cte | None]) -> None:
-        """Scan everything that an expression of no known form mentions."""
+        """Add a scan of every table that an expression of unknown form names."""
         for table in node.find_all(exp.Table):
             if not table.db and table.name in ctes:
                 self._cte(table.name, ctes, {})
@@ -177,16 +180,16 @@ class Builder:
 
 
 def nested_queries(node: exp.Expr) -> list[exp.Expr]:
-    """The outermost queries inside an expression."""
+    """Return the outermost queries inside an expression."""
     if isinstance(node, exp.Query):
         return [node]
-    return [found for child in node.iter_expressions() for found in nested_queries(child)]
+    return [query for child in node.iter_expressions() for query in nested_queries(child)]
 
 
 def _pivot_of(node: exp.Expr) -> exp.Pivot | None:
-    """The one PIVOT or UNPIVOT of a source on which nothing else hangs."""
+    """The one PIVOT or UNPIVOT of a source that has no joins, sample or laterals; otherwise None."""
     pivots: list[exp.Pivot] = node.args.get("pivots") or []
-    if len(pivots) != 1 or any(node.args.get(each) for each in ("joins", "sample", "laterals")):
+    if len(pivots) != 1 or any(node.args.get(word) for word in ("joins", "sample", "laterals")):
         return None
     alias = pivots[0].args.get("alias")
     renamed_columns = isinstance(alias, exp.TableAlias) and alias.args.get("columns")
@@ -194,7 +197,7 @@ def _pivot_of(node: exp.Expr) -> exp.Pivot | None:
 
 
 def _unwrapped(node: exp.Expr) -> tuple[exp.Expr, bool]:
-    """The query inside parentheses, and whether they cut it: `(SELECT ...) LIMIT 3`."""
+    """Return the query inside parentheses, and whether they limit its rows: `(SELECT ...) LIMIT 3`."""
     cut = False
     while isinstance(node, exp.Subquery | exp.Paren):
         cut = cut or any(node.args.get(word) for word in ("limit", "offset", "sample", "pivots"))
@@ -204,17 +207,17 @@ def _unwrapped(node: exp.Expr) -> tuple[exp.Expr, bool]:
 
 def _alias_columns(node: exp.Expr) -> tuple[str, ...]:
     alias = node.args.get("alias")
-    return tuple(each.name for each in alias.args.get("columns") or ()) if isinstance(alias, exp.TableAlias) else ()
+    return tuple(column.name for column in alias.args.get("columns") or ()) if isinstance(alias, exp.TableAlias) else ()
 
 
 def _nullable(sources: list[JoinedRelation]) -> frozenset[str]:
-    found: set[str] = set()
+    nullable: set[str] = set()
     for place, source in enumerate(sources):
-        before = {each.alias for each in sources[:place]}
+        before = {source.alias for source in sources[:place]}
         if source.kind in {"SEMI", "ANTI"}:
             continue
         if source.side in {"LEFT", "FULL"}:
-            found.add(source.alias)
+            nullable.add(source.alias)
         if source.side in {"RIGHT", "FULL"}:
-            found |= before
-    return frozenset(found)
+            nullable |= before
+    return frozenset(nullable)

@@ -1,8 +1,8 @@
-"""A qualified query as a tree of relations, and where the columns that they give out come from.
+"""A qualified query as a tree of relations, and the origins of the columns of each relation.
 
-The origin of a column is an expression of partition columns of scans: every row of the relation has its value for some
-rows of those scans that satisfy their conditions. A column whose values may come from elsewhere too (the far side of an
-outer join, an aggregate, a window) has none.
+The origin of a column is an expression of partition columns of scans: every row of the relation has the value of that
+expression for some rows of those scans that satisfy their conditions. A column whose values may come from elsewhere too
+(the nullable side of an outer join, an aggregate, a window) has no origin.
 
 Not here: which conditions reach a scan (scans.py).
 """
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.pushdown.grouping import within
+from varve.sql.pushdown.grouping import is_determined_by
 from varve.sql.pushdown.predicates import OPAQUE, columns_of, opaque, replaced
 from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# For each column that is given out its origin; a union has one such table for each of its branches.
+# The origin of each output column, where it has one; a union has one such mapping for each of its branches.
 Leaf: TypeAlias = "Mapping[str, exp.Expr]"
-# What a query sees of the queries around it: their sources by alias.
+# What a query can see of the queries around it: their sources by alias.
 Outer: TypeAlias = "Mapping[str, Relation]"
 
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF, exp.Stack)
-# Beyond it the branches of unions that are joined with each other have no origins.
+# Where joined unions have more combinations of branches than this, their columns have no origins.
 _MOST_LEAVES = 8
 
 
@@ -38,8 +38,8 @@ class Scan:
     """One mention of a dataset in a query.
 
     Attributes:
-        place: its number in the query; its columns are those of table `@<place>`.
-        table: the mention; a CTE that is mentioned twice has two scans of one table.
+        place: its number in the query; its columns belong to the table `@<place>` in conditions.
+        table: the node in the query; a CTE that is referred to twice has two scans of one table.
         conditions: what a row must satisfy to matter, over its partition columns, scope variables and other scans.
     """
 
@@ -51,20 +51,20 @@ class Scan:
 
     @property
     def alias(self) -> str:
-        """The table of its columns in conditions."""
+        """The name of the table of its columns in conditions."""
         return f"@{self.place}"
 
 
 @dataclass
 class Relation:
-    """Something that gives out rows of which nothing is known."""
+    """A relation of whose rows nothing is known."""
 
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 
     @property
     def leaves(self) -> list[Leaf]:
-        """The origins of the columns; none has one here."""
+        """The origins of the columns; here no column has one."""
         return [{}]
 
     def type_of(self, name: str) -> str:
@@ -73,14 +73,14 @@ class Relation:
 
 
 @dataclass
-class Base(Relation):
-    """A scan."""
+class ScanRelation(Relation):
+    """A scan of a dataset."""
 
     scan: Scan = field(kw_only=True)
 
     @property
     def leaves(self) -> list[Leaf]:
-        """Partition columns come from themselves."""
+        """Every partition column is its own origin."""
         return [{name: exp.column(name, self.scan.alias) for name in self.scan.columns}]
 
     def type_of(self, name: str) -> str:
@@ -89,7 +89,7 @@ class Base(Relation):
 
 
 @dataclass
-class Branches(Relation):
+class SetOperationRelation(Relation):
     """A set operation: both branches, column by column."""
 
     left: Relation = field(kw_only=True)
@@ -98,38 +98,38 @@ class Branches(Relation):
 
     @property
     def leaves(self) -> list[Leaf]:
-        """Those of both branches, under the names of the first."""
+        """The origins of both branches, under the column names of the first."""
         if len(self.left.names) != len(self.right.names):
             return [{}]
         names = dict(zip(self.right.names, self.names, strict=True))
         right = [{names[name]: origin for name, origin in leaf.items() if name in names} for leaf in self.right.leaves]
-        found = [*self.left.leaves, *right]
+        leaves = [*self.left.leaves, *right]
         alike = {name for name, kind in zip(self.names, self.types, strict=True) if kind != UNKNOWN}
-        return [{name: origin for name, origin in leaf.items() if name in alike} for leaf in found]
+        return [{name: origin for name, origin in leaf.items() if name in alike} for leaf in leaves]
 
 
 @dataclass
 class JoinedRelation:
-    """A relation as one SELECT joins it to those before it."""
+    """A relation as a SELECT joins it to the relations before it."""
 
     alias: str
     relation: Relation
     side: str = ""
     kind: str = ""
     on: tuple[exp.Expr, ...] = ()
-    # Whether conditions on its columns say nothing about its rows: a pivoted or a sampled source.
+    # Whether conditions on its columns say nothing about the rows that it reads: a pivoted or a sampled source.
     sealed: bool = False
 
 
 @dataclass
-class Selection(Relation):
+class SelectRelation(Relation):
     """A SELECT.
 
     Attributes:
-        outer: the sources of the queries around it.
+        outer: the sources of the queries around this one.
         nullable: the sources whose columns may be NULL because an outer join found no row.
-        keys: what it groups by (None: it does not group; empty: into one row, or by several sets).
-        windows: what all of its windows are partitioned by (None: it has none).
+        keys: the expressions it groups by (None: it does not group; empty: one group, or several grouping sets).
+        windows: the expressions that all of its windows are partitioned by (None: it has no windows).
     """
 
     node: exp.Select = field(kw_only=True)
@@ -142,12 +142,12 @@ class Selection(Relation):
 
     @property
     def projections(self) -> dict[str, exp.Expr]:
-        """What it gives out, by name."""
-        return dict(zip(self.names, [each.unalias() for each in self.node.selects], strict=True))
+        """The expressions of its result, by name."""
+        return dict(zip(self.names, [projection.unalias() for projection in self.node.selects], strict=True))
 
     @property
     def limited(self) -> bool:
-        """Whether which rows come out depends on all rows that go in."""
+        """Whether the choice of result rows depends on all input rows (LIMIT, OFFSET, DISTINCT ON)."""
         distinct = self.node.args.get("distinct")
         return bool(
             self.node.args.get("limit")
@@ -158,28 +158,28 @@ class Selection(Relation):
 
     @property
     def leaves(self) -> list[Leaf]:
-        """The origins of its projections, by those of its sources."""
-        tables = [source.relation.leaves for source in self.sources.values()]
+        """The origins of its projections, derived from those of its sources."""
+        leaf_tables = [source.relation.leaves for source in self.sources.values()]
         count = 1
-        for each in tables:
-            count *= len(each)
+        for leaves in leaf_tables:
+            count *= len(leaves)
         if count > _MOST_LEAVES:
             return [{}]
-        found: list[Leaf] = []
-        for chosen in product(*tables):
+        all_leaves: list[Leaf] = []
+        for chosen in product(*leaf_tables):
             by_alias = dict(zip(self.sources, chosen, strict=True))
             leaf = {}
             for name, projection in self.projections.items():
                 origin = self._origin(projection, by_alias)
                 if origin is not None:
                     leaf[name] = origin
-            found.append(leaf)
-        return found
+            all_leaves.append(leaf)
+        return all_leaves
 
     def _origin(self, projection: exp.Expr, leaves: Mapping[str, Leaf]) -> exp.Expr | None:
         if projection.find(exp.Query, exp.AggFunc, exp.Window, *_GENERATORS):
             return None
-        if self.keys is not None and not within(projection, self.keys):
+        if self.keys is not None and not is_determined_by(projection, self.keys):
             return None
         traced = replaced(projection, lambda column: self._traced(column, leaves))
         return None if any(column.table == OPAQUE for column in columns_of(traced)) else traced
@@ -189,13 +189,15 @@ class Selection(Relation):
             return column.copy()
         if column.table in self.nullable or column.table not in leaves:
             return opaque()
-        found = leaves[column.table].get(column.name)
-        return exp.paren(found.copy()) if found is not None else opaque()
+        origin = leaves[column.table].get(column.name)
+        return exp.paren(origin.copy()) if origin is not None else opaque()
 
     def traced(self, column: exp.Column) -> exp.Expr:
-        """A column of one of its sources, or of a query around it, by its origin; opaque where it has none or several.
+        """Return the origin of a column of one of its sources, or of a query around it.
 
-        Columns of sources that an outer join may leave without a row are opaque.
+        Opaque where the column has no origin or several.
+
+        Columns of sources for which an outer join may have no row are opaque.
         """
         source = self.sources.get(column.table)
         if source is None:
@@ -210,7 +212,7 @@ class Selection(Relation):
 
 @dataclass(frozen=True)
 class Cte:
-    """A WITH clause's query, and what it sees itself; a relation is made of it for each mention."""
+    """The query of a WITH clause, and the CTEs that it can see; a relation is built for each reference to it."""
 
     query: exp.Expr
     names: tuple[str, ...]
@@ -220,19 +222,22 @@ class Cte:
 
 @dataclass
 class Sealed(Relation):
-    """A relation whose rows all depend on each other, so that no condition on its columns says which of them matter."""
+    """A relation whose rows all depend on each other, so that no condition on its columns tells which inputs matter."""
 
     inner: Relation = field(kw_only=True)
 
 
 def sealed(relation: Relation) -> Relation:
-    """A relation, sealed."""
+    """Return the relation as a sealed one."""
     return Sealed(relation.names, (), inner=relation)
 
 
 @dataclass
 class Pivoted(Relation):
-    """A relation whose rows PIVOT or UNPIVOT makes others of, each of rows that are alike in the columns `kept`."""
+    """A relation that PIVOT or UNPIVOT transforms.
+
+    Each output row comes from input rows that have equal values in the columns `kept`.
+    """
 
     inner: Relation = field(kw_only=True)
     kept: frozenset[str] = frozenset()
@@ -252,7 +257,7 @@ class Renamed(Relation):
 
 
 def renamed(relation: Relation, names: tuple[str, ...]) -> Relation:
-    """A relation under other names of its columns; sealed, where those are not as many."""
+    """Return the relation with other column names; sealed where their number differs."""
     if not names or names == relation.names:
         return relation
     if len(names) != len(relation.names):
@@ -261,5 +266,5 @@ def renamed(relation: Relation, names: tuple[str, ...]) -> Relation:
 
 
 def types_of(relation: Relation) -> tuple[str, ...]:
-    """The types of its columns, as far as they are known."""
+    """The types of the relation's columns, as far as they are known."""
     return relation.types or (UNKNOWN,) * len(relation.names)

@@ -1,9 +1,9 @@
-"""What Spark's own analyzer says of a file: its queries over empty tables with the declared columns. No job runs.
+"""Runs Spark's own analyzer on a file: its queries over empty tables with the declared columns. No job runs.
 
-Types that only Spark can tell are compared here with the declared ones; so are those that were inferred, as a guess
-that was wrong would be worse than none.
+Types that only Spark can tell are compared here with the declared ones. Inferred types are compared too, since a wrong
+inference would be worse than none.
 
-Not here: what is known without Spark (types/inference.py), and which files have been looked at (cache.py).
+Not here: type inference without Spark (types/inference.py), and which files were checked before (cache.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from varve.model.errors import nearest
 from varve.model.schema import ColumnType
 from varve.sql.checks.problems import fits
 from varve.sql.evaluate.constants import literal_text
-from varve.sql.names.visible import is_repeated
-from varve.sql.names.written_query import Edit, QueryPiece, text_of, written
-from varve.sql.spark.execute import alone
+from varve.sql.names.visible import is_self_named
+from varve.sql.names.written_query import Edit, QueryPiece, text_of, written_query
+from varve.sql.spark.execute import single_scope_query
 from varve.sql.spark.refusals import problem_of
 from varve.sql.syntax.errors import Problem
 from varve.sql.syntax.type_names import UNKNOWN
@@ -36,33 +36,42 @@ if TYPE_CHECKING:
     from varve.sql.syntax.errors import SourceFile, Span
 
 
-def analysed(spark: SparkSession, found: SqlAsset) -> list[Problem]:
-    """What stands against a file."""
-    sql = found.sql
-    names = {name: f"varve_check_{uuid.uuid4().hex}" for name in found.upstreams}
+def analysis_problems(spark: SparkSession, asset: SqlAsset) -> list[Problem]:
+    """Return the problems that Spark has with a file."""
+    sql = asset.sql
+    names = {name: f"varve_check_{uuid.uuid4().hex}" for name in asset.upstreams}
     try:
-        for name, each in found.upstreams.items():
-            _empty(spark, each).createOrReplaceTempView(names[name])
+        for name, upstream in asset.upstreams.items():
+            _empty_frame(spark, upstream).createOrReplaceTempView(names[name])
         if sql.query is not None:
-            return [*_query(spark, found, sql.query, sql.span_of("AS"), names), *_expectations(spark, found)]
-        inputs = (_query(spark, found, each.query, each.body, names, given=False) for each in sql.using)
-        return [*(problem for using in inputs for problem in using), *_expectations(spark, found)]
+            return [
+                *_query_problems(spark, asset, sql.query, sql.span_of("AS"), names),
+                *_expectation_problems(spark, asset),
+            ]
+        inputs = (
+            _query_problems(spark, asset, using_query.query, using_query.body, names, declares_columns=False)
+            for using_query in sql.using
+        )
+        return [
+            *(problem for input_problems in inputs for problem in input_problems),
+            *_expectation_problems(spark, asset),
+        ]
     finally:
         for view in names.values():
             spark.catalog.dropTempView(view)
 
 
 def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] | Problem:
-    """The columns of a SELECT with their types, upper case; or what Spark has against it."""
+    """Return the columns of a SELECT with their types, in upper case; or the problem that Spark has with it."""
     sql = question.sql
     assert sql.query is not None
     names = {name: f"varve_check_{uuid.uuid4().hex}" for name in question.upstreams}
     try:
-        for name, each in question.upstreams.items():
-            _empty(spark, each).createOrReplaceTempView(names[name])
-        text = written(sql, sql.query, lambda name: _names(question.upstreams[name]))
-        pieces = alone(text, question.scopes.of(question.scopes.sample))
-        kinds = _asked(spark, sql.source, sql.span_of("AS"), pieces, names)
+        for name, upstream in question.upstreams.items():
+            _empty_frame(spark, upstream).createOrReplaceTempView(names[name])
+        text = written_query(sql, sql.query, lambda name: _column_names(question.upstreams[name]))
+        pieces = single_scope_query(text, question.scopes.of(question.scopes.sample))
+        kinds = _column_types(spark, sql.source, sql.span_of("AS"), pieces, names)
     finally:
         for view in names.values():
             spark.catalog.dropTempView(view)
@@ -74,43 +83,55 @@ def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] 
     return kinds
 
 
-def _query(
-    spark: SparkSession, found: SqlAsset, query: exp.Query, span: Span, names: Mapping[str, str], *, given: bool = True
+def _query_problems(
+    spark: SparkSession,
+    asset: SqlAsset,
+    query: exp.Query,
+    span: Span,
+    names: Mapping[str, str],
+    *,
+    declares_columns: bool = True,
 ) -> Iterator[Problem]:
-    """What stands against a query; with `given` its columns are those of the dataset."""
-    scope = found.scopes.of(found.scopes.sample)
-    text = written(found.sql, query, lambda name: _names(found.upstreams[name]) if name in found.upstreams else None)
-    pieces = alone(text, scope)
-    kinds = _asked(spark, found.source, span, pieces, names)
+    """Yield the problems of a query; with `declares_columns`, its columns must be those of the dataset."""
+    scope = asset.scopes.of(asset.scopes.sample)
+    text = written_query(
+        asset.sql, query, lambda name: _column_names(asset.upstreams[name]) if name in asset.upstreams else None
+    )
+    pieces = single_scope_query(text, scope)
+    kinds = _column_types(spark, asset.source, span, pieces, names)
     if isinstance(kinds, Problem):
         yield kinds
         return
-    yield from _captured(spark, found, text, names)
-    if given:
-        yield from _differences(found, kinds)
+    yield from _captured_names(spark, asset, text, names)
+    if declares_columns:
+        yield from _column_problems(asset, kinds)
 
 
-def _captured(spark: SparkSession, found: SqlAsset, query: WrittenQuery, names: Mapping[str, str]) -> Iterator[Problem]:
-    """Bare names that Spark takes for a column where we took them for a variable.
+def _captured_names(
+    spark: SparkSession, asset: SqlAsset, query: WrittenQuery, names: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Yield a problem for each bare name that Spark resolves to a column although it was taken for a variable.
 
-    Each is left as it is written, and everything else is put in: a variable is what Spark then does not know.
+    Each mention in turn is left as it is written while all others are replaced: a real variable is then unknown to
+    Spark.
     """
     from pyspark.errors import AnalysisException
 
-    scope = found.scopes.of(found.scopes.sample)
-    repeated = {each.alias.lower() for each in query.tree.find_all(exp.Alias) if is_repeated(each)}
+    scope = asset.scopes.of(asset.scopes.sample)
+    repeated = {alias.alias.lower() for alias in query.tree.find_all(exp.Alias) if is_self_named(alias)}
     for mention in query.mentions:
         if query.text[mention.span.start] == ":":
             continue
-        others = [each for each in query.mentions if each is not mention]
-        # Under a name of ours, so that a variable of the result does not stand for the one that is looked at.
+        other_mentions = [other_mention for other_mention in query.mentions if other_mention is not mention]
+        # Aliased with a name of our own, so that another variable of the result cannot be mistaken for the mention
+        # under test.
         edits = [
             Edit.of(
-                each.span.start,
-                each.span.end,
-                literal_text(scope.values[each.name]) + (" AS `__varve`" if each.is_result else ""),
+                other_mention.span.start,
+                other_mention.span.end,
+                literal_text(scope.values[other_mention.name]) + (" AS `__varve`" if other_mention.is_result else ""),
             )
-            for each in others
+            for other_mention in other_mentions
         ]
         pieces = query.pieces([*query.inputs(), *edits])
         try:
@@ -122,17 +143,17 @@ def _captured(spark: SparkSession, found: SqlAsset, query: WrittenQuery, names: 
                 continue
         if mention.name in repeated:
             continue
-        yield found.sql.problem(
+        yield asset.sql.problem(
             mention.span,
             f"{mention.name} is a variable of the scope, but Spark sees a column of this name here; write "
             f":{mention.name} for the variable.",
         )
 
 
-def _differences(found: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]:
-    sql = found.sql
+def _column_problems(asset: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]:
+    sql = asset.sql
     spans = {column.name.lower(): column.span for column in sql.columns}
-    for column in found.dataset.schema.columns:
+    for column in asset.dataset.schema.columns:
         kind = kinds.get(column.name.lower())
         if kind is None:
             yield sql.problem(
@@ -145,7 +166,7 @@ def _differences(found: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]
                 f"{column.name} is declared {column.type}, but Spark says that the query gives {kind}; declare that, "
                 f"or write CAST(... AS {column.type}) AS {column.name}.",
             )
-    for output in found.kept.outputs:
+    for output in asset.compiled.outputs:
         kind = kinds.get(output.name.lower())
         if kind is not None and output.verified and UNKNOWN not in kind and ColumnType(output.type) != kind:
             yield sql.problem(
@@ -155,48 +176,50 @@ def _differences(found: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Problem]
             )
 
 
-def _expectations(spark: SparkSession, found: SqlAsset) -> Iterator[Problem]:
-    """EXPECT over the columns of the dataset."""
-    if not found.sql.expectations:
+def _expectation_problems(spark: SparkSession, asset: SqlAsset) -> Iterator[Problem]:
+    """Yield the problems of the EXPECT conditions, over the columns of the dataset."""
+    if not asset.sql.expectations:
         return
     view = f"varve_check_{uuid.uuid4().hex}"
-    _empty(spark, found.dataset).createOrReplaceTempView(view)
-    for each in found.sql.expectations:
+    _empty_frame(spark, asset.dataset).createOrReplaceTempView(view)
+    for expectation in asset.sql.expectations:
         pieces = [
             QueryPiece("SELECT ("),
-            QueryPiece(each.text, each.at),
-            QueryPiece(f"\n) AS `{each.name}` FROM {view}"),
+            QueryPiece(expectation.text, expectation.at),
+            QueryPiece(f"\n) AS `{expectation.name}` FROM {view}"),
         ]
-        kinds = _asked(spark, found.source, each.span, pieces, {found.dataset.name: view})
+        kinds = _column_types(spark, asset.source, expectation.span, pieces, {asset.dataset.name: view})
         if isinstance(kinds, Problem):
             yield kinds
-        elif (kind := kinds[each.name]) not in {"BOOLEAN", "VOID"}:
-            yield found.sql.problem(each.span, f"{each.name} is {kind}; what is expected is TRUE or FALSE.")
+        elif (kind := kinds[expectation.name]) not in {"BOOLEAN", "VOID"}:
+            yield asset.sql.problem(
+                expectation.span, f"{expectation.name} is {kind}; what is expected is TRUE or FALSE."
+            )
     spark.catalog.dropTempView(view)
 
 
-def _asked(
+def _column_types(
     spark: SparkSession, source: SourceFile, span: Span, pieces: Sequence[QueryPiece], names: Mapping[str, str]
 ) -> dict[str, str] | Problem:
-    """The types of a text's columns, upper case; or what Spark has against it, at its place."""
+    """Return the types of a text's columns, in upper case; or the problem that Spark has with it, at its place."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         fields = spark.sql(text_of(pieces, names.__getitem__)).schema.fields
     except (AnalysisException, ParseException) as error:
         return problem_of(spark, error, source, span, pieces, names)
-    return {field.name.lower(): _spelt(field.dataType.simpleString()) for field in fields}
+    return {field.name.lower(): _type_name(field.dataType.simpleString()) for field in fields}
 
 
-def _spelt(kind: str) -> str:
+def _type_name(kind: str) -> str:
     return "VOID" if kind == "void" else str(ColumnType(kind))
 
 
-def _names(dataset: Dataset) -> list[str]:
+def _column_names(dataset: Dataset) -> list[str]:
     return [*dataset.schema.names, *(column.name for column in dataset.partition_columns)]
 
 
-def _empty(spark: SparkSession, dataset: Dataset) -> DataFrame:
+def _empty_frame(spark: SparkSession, dataset: Dataset) -> DataFrame:
     columns: Sequence[tuple[str, object]] = [
         (column.name, column.type) for column in (*dataset.schema.columns, *dataset.partition_columns)
     ]

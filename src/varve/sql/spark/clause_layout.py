@@ -1,6 +1,6 @@
-"""Where the clauses of a query stand among its tokens: of the outermost SELECTs, those that give the rows.
+"""Finds the places of a query's clauses among its tokens, for the outermost SELECTs, which produce the rows.
 
-Not here: what is put there (scope_join.py).
+Not here: what is inserted there (scope_join.py).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 _OPEN, _CLOSE = {T.L_PAREN, T.L_BRACKET}, {T.R_PAREN, T.R_BRACKET}
 _SETS = {T.UNION, T.EXCEPT, T.INTERSECT}
-# They begin what stands behind FROM.
+# The tokens that end FROM.
 _AFTER = {T.WHERE, T.GROUP_BY, T.HAVING, T.QUALIFY, T.WINDOW, T.ORDER_BY, T.SORT_BY, T.CLUSTER_BY, T.DISTRIBUTE_BY,
           T.LIMIT, T.OFFSET, T.PIPE_GT}  # fmt: skip
 
 
-class Strange(Exception):
-    """The text has another form than this module reads."""
+class UnknownLayout(Exception):
+    """The text has a form that this module cannot parse."""
 
 
 @dataclass(frozen=True)
 class CteText:
-    """`name [(columns)] AS (query)`: all of it, its columns with their parentheses, and what stands within the last."""
+    """`name [(columns)] AS (query)`: its span, the text of its columns with parentheses, the span of its query."""
 
     span: Span
     columns: str
@@ -42,14 +42,14 @@ class SelectText:
     """The clauses of one SELECT.
 
     Attributes:
-        items: the columns of its result.
-        result: where further columns would stand.
-        sources: where each table or query of FROM begins; none without FROM.
-        commas: by source, the comma before it, where it is no JOIN.
-        group: behind the words GROUP BY.
-        order: ORDER BY to the end.
-        windows: in OVER (...): where, and whether PARTITION BY stands before it.
-        end: behind the list of columns.
+        items: the span of each column of its result.
+        result: the offset at which a further first column can be inserted.
+        sources: the offset at which each table or query of FROM begins; empty without FROM.
+        commas: for each source, the span of the comma before it; None where it follows FROM or JOIN.
+        group: the offset behind the words GROUP BY; None without it.
+        order: the span from ORDER BY to the end; None without it.
+        windows: for each OVER (...), the offset for more keys, and whether it has a PARTITION BY.
+        end: the offset behind the list of columns.
     """
 
     items: tuple[Span, ...]
@@ -64,7 +64,7 @@ class SelectText:
 
 @dataclass(frozen=True)
 class QueryText:
-    """A query: its CTEs, and the SELECTs that it is the union, the difference... of."""
+    """A query: its CTEs, and its SELECTs, which UNION, EXCEPT and INTERSECT combine."""
 
     ctes: tuple[CteText, ...]
     span: Span
@@ -72,15 +72,15 @@ class QueryText:
 
 
 def layout(text: str, tokens: Sequence[Token]) -> QueryText:
-    """The clauses of a query. Raises Strange."""
+    """Return the clauses of a query. Raises Strange."""
     tokens = _bare(tokens)
     ctes: list[CteText] = []
     place = 0
     if tokens[0].token_type is T.WITH:
         place = 1
         while True:
-            found, place = _cte(text, tokens, place)
-            ctes.append(found)
+            cte, place = _cte(text, tokens, place)
+            ctes.append(cte)
             if tokens[place].token_type is not T.COMMA:
                 break
             place += 1
@@ -98,7 +98,7 @@ def _cte(text: str, tokens: Sequence[Token], place: int) -> tuple[CteText, int]:
     if tokens[place].token_type is T.ALIAS:
         place += 1
     if tokens[place].token_type is not T.L_PAREN:
-        raise Strange
+        raise UnknownLayout
     end = _closing(tokens, place)
     span = Span(tokens[start].start, tokens[end].end + 1)
     return CteText(span, columns, Span(tokens[place].end + 1, tokens[end].start)), end + 1
@@ -123,9 +123,9 @@ def _select(tokens: Sequence[Token]) -> SelectText:
     outside = [place for place, depth in _outside(tokens) if depth == 0]
     kinds = {place: tokens[place].token_type for place in outside}
     if not tokens or tokens[0].token_type is not T.SELECT or sum(kind is T.SELECT for kind in kinds.values()) != 1:
-        raise Strange
+        raise UnknownLayout
     if any(kind is T.PIPE_GT for kind in kinds.values()):
-        raise Strange
+        raise UnknownLayout
     begin = 1
     while tokens[begin].token_type in {T.HINT, T.DISTINCT, T.ALL}:
         begin += 1
@@ -153,14 +153,14 @@ def _select(tokens: Sequence[Token]) -> SelectText:
 def _sources(
     tokens: Sequence[Token], outside: Sequence[int], from_: int, end: int
 ) -> tuple[tuple[int, ...], tuple[Span | None, ...]]:
-    starts, commas = [tokens[from_ + 1].start], [None]
-    found: list[Span | None] = list(commas)
+    starts = [tokens[from_ + 1].start]
+    commas: list[Span | None] = [None]
     for place in outside:
         if from_ < place < end and tokens[place].token_type in {T.COMMA, T.JOIN}:
             starts.append(tokens[place + 1].start)
             is_comma = tokens[place].token_type is T.COMMA
-            found.append(Span(tokens[place].start, tokens[place].end + 1) if is_comma else None)
-    return tuple(starts), tuple(found)
+            commas.append(Span(tokens[place].start, tokens[place].end + 1) if is_comma else None)
+    return tuple(starts), tuple(commas)
 
 
 def _split(tokens: Sequence[Token], begin: int, end: int) -> Iterator[Span]:
@@ -173,7 +173,7 @@ def _split(tokens: Sequence[Token], begin: int, end: int) -> Iterator[Span]:
 
 
 def _windows(tokens: Sequence[Token]) -> Iterator[tuple[int, bool]]:
-    """Those of this SELECT, and of no query in it."""
+    """Yield the windows of this SELECT, without those of queries inside it."""
     place = 0
     while place < len(tokens):
         token = tokens[place]
@@ -181,28 +181,28 @@ def _windows(tokens: Sequence[Token]) -> Iterator[tuple[int, bool]]:
             place = _closing(tokens, place)
         elif token.token_type is T.OVER:
             if tokens[place + 1].token_type is not T.L_PAREN:
-                raise Strange
+                raise UnknownLayout
             first = tokens[place + 2]
             if first.token_type is T.PARTITION_BY:
                 yield first.end + 1, True
             elif first.token_type in {T.ORDER_BY, T.R_PAREN} or first.text.upper() in {"ROWS", "RANGE"}:
                 yield tokens[place + 1].end + 1, False
             else:
-                raise Strange
+                raise UnknownLayout
         place += 1
 
 
 def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Without parentheses around the whole."""
+    """Return the tokens without parentheses around the whole."""
     while tokens and tokens[0].token_type is T.L_PAREN and _closing(tokens, 0) == len(tokens) - 1:
         tokens = tokens[1:-1]
     if not tokens:
-        raise Strange
+        raise UnknownLayout
     return tokens
 
 
 def _outside(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Each token with the number of parentheses around it."""
+    """Yield the position of each token, with the number of parentheses around it."""
     depth = 0
     for place, token in enumerate(tokens):
         if token.token_type in _CLOSE:
@@ -218,11 +218,11 @@ def _closing(tokens: Sequence[Token], opened: int) -> int:
         depth += (tokens[place].token_type in _OPEN) - (tokens[place].token_type in _CLOSE)
         if depth == 0:
             return place
-    raise Strange
+    raise UnknownLayout
 
 
 def _is_distinct_from(tokens: Sequence[Token], place: int) -> bool:
-    """The FROM of IS [NOT] DISTINCT FROM."""
+    """Whether this FROM belongs to IS [NOT] DISTINCT FROM."""
     if place < 2 or tokens[place - 1].token_type is not T.DISTINCT:
         return False
     return tokens[place - 2].text.upper() in {"IS", "NOT"}

@@ -1,14 +1,14 @@
-"""The rows of many scopes in one Spark job: the scopes become a table of the dataset's query (scope_join.py).
+"""Computes the rows of many scopes in one Spark job: the scopes become a table of the dataset's query (scope_join.py).
 
-12 to 40 times cheaper than a query for each scope (measured over 359 scopes of 336,776 rows), and the same rows. Where
-the query has no such form, the scopes LATERAL JOIN the whole of it, and Spark decorrelates that by itself; where it
-refuses to, or shared_query.py does, each scope's query stands by itself with its values as literals, and one job runs
-the union of them all.
+This is 12 to 40 times cheaper than a query for each scope (measured over 359 scopes of 336,776 rows), and gives the
+same rows. Where the query cannot be written as such a join, the scopes LATERAL JOIN the whole of it, and Spark
+decorrelates that by itself. Where Spark or shared_query.py refuses that too, each scope's query runs by itself with its
+values as literals, in one job that runs the union of them all.
 
-Spark gets the author's text with what a run puts into it (names/written_query.py). Tables become the DataFrames of the
+Spark gets the author's text with the run's replacements (names/written_query.py). Tables become the DataFrames of the
 run's pinned inputs.
 
-Not here: which partitions those are, and where rows go.
+Not here: which partitions are read, and where the rows are written.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError
 from varve.sql.evaluate.constants import literal_text
-from varve.sql.names.written_query import QueryPiece, text_of, written
+from varve.sql.names.written_query import QueryPiece, text_of, written_query
 from varve.sql.spark.plans import is_left_correlated, not_shared
 from varve.sql.spark.refusals import problem_of
-from varve.sql.spark.scope_join import SCOPES, ScopeNames, joined
+from varve.sql.spark.scope_join import SCOPES, ScopeNames, join_form
 from varve.sql.spark.shared_query import no_lateral
 from varve.sql.syntax.errors import SqlError
 
@@ -45,48 +45,55 @@ def rows_of(
     keys: Sequence[PartitionKey],
     inputs: Mapping[str, DataFrame],
 ) -> DataFrame:
-    """The query's rows for all of these partitions, with their partition columns; nothing runs yet.
+    """Return the query's rows for all of these partitions, with their partition columns; nothing runs yet.
 
     Args:
         spark: the session.
-        scopes: of the dataset.
-        query: its body, or an input of its foreign transformation.
-        keys: the partitions.
-        inputs: by dataset, what the query reads, for all of the partitions.
+        scopes: the scopes of the dataset.
+        query: the dataset's query, or an input of its foreign transformation.
+        keys: the partitions to compute.
+        inputs: by dataset, the rows that the query reads, for all of the partitions.
     """
-    found = [scopes.of(key) for key in keys]
-    together = together_rows(spark, scopes, query, found, inputs)
-    return per_scope_rows(spark, scopes, query, found, inputs) if together is None else together
+    partition_scopes = [scopes.of(key) for key in keys]
+    together = together_rows(spark, scopes, query, partition_scopes, inputs)
+    return per_scope_rows(spark, scopes, query, partition_scopes, inputs) if together is None else together
 
 
 def together_rows(
-    spark: SparkSession, scopes: Scopes, query: exp.Query, found: Sequence[Scope], inputs: Mapping[str, DataFrame]
+    spark: SparkSession,
+    scopes: Scopes,
+    query: exp.Query,
+    partition_scopes: Sequence[Scope],
+    inputs: Mapping[str, DataFrame],
 ) -> DataFrame | None:
-    """All scopes in one join; None where Spark takes neither form, or makes other columns of it.
+    """Return the rows of all scopes from one join; None where Spark accepts neither form, or gives it other columns.
 
-    What is wrong with the query itself is told by the query of one scope, which is asked next.
+    An error in the query itself is reported by the query of a single scope, which runs next.
     """
     from pyspark.errors import AnalysisException
 
-    text = written(scopes.dataset, query, _columns(inputs))
+    text = written_query(scopes.dataset, query, _columns(inputs))
     names = ScopeNames.beside(text.text, scopes.partitioning.names)
     expected: list[tuple[str, str]] | None = None
     frames: dict[str, DataFrame] | None = None
-    for pieces in forms(text, names):
+    for pieces in shared_query_forms(text, names):
         if expected is None or frames is None:
-            one = alone(text, found[0])
-            # How an input is read (in Python, by a join) is no part of the query: columns are enough here.
+            single_scope = single_scope_query(text, partition_scopes[0])
+            # The columns of the inputs are enough here: how they are read (in Python, by a join) is no part of the
+            # query.
             empty = {name: spark.createDataFrame([], frame.schema) for name, frame in inputs.items()}
             try:
-                expected = sql(spark, one, empty).dtypes
-                if not_shared(explained(spark, one, empty)):
+                expected = sql(spark, single_scope, empty).dtypes
+                if not_shared(explain_extended(spark, single_scope, empty)):
                     return None
             except AnalysisException:
                 return None
-            frames = {**inputs, SCOPES: scope_table(spark, scopes, found, names)}
+            frames = {**inputs, SCOPES: scope_table(spark, scopes, partition_scopes, names)}
         try:
             rows = sql(spark, pieces, frames)
-            if rows.dtypes[len(names.keys) :] != expected or is_left_correlated(explained(spark, pieces, frames)):
+            if rows.dtypes[len(names.keys) :] != expected or is_left_correlated(
+                explain_extended(spark, pieces, frames)
+            ):
                 continue
         except AnalysisException:
             continue
@@ -94,32 +101,32 @@ def together_rows(
     return None
 
 
-def explained(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: Mapping[str, DataFrame]) -> str:
-    """What EXPLAIN EXTENDED says of a text; Spark optimises it for that. Raises AnalysisException where it cannot."""
+def explain_extended(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: Mapping[str, DataFrame]) -> str:
+    """Return what EXPLAIN EXTENDED prints for a text, which Spark analyses and optimises. Raises AnalysisException."""
     from pyspark.errors import AnalysisException
 
-    said = str(sql(spark, [QueryPiece("EXPLAIN EXTENDED "), *pieces], inputs).collect()[0][0])
-    # EXPLAIN tells of its own failures as if they were plans.
-    if "AnalysisException" in said or "== Optimized Logical Plan ==" not in said:
-        raise AnalysisException(said)
-    return said
+    explanation = str(sql(spark, [QueryPiece("EXPLAIN EXTENDED "), *pieces], inputs).collect()[0][0])
+    # EXPLAIN prints its own failures in the place of plans.
+    if "AnalysisException" in explanation or "== Optimized Logical Plan ==" not in explanation:
+        raise AnalysisException(explanation)
+    return explanation
 
 
-def forms(query: WrittenQuery, names: ScopeNames) -> Iterator[list[QueryPiece]]:
-    """The query for all scopes in the forms that there are, the cheaper one first.
+def shared_query_forms(query: WrittenQuery, names: ScopeNames) -> Iterator[list[QueryPiece]]:
+    """Yield the query for all scopes in its possible forms, the cheapest first.
 
-    The join first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the product of
-    all scopes and all rows (for a year of hourly rows 122 million).
+    The join comes first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the
+    product of all scopes and all rows (122 million for a year of hourly rows).
     """
     if no_lateral(query.tree, query.variables):
         return
-    if (pieces := joined(query, names)) is not None:
+    if (pieces := join_form(query, names)) is not None:
         yield pieces
-    yield lateral(query, names)
+    yield lateral_form(query, names)
 
 
-def lateral(query: WrittenQuery, names: ScopeNames) -> list[QueryPiece]:
-    """The scopes LATERAL JOIN the whole query."""
+def lateral_form(query: WrittenQuery, names: ScopeNames) -> list[QueryPiece]:
+    """Return the query in which the scopes LATERAL JOIN the whole query."""
     rows = f"{names.table}_rows"
     inner = query.pieces([*query.inputs(), *query.bound(names.variable)])
     return [
@@ -131,74 +138,74 @@ def lateral(query: WrittenQuery, names: ScopeNames) -> list[QueryPiece]:
     ]
 
 
-def alone(query: WrittenQuery, scope: Scope) -> list[QueryPiece]:
-    """The query of one scope: its values as literals in the author's text."""
+def single_scope_query(query: WrittenQuery, scope: Scope) -> list[QueryPiece]:
+    """Return the query of one scope: its values are literals in the author's text."""
     return query.pieces([*query.inputs(), *query.bound(lambda name: literal_text(scope.values[name]))])
 
 
 def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: PartitionKey | None) -> dict[str, str]:
-    """What Spark runs for each query of a file, for people: of one partition, or of some one; and of many at once.
+    """Return what Spark runs for each query of a file, for display: for one partition, and for many at once.
 
     Inputs have the names of their datasets here, and the table of the scopes is `varve.scopes`.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     dataset = scopes.dataset
     scope = scopes.of(partition or scopes.sample)
-    names = ["", *(each.name for each in dataset.using)][-len(dataset.queries) :]
+    names = ["", *(using_query.name for using_query in dataset.using)][-len(dataset.queries) :]
     for name, query in zip(names, dataset.queries, strict=True):
-        text = written(dataset, query, lambda each: columns.get(each))  # noqa: PLW0108 - typed
+        text = written_query(dataset, query, lambda name: columns.get(name))  # noqa: PLW0108 - typed
         of = f"USING {name}: " if name else ""
-        found[f"{of}{scope.partition.path}"] = text_of(alone(text, scope), str)
+        texts[f"{of}{scope.partition.path}"] = text_of(single_scope_query(text, scope), str)
         tables = ScopeNames.beside(text.text, scopes.partitioning.names)
-        together = next(forms(text, tables), None)
+        together = next(shared_query_forms(text, tables), None)
         why = no_lateral(query, text.variables)
         title = "many partitions at once" + ("" if together else f": each by itself, because of {why}")
-        found[f"{of}{title}"] = text_of(together, str) if together else ""
-    return found
+        texts[f"{of}{title}"] = text_of(together, str) if together else ""
+    return texts
 
 
 def per_scope_rows(
     spark: SparkSession,
     scopes: Scopes,
     query: exp.Query,
-    found: Sequence[Scope],
+    partition_scopes: Sequence[Scope],
     inputs: Mapping[str, DataFrame],
     *,
     partitions: bool = True,
 ) -> DataFrame:
-    """The union of each scope's own query, with its partition columns or without; Spark runs them side by side."""
+    """Return the union of each scope's own query, with or without its partition columns; Spark runs it in parallel."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F  # noqa: N812
 
-    text = written(scopes.dataset, query, _columns(inputs))
+    text = written_query(scopes.dataset, query, _columns(inputs))
     arms = []
-    for scope in found:
-        pieces = alone(text, scope)
+    for scope in partition_scopes:
+        pieces = single_scope_query(text, scope)
         try:
             rows = sql(spark, pieces, inputs)
             names = rows.columns
         except (AnalysisException, ParseException) as error:
-            raise _at_its_place(spark, scopes.dataset, text, pieces, inputs) or error from None
+            raise _error_in_file(spark, scopes.dataset, text, pieces, inputs) or error from None
         keys = scopes.partition_values(scope.partition) if partitions else {}
         partition = [F.expr(literal_text(key)).alias(name) for name, key in keys.items()]
         arms.append(rows.select(*partition, *[F.col(f"`{name.replace('`', '``')}`") for name in names]))
-    return united(arms)
+    return union_all(arms)
 
 
-def _at_its_place(
+def _error_in_file(
     spark: SparkSession,
     dataset: SqlDataset,
     query: WrittenQuery,
     pieces: Sequence[QueryPiece],
     inputs: Mapping[str, DataFrame],
 ) -> SqlError | None:
-    """What Spark has against a text, at its place in the file; None where it has nothing against it now.
+    """Return the problem that Spark has with a text, at its place in the file; None where it has none now.
 
-    It is asked again over views whose names are known: those that it gives to frames are its own, and of other lengths.
+    Spark is asked again over views whose names we choose: the names that it gives to DataFrames have other lengths.
     """
     from pyspark.errors import AnalysisException, ParseException
 
-    names = {each.dataset: f"varve_run_{uuid.uuid4().hex}" for each in pieces if each.dataset}
+    names = {piece.dataset: f"varve_run_{uuid.uuid4().hex}" for piece in pieces if piece.dataset}
     try:
         for name, view in names.items():
             inputs[name].createOrReplaceTempView(view)
@@ -212,26 +219,28 @@ def _at_its_place(
     return None
 
 
-def united(arms: Sequence[DataFrame]) -> DataFrame:
-    """All rows of frames that have the same columns."""
+def union_all(arms: Sequence[DataFrame]) -> DataFrame:
+    """Return all rows of DataFrames that have the same columns."""
     left = list(arms)
     while len(left) > 1:
-        # By halves: a chain of a thousand unions overflows the analyzer's stack.
+        # Pairwise, as a balanced tree: a chain of a thousand unions overflows the analyzer's stack.
         pairs = [left[place : place + 2] for place in range(0, len(left), 2)]
         left = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
     return left[0]
 
 
 def sql(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """What Spark makes of a text with these inputs. Raises VarveError for a table that is no input."""
+    """Return the DataFrame of a text over these inputs. Raises VarveError for a table that is no input."""
     names: dict[str, str] = {}
     for piece in pieces:
         if piece.dataset and piece.dataset not in inputs:
             raise VarveError(f"{piece.dataset} is no input of this query; those are {', '.join(inputs) or 'none'}.")
         if piece.dataset:
             names.setdefault(piece.dataset, f"varve_input_{len(names)}")
-    # `spark.sql` puts frames into braces; those of the author are none, wherever they stand.
-    escaped = [QueryPiece(each.text.replace("{", "{{").replace("}", "}}"), each.at, each.dataset) for each in pieces]
+    # `spark.sql` substitutes DataFrames for names in braces; braces of the author are escaped, wherever they stand.
+    escaped = [
+        QueryPiece(piece.text.replace("{", "{{").replace("}", "}}"), piece.at, piece.dataset) for piece in pieces
+    ]
     text = text_of(escaped, lambda dataset: f"{{{names[dataset]}}}")
     if not names:
         return spark.sql(text_of(pieces, str))
@@ -239,8 +248,8 @@ def sql(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: Mapping[str, 
     return spark.sql(text, **frames)
 
 
-def scope_table(spark: SparkSession, scopes: Scopes, found: Sequence[Scope], names: ScopeNames) -> DataFrame:
-    """The scopes as a table: a column for each variable and each partition column, typed."""
+def scope_table(spark: SparkSession, scopes: Scopes, partition_scopes: Sequence[Scope], names: ScopeNames) -> DataFrame:
+    """Return the scopes as a table with a typed column for each variable and each partition column."""
     types = scopes.types
     kinds = {column.name: column.type for column in scopes.dataset.partition_columns}
     columns = [
@@ -252,17 +261,17 @@ def scope_table(spark: SparkSession, scopes: Scopes, found: Sequence[Scope], nam
             *(scope.values[name].value for name in types),
             *(scopes.partition_values(scope.partition)[name].value for name in scopes.partitioning.names),
         )
-        for scope in found
+        for scope in partition_scopes
     ]
     return spark.createDataFrame(rows, ", ".join(f"`{name}` {kind}" for name, kind in columns))
 
 
 def _columns(inputs: Mapping[str, DataFrame]) -> Columns:
-    known: dict[str, list[str]] = {}
+    column_names: dict[str, list[str]] = {}
 
     def of(dataset: str) -> list[str] | None:
-        if dataset in inputs and dataset not in known:
-            known[dataset] = inputs[dataset].columns
-        return known.get(dataset)
+        if dataset in inputs and dataset not in column_names:
+            column_names[dataset] = inputs[dataset].columns
+        return column_names.get(dataset)
 
     return of

@@ -1,8 +1,8 @@
-"""What Spark's analyzer says, in one sentence with what to write, and with the names that the file has.
+"""Rewrites the errors of Spark's analyzer as one sentence with a remedy, with the names that the file uses.
 
-Spark's own text quotes the query as it has understood it; here only names and types are taken from it.
+Spark's own text quotes the query as Spark parsed it; only names and types are taken from it here.
 
-Not here: the place (refusals.py).
+Not here: the place of an error (refusals.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 _REWRITTEN = re.compile(r"^Cannot resolve \".*\" due to data type mismatch: ", re.DOTALL)
 
 
-def told_by(error: PySparkException, names: Mapping[str, str], functions: Callable[[], Iterable[str]]) -> str:
-    """What Spark says; `names` gives the dataset of a view of ours, `functions` those that Spark has."""
+def spark_message(error: PySparkException, names: Mapping[str, str], functions: Callable[[], Iterable[str]]) -> str:
+    """Return the message of an error.
+
+    `names` maps the names of our views to datasets, and `functions` returns the names of Spark's functions.
+    """
     condition = str(error.getCondition() or "")
     parameters = {name: _renamed(value, names) for name, value in (error.getMessageParameters() or {}).items()}
     kind = condition.partition(".")[0]
@@ -38,13 +41,13 @@ def told_by(error: PySparkException, names: Mapping[str, str], functions: Callab
     if (rule := _RULES.get(kind)) is not None:
         return rule(parameters)
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    said = lines[0].split("] ", 1)[-1].split(" SQLSTATE")[0] if lines else condition
-    said = _REWRITTEN.sub("", _renamed(said, names)).replace('"', "")
-    return f"Spark refuses this: {said[:1].lower()}{said[1:]}"
+    message = lines[0].split("] ", 1)[-1].split(" SQLSTATE")[0] if lines else condition
+    message = _REWRITTEN.sub("", _renamed(message, names)).replace('"', "")
+    return f"Spark refuses this: {message[:1].lower()}{message[1:]}"
 
 
 def functions_of(spark: SparkSession) -> list[str]:
-    """The names of Spark's functions."""
+    """Return the names of Spark's functions."""
     return [str(row[0]) for row in spark.sql("SHOW FUNCTIONS").collect()]
 
 
@@ -56,13 +59,13 @@ def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one
     if left and right:
         types = f"{_plain(left)} and {_plain(right)}"
         return f"the two sides have the types {types}, which do not go together; CAST one of them."
-    given = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
-    wanted = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
-    if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in wanted:
+    given_type = _plain(parameters.get("inputType") or parameters.get("actualDataType") or "")
+    required_type = _plain(parameters.get("requiredType") or parameters.get("inputType") or "")
+    if parameters.get("actualDataType") == '"STRING"' and "NUMERIC" in required_type:
         return "this counts with a text; write || to join texts, or CAST(... AS DOUBLE) for the number in it."
-    if given and wanted and given != wanted:
+    if given_type and required_type and given_type != required_type:
         which = f"the {parameters['paramIndex']} argument" if parameters.get("paramIndex") else "this"
-        return f"{which} is {given}, where {wanted} is expected; CAST it."
+        return f"{which} is {given_type}, where {required_type} is expected; CAST it."
     if parameters.get("srcType") and parameters.get("targetType"):
         return f"{_plain(parameters['srcType'])} cannot be cast to {_plain(parameters['targetType'])}."
     if parameters.get("dataType"):
@@ -73,8 +76,8 @@ def _type_mismatch(parameters: Mapping[str, str]) -> str:  # noqa: PLR0911 - one
 
 def _wrong_number(parameters: Mapping[str, str]) -> str:
     name = _plain(parameters.get("functionName", "")).upper()
-    wanted = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
-    return f"{name} takes {wanted} arguments, not {parameters.get('actualNum', '')}."
+    expected_count = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
+    return f"{name} takes {expected_count} arguments, not {parameters.get('actualNum', '')}."
 
 
 def _no_type(parameters: Mapping[str, str]) -> str:
@@ -108,43 +111,41 @@ _RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
         "aggregates."
     ),
     "INVALID_WHERE_CONDITION": lambda _: "WHERE cannot have aggregates or window functions; write HAVING, or QUALIFY.",
-    "FIELD_NOT_FOUND": lambda found: (
-        f"the struct has no field {_plain(found['fieldName'])}; it has {', '.join(_listed(found['fields']))}."
-        f"{nearest(_plain(found['fieldName']), _listed(found['fields']))}"
+    "FIELD_NOT_FOUND": lambda args: (
+        f"the struct has no field {_plain(args['fieldName'])}; it has {', '.join(_listed(args['fields']))}."
+        f"{nearest(_plain(args['fieldName']), _listed(args['fields']))}"
     ),
-    "PARSE_SYNTAX_ERROR": lambda found: f"Spark did not expect {found.get('error', 'this')} here.",
+    "PARSE_SYNTAX_ERROR": lambda args: f"Spark did not expect {args.get('error', 'this')} here.",
     "TRAILING_COMMA_IN_SELECT": lambda _: "a comma too many before FROM; take it out.",
-    "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": lambda found: (
-        f"{_plain(found['funcName']).partition('(')[0].upper()} needs OVER (PARTITION BY ... ORDER BY ...)."
+    "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": lambda args: (
+        f"{_plain(args['funcName']).partition('(')[0].upper()} needs OVER (PARTITION BY ... ORDER BY ...)."
     ),
-    "NUM_COLUMNS_MISMATCH": lambda found: (
-        f"the sides of {found['operator']} have {found['firstNumColumns']} and {found['invalidNumColumns']} columns; "
+    "NUM_COLUMNS_MISMATCH": lambda args: (
+        f"the sides of {args['operator']} have {args['firstNumColumns']} and {args['invalidNumColumns']} columns; "
         "give both the same."
     ),
-    "INCOMPATIBLE_COLUMN_TYPE": lambda found: (
-        f"the {found['columnOrdinalNumber']} column is {_plain(found['dataType2'])} on one side of {found['operator']} "
-        f"and {_plain(found['dataType1'])} on the other; CAST one of them."
+    "INCOMPATIBLE_COLUMN_TYPE": lambda args: (
+        f"the {args['columnOrdinalNumber']} column is {_plain(args['dataType2'])} on one side of {args['operator']} "
+        f"and {_plain(args['dataType1'])} on the other; CAST one of them."
     ),
-    "UNRESOLVED_USING_COLUMN_FOR_JOIN": lambda found: (
-        f"the {found['side']} side of the join has no column {_plain(found['colName'])}."
-        f"{nearest(_plain(found['colName']), _listed(found['suggestion']))}"
+    "UNRESOLVED_USING_COLUMN_FOR_JOIN": lambda args: (
+        f"the {args['side']} side of the join has no column {_plain(args['colName'])}."
+        f"{nearest(_plain(args['colName']), _listed(args['suggestion']))}"
     ),
-    "CANNOT_RESOLVE_STAR_EXPAND": lambda found: f"nothing here is called {_plain(found['targetString'])}.",
-    "TABLE_OR_VIEW_NOT_FOUND": lambda found: (
-        f"there is no table {_plain(found['relationName'])}; a dataset is db.table."
-    ),
-    "UNSUPPORTED_TYPED_LITERAL": lambda found: (
-        f"a text right behind {_plain(found['unsupportedType']).lower()} makes no sense to Spark; is a comma or AS "
+    "CANNOT_RESOLVE_STAR_EXPAND": lambda args: f"nothing here is called {_plain(args['targetString'])}.",
+    "TABLE_OR_VIEW_NOT_FOUND": lambda args: f"there is no table {_plain(args['relationName'])}; a dataset is db.table.",
+    "UNSUPPORTED_TYPED_LITERAL": lambda args: (
+        f"a text right behind {_plain(args['unsupportedType']).lower()} makes no sense to Spark; is a comma or AS "
         "missing?"
     ),
 }
 
 
 def _nearest_column(name: str, proposals: Iterable[str]) -> str:
-    """The nearest of them; without its table, where the name was written without one."""
+    """Return a hint with the nearest proposal; without its table, where the name was written without one."""
     last = name.rpartition(".")[2]
     listed = list(proposals)
-    return nearest(name, listed) or nearest(last, [each.rpartition(".")[2] for each in listed])
+    return nearest(name, listed) or nearest(last, [proposal.rpartition(".")[2] for proposal in listed])
 
 
 def _plain(quoted: str) -> str:
@@ -152,7 +153,7 @@ def _plain(quoted: str) -> str:
 
 
 def _listed(quoted: str) -> list[str]:
-    return [_plain(each) for each in quoted.split(", ") if each]
+    return [_plain(name) for name in quoted.split(", ") if name]
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:

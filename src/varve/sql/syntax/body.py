@@ -1,6 +1,6 @@
-"""Queries and expressions of a file as sqlglot's trees, with the file's own places in them.
+"""Parses the queries and expressions of a file as sqlglot's trees, whose places are those of the file.
 
-Not here: what they mean (partitions/scopes.py, and the modules on schema and dependencies).
+Not here: what they mean (partitions/scopes.py, names, types and pushdown).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, TokenError
 from varve.model.errors import nearest
 from varve.model.schema import Kind
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
-from varve.sql.syntax.lexer import Continued, lacks_comma, template_in, tokens_of
+from varve.sql.syntax.lexer import ContinuedComment, lacks_comma, template_in, tokens_of
 from varve.sql.syntax.refused_tokens import misspelt_keyword, refused_syntax
 from varve.sql.syntax.tokens import unclosed_problem
 
@@ -27,43 +27,43 @@ if TYPE_CHECKING:
 
 
 def parse_query(source: SourceFile, span: Span) -> exp.Query:
-    """The SELECT (WITH, UNION, ...) between two places. Raises SqlError for anything else."""
-    found = _parse(source, span)
-    if isinstance(found, exp.Subquery) and not found.alias:
-        found = found.unnest()
-    if not isinstance(found, exp.Query):
-        kind = type(found).__name__.upper()
-        told = f"a dataset's query is a SELECT, and this is {kind}; write AS SELECT ..., which gives the rows."
-        raise SqlError(Problem(source, _first_word(source, span), told))
-    return found
+    """Parse the SELECT (WITH, UNION, ...) within a span. Raises SqlError for anything else."""
+    query = _parse(source, span)
+    if isinstance(query, exp.Subquery) and not query.alias:
+        query = query.unnest()
+    if not isinstance(query, exp.Query):
+        kind = type(query).__name__.upper()
+        message = f"a dataset's query is a SELECT, and this is {kind}; write AS SELECT ..., which gives the rows."
+        raise SqlError(Problem(source, _first_word(source, span), message))
+    return query
 
 
 def parse_expression(source: SourceFile, span: Span) -> exp.Expr:
-    """One expression. Raises SqlError with the place."""
-    found = _parse(source, span)
-    if isinstance(found, exp.Query | exp.Command | exp.DDL | exp.DML):
+    """Parse the expression within a span. Raises SqlError at the place of the problem."""
+    expression = _parse(source, span)
+    if isinstance(expression, exp.Query | exp.Command | exp.DDL | exp.DML):
         raise SqlError(Problem(source, _first_word(source, span), "expected an expression, found a statement."))
-    return found
+    return expression
 
 
 def parsed(text: str) -> exp.Expr:
-    """An expression that was written by this code, as a tree. Raises sqlglot's errors."""
-    found: exp.Expr | None
-    (found,) = Dialect.get_or_raise("spark").parser().parse(tokens_of(text), text)
-    assert found is not None
-    return found
+    """Parse an expression that Varve generated. Raises sqlglot's errors."""
+    expression: exp.Expr | None
+    (expression,) = Dialect.get_or_raise("spark").parser().parse(tokens_of(text), text)
+    assert expression is not None
+    return expression
 
 
 def parse_type(source: SourceFile, span: Span) -> str:
-    """A Spark type, in its canonical upper case: `decimal(10,2)` -> `DECIMAL(10, 2)`."""
+    """Parse a Spark type and return it in canonical upper case: `decimal(10,2)` -> `DECIMAL(10, 2)`."""
     text = source.text[span.start : span.end]
     try:
-        found = exp.DataType.build(text, dialect="spark")
+        data_type = exp.DataType.build(text, dialect="spark")
     except (ParseError, ValueError):
         raise SqlError(Problem(source, span, _no_type(text))) from None
-    if found.this is exp.DataType.Type.USERDEFINED:
+    if data_type.this is exp.DataType.Type.USERDEFINED:
         raise SqlError(Problem(source, span, _no_type(text)))
-    return found.sql("spark")
+    return data_type.sql("spark")
 
 
 def _no_type(text: str) -> str:
@@ -72,13 +72,13 @@ def _no_type(text: str) -> str:
 
 
 def span_of(node: exp.Expr) -> Span | None:
-    """The characters that an expression of a file takes, as far as the parser kept them."""
-    places = [(each.meta["start"], each.meta["end"]) for each in node.walk() if "start" in each.meta]
+    """The span of an expression in its file, as far as the parser recorded it; None where it recorded nothing."""
+    places = [(node.meta["start"], node.meta["end"]) for node in node.walk() if "start" in node.meta]
     return Span(min(start for start, _ in places), max(end for _, end in places) + 1) if places else None
 
 
 def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
-    """The tables that a query reads, wherever it names them; names of its own CTEs are none."""
+    """Yield the tables that a query reads, wherever it names them, without its own CTEs."""
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier) or table.find_ancestor(exp.Hint):
             continue
@@ -87,19 +87,19 @@ def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
 
 
 def reads_of(queries: Iterable[exp.Expr]) -> tuple[str, ...]:
-    """The datasets that the queries of a file read, each once, in the order in which it names them."""
-    found = [f"{table.db}.{table.name}".lower() for query in queries for table in tables_of(query)]
-    return tuple(dict.fromkeys(found))
+    """Return the datasets that the queries of a file read, without duplicates, in the order in which they name them."""
+    names = [f"{table.db}.{table.name}".lower() for query in queries for table in tables_of(query)]
+    return tuple(dict.fromkeys(names))
 
 
 def _is_cte(table: exp.Table) -> bool:
-    """Whether the name is a CTE that the table sees: of a WITH around it; a CTE sees those before it."""
+    """Whether the table is a CTE of a WITH around it; a CTE sees only those before it."""
     node: Any = table
     while node is not None:
         with_ = node.args.get("with_") or node.args.get("with")
         if isinstance(with_, exp.With):
             for cte in with_.expressions:
-                inside = any(each is cte for each in _ancestors(table))
+                inside = any(ancestor is cte for ancestor in _ancestors(table))
                 if inside and not with_.recursive:
                     break
                 if cte.alias.lower() == table.name.lower():
@@ -115,10 +115,10 @@ def _ancestors(node: Any) -> Iterator[Any]:
 
 
 def _parse(source: SourceFile, span: Span) -> exp.Expr:
-    # What stands before becomes blanks, so that lines and columns are the file's.
+    # The text before the span becomes blanks, so that lines and columns are those of the file.
     before = re.sub(r"[^\n]", " ", source.text[: span.start])
     text = before + source.text[span.start : span.end]
-    found: list[exp.Expr | None]
+    expressions: list[exp.Expr | None]
     tokens: list[Token] = []
     try:
         tokens = tokens_of(text)
@@ -133,8 +133,8 @@ def _parse(source: SourceFile, span: Span) -> exp.Expr:
             )
         if (refused := refused_syntax(text, tokens)) is not None:
             raise SqlError(Problem(source, *refused))
-        found = Dialect.get_or_raise("spark").parser().parse(tokens, text)
-    except Continued as error:
+        expressions = Dialect.get_or_raise("spark").parser().parse(tokens, text)
+    except ContinuedComment as error:
         raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:
         problem = _problem(source, span, error)
@@ -145,7 +145,7 @@ def _parse(source: SourceFile, span: Span) -> exp.Expr:
         raise SqlError(problem) from None
     except TokenError:
         raise SqlError(unclosed_problem(source, text)) from None
-    statements = [each for each in found if each is not None]
+    statements = [expression for expression in expressions if expression is not None]
     if len(statements) != 1:
         raise SqlError(
             Problem(
@@ -157,34 +157,34 @@ def _parse(source: SourceFile, span: Span) -> exp.Expr:
 
 
 def _problem(source: SourceFile, span: Span, error: ParseError) -> Problem:
-    found = error.errors[0]
-    highlight = found.get("highlight") or ""
-    line, column = found.get("line") or 1, found.get("col") or 1
-    # sqlglot gives the column of the token's end.
+    details = error.errors[0]
+    highlight = details.get("highlight") or ""
+    line, column = details.get("line") or 1, details.get("col") or 1
+    # sqlglot reports the column of the token's end.
     end = source.offset(line, column + 1)
     start = max(span.start, end - max(1, len(highlight)))
-    what = str(found.get("description") or "this is no SQL").removesuffix(".")
+    what = str(details.get("description") or "this is no SQL").removesuffix(".")
     what = re.sub(r"Required keyword: '(\w+)' missing for <class 'sqlglot\.[\w.]*\.(\w+)'>", _missing, what)
-    here = f"'{highlight}'" if highlight else "this"
+    shown = f"'{highlight}'" if highlight else "this"
     if arguments := re.match(r"The number of provided arguments \((\d+)\) .* supported arguments \((\d+)\)", what):
         what = f"a function is given {arguments[1]} arguments here, and takes at most {arguments[2]}"
     if highlight == ")" and "Unexpected" in what:
         what = "this ) closes no parenthesis; take it out, or open one before it"
     elif "Unexpected token" in what:
-        what = f"{here} was not expected here"
+        what = f"{shown} was not expected here"
     elif what == "Expecting )":
-        what = f"expected a ) before {here}: a parenthesis that is opened before it is not closed"
+        what = f"expected a ) before {shown}: a parenthesis that is opened before it is not closed"
     elif what.startswith("Expecting "):
-        what = f"expected {what.removeprefix('Expecting ')}, found {here}"
+        what = f"expected {what.removeprefix('Expecting ')}, found {shown}"
     return Problem(source, Span(start, max(end, start + 1)), f"{what}.")
 
 
-def _missing(found: re.Match[str]) -> str:
-    return f"something is missing after {_spelt(found[2])}"
+def _missing(match: re.Match[str]) -> str:
+    return f"something is missing after {_spelt(match[2])}"
 
 
 def _spelt(kind: str) -> str:
-    """A construct as people write it: `OrderBy` -> `ORDER BY`."""
+    """Return a construct as people write it: `OrderBy` -> `ORDER BY`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).upper()
 
 

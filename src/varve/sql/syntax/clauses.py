@@ -1,4 +1,4 @@
-"""What stands within a clause: columns with their types, generators, expressions under names, options.
+"""Parses the contents of clauses: columns with their types, generators, named expressions, options.
 
 Not here: which clauses there are (header.py), and TIMESERIES (timeseries.py).
 """
@@ -13,16 +13,16 @@ from varve.model.errors import nearest
 from varve.sql.syntax.body import parse_expression, parse_type
 from varve.sql.syntax.errors import SourceFile, Span
 from varve.sql.syntax.sql_file import ColumnDefinition, DynamicSet, Generator, Named, ValueList
-from varve.sql.syntax.timeseries import timeseries
+from varve.sql.syntax.timeseries import parse_timeseries
 
 if TYPE_CHECKING:
     from varve.model.partitions.key import Value
     from varve.sql.syntax.tokens import Cursor
 
 
-def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
-    """Columns between parentheses, with their types. Raises SqlError."""
-    found = dict[str, ColumnDefinition]()
+def parse_columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
+    """Parse columns between parentheses, with their types. Raises SqlError."""
+    columns_by_name = dict[str, ColumnDefinition]()
     example, opened = "(product_id BIGINT COMMENT 'what was sold')", at.span
     at.needs("(", example=example)
     while not at.takes(")"):
@@ -33,16 +33,17 @@ def columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
             column = ColumnDefinition(name, column.type, span, text, column.nullable)
         if at.token is None or at.clause():
             at.fail("this parenthesis is not closed; write ) behind the last column.", opened)
-        if name.lower() in found:
+        if name.lower() in columns_by_name:
             at.fail(f"column {name} is declared twice.", span)
-        found[name.lower()] = column
+        columns_by_name[name.lower()] = column
         if not at.sees(")") and not at.takes(","):
             at.fail(
-                f"expected ',' or ')' behind {name} {column.type}, found {at.found}; columns have a comma between them."
+                f"expected ',' or ')' behind {name} {column.type}, found {at.shown_token}; columns have a comma "
+                "between them."
             )
-    if not found:
+    if not columns_by_name:
         at.fail("there is no column between the parentheses; write for example " + example + ".")
-    return tuple(found.values())
+    return tuple(columns_by_name.values())
 
 
 def _type(at: Cursor, column: str) -> str:
@@ -58,20 +59,20 @@ def _type(at: Cursor, column: str) -> str:
     return parse_type(SourceFile(at.source.path, at.text), Span(start, at.behind))
 
 
-def generator(at: Cursor) -> Generator:
-    """One variable of FOR, and what it goes over. Raises SqlError."""
+def parse_generator(at: Cursor) -> Generator:
+    """Parse one generator of FOR: a variable and its values. Raises SqlError."""
     start = at.span.start
     name, _ = at.name("a variable", example="t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')")
     at.needs("IN", example=f"{name} IN TIMESERIES(...), {name} IN ('a', 'b') or {name} IN DYNAMIC 'set'")
     if at.takes("TIMESERIES"):
-        return timeseries(at, name.lower(), start)
+        return parse_timeseries(at, name.lower(), start)
     if at.takes("DYNAMIC"):
         set_name, _ = at.string("the name of a set")
         return DynamicSet(name.lower(), set_name, Span(start, at.behind))
     if not at.sees("("):
         word = at.token.text if at.token else ""
         at.fail(
-            f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.found}."
+            f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.shown_token}."
             f"{nearest(word, ['TIMESERIES', 'DYNAMIC'])}"
         )
     return ValueList(name.lower(), _values(at), Span(start, at.behind))
@@ -80,11 +81,11 @@ def generator(at: Cursor) -> Generator:
 def _values(at: Cursor) -> tuple[Value, ...]:
     opened = at.span
     at.needs("(")
-    found: list[Value] = []
+    values: list[Value] = []
     while not at.takes(")"):
         span = at.span
         negative = at.takes("-")
-        if at.token is not None and at.token.text.isdecimal() and at.found[1] not in "'\"":
+        if at.token is not None and at.token.text.isdecimal() and at.shown_token[1] not in "'\"":
             number = int(at.token.text)
             at.place += 1
             value: Value = -number if negative else number
@@ -92,49 +93,49 @@ def _values(at: Cursor) -> tuple[Value, ...]:
             at.fail("NULL is no value of a scope: no partition can be named by it. Leave it out.")
         else:
             value, _ = at.string("a value (a text between quotes, or a whole number)")
-        if value in found:
+        if value in values:
             at.fail(f"{value!r} is given twice: two scopes would write one partition. Take one out.", span)
-        found.append(value)
+        values.append(value)
         if not at.sees(")"):
             at.needs(",", example="IN ('Detroit', 'Paris')")
-    if not found:
+    if not values:
         at.fail("the list is empty: there would be no scope at all. Write for example ('Detroit', 'Paris').", opened)
-    return tuple(found)
+    return tuple(values)
 
 
-def named(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:
-    """Expressions under names, `sign` between the two. Raises SqlError."""
-    found = dict[str, Named]()
+def parse_named_expressions(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:
+    """Parse named expressions, with `sign` between name and expression. Raises SqlError."""
+    expressions = dict[str, Named]()
     while True:
         name, span = at.name("a name", example=example)
         if not at.takes(sign):
-            at.fail(f"expected '{sign}' behind the name {name}, found {at.found}; write {example}.")
+            at.fail(f"expected '{sign}' behind the name {name}, found {at.shown_token}; write {example}.")
         where = at.expression("an expression")
         expression = parse_expression(SourceFile(at.source.path, at.text), where)
-        if name.lower() in found:
+        if name.lower() in expressions:
             at.fail(f"{name} is given twice; give one of them another name.", span)
-        found[name.lower()] = Named(
+        expressions[name.lower()] = Named(
             name.lower(), expression, Span(span.start, where.end), at.text[where.start : where.end], where.start
         )
         if not at.takes(","):
-            return tuple(found.values())
+            return tuple(expressions.values())
 
 
-def pairs(at: Cursor, example: str) -> tuple[tuple[tuple[str, str], ...], dict[str, Span]]:
-    """Texts under names, between parentheses, and where each stands. Raises SqlError."""
-    found, spans = dict[str, str](), dict[str, Span]()
+def parse_named_texts(at: Cursor, example: str) -> tuple[tuple[tuple[str, str], ...], dict[str, Span]]:
+    """Parse `(name = 'text', ...)`; return the texts by name, and the span of each. Raises SqlError."""
+    texts, spans = dict[str, str](), dict[str, Span]()
     at.needs("(", example=example)
     while not at.takes(")"):
         name, span = at.name("a name", example=example)
         while at.takes("."):
             name = f"{name}.{at.name('a name', example=example)[0]}"
         at.needs("=", example=example)
-        if name in found:
+        if name in texts:
             at.fail(f"{name} is given twice; take one out.", span)
         if at.token is not None and at.token.token_type is not TokenType.STRING:
             at.fail(f"the value of {name} stands between quotes; write {name} = '{at.token.text}'.")
-        found[name], value = at.string("its value")
+        texts[name], value = at.string("its value")
         spans[name] = Span(span.start, value.end)
         if not at.sees(")"):
             at.needs(",", example=example)
-    return tuple(found.items()), spans
+    return tuple(texts.items()), spans

@@ -1,4 +1,4 @@
-"""What is wrong in a SQL file, where, and what to write: `file:line:col`, the line, a caret and a suggestion.
+"""The problems of SQL files and how they are shown: `file:line:col`, the line, a caret and a suggestion.
 
 All problems of all files are collected and raised as one `SqlErrors`, so that one run shows them all.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
-# What a terminal would not show, or choke on.
+# Characters that a terminal cannot show.
 _UNSHOWN = re.compile("[\udc80-\udcff\0-\x08\x0b-\x1f\x7f]")
 
 
@@ -26,7 +26,7 @@ class SourceFile:
     """One SQL file.
 
     Attributes:
-        path: as messages show it, relative to the project.
+        path: the path that messages show, relative to the project.
         text: the whole file.
         root: the folder to which `path`, and the programs that the file names, are relative; "": the working directory.
     """
@@ -44,39 +44,39 @@ class SourceFile:
         return starts
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of a character, both from 1."""
+        """Return line and column of a character, both counted from 1."""
         import bisect
 
         line = bisect.bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
     def offset(self, line: int, column: int) -> int:
-        """The place of a character by its line and column, both from 1."""
+        """Return the offset of a character by its line and column, both counted from 1."""
         return min(self._starts[min(line, len(self._starts)) - 1] + column - 1, len(self.text))
 
     def line(self, number: int) -> str:
-        """The text of a line, from 1."""
+        """Return the text of a line, counted from 1."""
         end = self._starts[number] if number < len(self._starts) else len(self.text)
         return self.text[self._starts[number - 1] : end].rstrip("\r\n")
 
 
 def source_of(content: bytes, path: str, root: str = "") -> SourceFile:
-    """A file by its bytes: without the mark that Windows puts before UTF-8, lines ended by a line feed.
+    """Decode a file, without the UTF-8 mark that Windows adds, and with a line feed as the only end of a line.
 
-    Bytes that are no UTF-8 stay in the text as what `undecodable` finds.
+    Bytes that are no UTF-8 are kept in the text as surrogates, which `undecodable` finds.
     """
     text = content.decode("utf-8-sig", errors="surrogateescape")
     return SourceFile(path, text.replace("\r\n", "\n").replace("\r", "\n"), root)
 
 
 def undecodable(text: str) -> re.Match[str] | None:
-    """The first byte of a text of `source_of` that is no UTF-8."""
+    """Find the first byte that is no UTF-8, in a text from `source_of`; None where there is none."""
     return _NO_UTF_8.search(text)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """The characters from `start` to before `end` of a file."""
+    """A range of characters of a file: from `start` (included) to `end` (excluded)."""
 
     start: int
     end: int
@@ -84,7 +84,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in a file: what was found, and what to write instead."""
+    """A problem in a file: what was found, and what to write instead."""
 
     source: SourceFile
     span: Span
@@ -100,14 +100,14 @@ class Problem:
         number, column = self.source.position(min(self.span.start, len(self.source.text)))
         line = self.source.line(number)
         length = max(1, min(self.span.end - self.span.start, len(line) - column + 1))
-        # Tabs stay tabs, so that the caret stands under what it means.
+        # Tabs stay tabs, so that the caret stands under the right character.
         indent = "".join(char if char == "\t" else " " for char in line[: column - 1])
         shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", line)
         return f"{self.place}: {self.message}\n    {shown}\n    {indent}{'^' * length}"
 
 
 class SqlError(VarveError):
-    """A SQL file cannot be read; raised where nothing more can be said about the file."""
+    """A problem after which the parser cannot continue in this clause or file."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -115,9 +115,9 @@ class SqlError(VarveError):
 
 
 class SqlErrors(VarveError):
-    """Everything that is wrong in the SQL files of a project."""
+    """All problems in the SQL files of a project."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        found = sorted(set(problems), key=lambda each: (each.source.path, each.span, each.message))
-        self.problems = tuple(found)
-        super().__init__("\n".join(map(str, found)))
+        ordered = sorted(set(problems), key=lambda problem: (problem.source.path, problem.span, problem.message))
+        self.problems = tuple(ordered)
+        super().__init__("\n".join(map(str, ordered)))

@@ -1,6 +1,6 @@
-"""EXTERNAL: what others produce, and where it is found.
+"""The body EXTERNAL: data that others produce, and where it is found.
 
-Not here: looking there (varve/sources/landing/landing.py, resources/outside/).
+Not here: how the sources are read (varve/sources).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_landing(sql: SqlDataset) -> bool:
-    """Whether it takes files of the landing folder."""
+    """Whether a dataset takes its rows from files of the landing folder."""
     return sql.body is Body.EXTERNAL and (sql.option("source") or LANDING) == LANDING
 
 
 def landing_of(sql: SqlDataset) -> bool | LandingOptions:
-    """Whether it takes files of the landing folder, and how they are read where the header says it."""
+    """Return whether a dataset takes landing files; as options, where the header says how they are read."""
     if not is_landing(sql):
         return False
-    said = _landing_texts(sql)
-    return LandingOptions.of(said) if said else True
+    texts = _landing_texts(sql)
+    return LandingOptions.of(texts) if texts else True
 
 
 def outside_of(sql: SqlDataset) -> OutsideTable | None:
-    """The table that it takes the partitions of; None where that is none."""
+    """Return the external table whose partitions a dataset takes; None where it takes none."""
     if sql.body is not Body.EXTERNAL or is_landing(sql):
         return None
     options = dict(sql.options)
@@ -58,14 +58,14 @@ def outside_of(sql: SqlDataset) -> OutsideTable | None:
 
 
 def external_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """A source that is unknown, that is not said whole, or of which too much is said."""
+    """Yield a problem for each source that is unknown, and for each option that is missing, wrong or superfluous."""
     if sql.body is not Body.EXTERNAL:
         return
     options = dict(sql.options)
     source = options.get("source") or LANDING
     if source not in _OPTIONS:
         hint = nearest(source, _OPTIONS)
-        kinds = ", ".join(f"'{each}'" for each in _OPTIONS)
+        kinds = ", ".join(f"'{source_name}'" for source_name in _OPTIONS)
         yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
         return
     for name in options:
@@ -81,7 +81,7 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
 
 
 def _landing_texts(sql: SqlDataset) -> dict[str, str]:
-    """The options about its files. One that is empty is a problem by itself (options.py)."""
+    """Return the options about landing files. An empty one is reported by options.py."""
     return {name: text for name, text in sql.options if name in OPTION_NAMES and text}
 
 
@@ -105,7 +105,7 @@ def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> It
     if not url:
         yield sql.problem(at, f"where is the database? Name the environment variable that holds its URL: {example}.")
     elif not _VARIABLE.fullmatch(url):
-        # It may hold a password: it is not repeated.
+        # The text may hold a password, so the message does not repeat it.
         yield sql.problem(
             sql.span_of("OPTIONS url"),
             "this is no name of an environment variable. A URL, with its password, does not belong in a file: put it "

@@ -1,6 +1,6 @@
-"""The canonical layout of a SQL file: one clause a line, words of the grammar in capitals, long lists over lines.
+"""Formats a SQL file: one clause a line, words of the grammar in capitals, long lists on several lines.
 
-What a person wrote stays: expressions, comments and the query are laid out, never rewritten.
+What the author wrote is kept: expressions, comments and the query are laid out, never rewritten.
 
 Not here: what the words mean (header.py).
 """
@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import VarveError
 from varve.sql.syntax.errors import SourceFile
-from varve.sql.syntax.header import parse, uncovered
+from varve.sql.syntax.header import parse, uncomment_header
 from varve.sql.syntax.timeseries import UNITS
 from varve.sql.syntax.tokens import CLAUSES, Cursor
 
@@ -33,38 +33,38 @@ RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CHANGE REBUILD IGNORE EXPECT RE
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
-# Clauses of which only the first words belong to the grammar: what follows are a person's expressions.
+# Clauses of which only the first words belong to the grammar: expressions of the author follow.
 _EXPRESSIONS = {("LET",), ("INSERT",), ("EXPECT",), ("USING",)}
 
 
 def formatted(source: SourceFile) -> str:
-    """The file in its canonical layout. Raises SqlErrors for a file that cannot be read."""
+    """Return the file in its canonical layout. Raises SqlErrors for a file that cannot be parsed."""
     before = parse(source)
-    text = uncovered(source)
+    text = uncomment_header(source)
     cursor = Cursor(source, text)
     header = "\n".join(_clauses(cursor, text, before))
     if before.query is not None:
         query = text[before.span_of("AS").start : before.span_of("AS").end]
         lead = _comments(text, _joint(text, before), before.span_of("AS").start)
         body = "\n".join([*(line.strip() for line in lead), *(line.rstrip() for line in query.strip().splitlines())])
-        found = f"/*@\n{header}\n*/\n{body};\n" if before.in_comment else f"{header}\nAS\n{body};\n"
+        layout = f"/*@\n{header}\n*/\n{body};\n" if before.in_comment else f"{header}\nAS\n{body};\n"
     else:
-        found = f"/*@\n{header}\n*/\n" if before.in_comment else f"{header};\n"
+        layout = f"/*@\n{header}\n*/\n" if before.in_comment else f"{header};\n"
     head = _comments(text, 0, cursor.tokens[0].start)
-    found = "".join(f"{line}\n" for line in head) + found
-    if _meaning(parse(SourceFile(source.path, found))) != _meaning(before):
+    layout = "".join(f"{line}\n" for line in head) + layout
+    if _meaning(parse(SourceFile(source.path, layout))) != _meaning(before):
         raise VarveError(f"{source.path}: the layout would change what the file says; it is left as it is.")
-    return found
+    return layout
 
 
 def _joint(text: str, dataset: SqlDataset) -> int:
-    """The end of the word AS."""
-    words = [each.end() for each in re.finditer(r"\bAS\b", text[: dataset.span_of("AS").start], re.IGNORECASE)]
+    """Return the offset behind the word AS."""
+    words = [match.end() for match in re.finditer(r"\bAS\b", text[: dataset.span_of("AS").start], re.IGNORECASE)]
     return words[-1] if words else dataset.span_of("AS").start
 
 
 def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
-    """The lines of the header, without AS."""
+    """Yield the lines of the header, without AS."""
     end = dataset.span_of("AS").start if dataset.query is not None else len(text)
     tokens = [token for token in cursor.tokens if token.start < end and token.text != ";"]
     if dataset.query is not None:
@@ -73,7 +73,7 @@ def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
     while at < len(tokens):
         cursor.place = at
         words = cursor.clause() if depth == 0 and at else None
-        # AS within USING begins no clause; options of a body stand on its line.
+        # AS within USING begins no clause, and the options of a body stand on its line.
         goes_on = words == ("AS",) or (words == ("OPTIONS",) and _ends(tokens[places[-1] :]))
         if words and not goes_on:
             places.append(at)
@@ -88,20 +88,20 @@ def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
 
 
 def _ends(part: Sequence[Token]) -> bool:
-    """Whether a clause is the body: it stands at the margin."""
+    """Whether a clause is the body, which stands at the left margin."""
     return part[0].text.upper() in {"EXTERNAL", "PYTHON", "SPARK", "USING"}
 
 
 def _clause(part: Sequence[Token], text: str, indent: str) -> Iterator[str]:
     inner = text[part[0].start : part[-1].end + 1]
     laid_out = part[0].text.upper() == "USING" and "\n" in inner
-    if laid_out or any(_comments(text, one.end + 1, other.start) for one, other in pairwise(part)):
-        # Comments within a clause stay where they are, and so do the lines of a query.
+    if laid_out or any(_comments(text, token.end + 1, following.start) for token, following in pairwise(part)):
+        # Comments within a clause are kept where they are, and so are the lines of a query.
         yield from (
             f"{indent}{line.rstrip()}" if not place else line.rstrip() for place, line in enumerate(inner.splitlines())
         )
         return
-    words = next((each for each in CLAUSES if _begins(part, each)), ())
+    words = next((clause for clause in CLAUSES if _begins(part, clause)), ())
     line = indent + _joined(part, text, whole=words not in _EXPRESSIONS, words=len(words))
     items = list(_items(part, text, words))
     if (len(line) <= _WIDTH and not _is_columns(part)) or len(items) < 2:
@@ -126,9 +126,9 @@ def _begins(part: Sequence[Token], words: Sequence[str]) -> bool:
 def _layout(
     part: Sequence[Token], text: str, words: Sequence[str], items: list[Sequence[Token]]
 ) -> tuple[str, str, list[str]]:
-    """The first line of a clause over several lines, its last one, and one line for each item."""
+    """Return the first line of a clause that takes several lines, its last line, and one line for each item."""
     whole = tuple(words) not in _EXPRESSIONS
-    # An item begins with a name, however much it looks like a word of the grammar.
+    # An item begins with a name, which is kept even where it looks like a word of the grammar.
     lines = [
         f"{text[item[0].start : item[0].end + 1]} {_joined(item[1:], text, whole=whole, words=0)}".rstrip()
         for item in items
@@ -139,11 +139,11 @@ def _layout(
 
 
 def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[Sequence[Token]]:
-    """What stands between the commas of a clause: within its parentheses, where it has them around all."""
+    """Yield the items between the commas of a clause: within its parentheses, where they surround the whole list."""
     del text
     start = max(1, len(words))
     if part[0].text.upper() == "CREATE":
-        start = next((at for at, each in enumerate(part) if each.token_type is TokenType.L_PAREN), len(part))
+        start = next((at for at, token in enumerate(part) if token.token_type is TokenType.L_PAREN), len(part))
     end = len(part)
     if start < end and part[start].token_type is TokenType.L_PAREN and part[-1].token_type is TokenType.R_PAREN:
         start, end = start + 1, end - 1
@@ -159,8 +159,8 @@ def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[S
 
 
 def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str:
-    """The tokens on one line, as far apart as they were, but never further than a blank."""
-    found = ""
+    """Return the tokens on one line, with at most one blank where there was space between them."""
+    line = ""
     for at, token in enumerate(part):
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
         word = text[token.start : token.end + 1]
@@ -176,15 +176,15 @@ def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str
             gap = text[part[at - 1].end + 1 : token.start]
             opened = part[at - 1].token_type is TokenType.L_PAREN or token.token_type is TokenType.R_PAREN
             tight = opened or token.token_type is TokenType.COMMA
-            found += "" if tight or not gap else " "
-            if part[at - 1].token_type is TokenType.COMMA and not found.endswith(" "):
-                found += " "
-        found += word
-    return found
+            line += "" if tight or not gap else " "
+            if part[at - 1].token_type is TokenType.COMMA and not line.endswith(" "):
+                line += " "
+        line += word
+    return line
 
 
 def _is_word(part: Sequence[Token], at: int, text: str) -> bool:
-    """Whether a token is a word of the grammar here: names of columns and variables may look like one."""
+    """Whether a token is a word of the grammar at this place: a name may look like one."""
     after = part[at + 1].text if at + 1 < len(part) else ""
     before = part[at - 1].text if at else ""
     # A name stands first in a list, before a type, an equals sign or IN.
@@ -195,22 +195,22 @@ def _is_word(part: Sequence[Token], at: int, text: str) -> bool:
 
 
 def _comments(text: str, start: int, end: int) -> list[str]:
-    """The comments between two places, a line each."""
+    """Return the comments between two offsets, one a line."""
     gap = text[start:end]
-    return [each.group().rstrip() for each in re.finditer(r"--[^\n]*|/\*(?!@).*?\*/", gap, re.DOTALL)]
+    return [match.group().rstrip() for match in re.finditer(r"--[^\n]*|/\*(?!@).*?\*/", gap, re.DOTALL)]
 
 
 def _meaning(dataset: SqlDataset) -> object:
-    """All that a file says, without where it stands."""
+    """Return everything that a file declares, without places: formatting must not change it."""
     return (
         dataset.name, dataset.body, dataset.comment, dataset.owners, dataset.tags, dataset.store,
-        [(each.name, each.type, each.comment, each.nullable) for each in dataset.columns],
-        [(each.name, each.type, each.comment) for each in dataset.partition_columns],
-        [[*each.variables, *(str(vars(each).get(name)) for name in vars(each) if name != "span")]
-         for each in dataset.generators],
+        [(column.name, column.type, column.comment, column.nullable) for column in dataset.columns],
+        [(column.name, column.type, column.comment) for column in dataset.partition_columns],
+        [[*generator.variables, *(str(vars(generator).get(name)) for name in vars(generator) if name != "span")]
+         for generator in dataset.generators],
         [
-            [(each.name, each.expression.sql("spark")) for each in some]
-            for some in (dataset.lets, dataset.inserts, dataset.expectations)
+            [(named.name, named.expression.sql("spark")) for named in named_expressions]
+            for named_expressions in (dataset.lets, dataset.inserts, dataset.expectations)
         ],
         dataset.on_upstream_change, dataset.refresh_last, dataset.end_offset, dataset.incremental,
         dataset.reject_into, dataset.allows,

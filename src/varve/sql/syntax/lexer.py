@@ -1,8 +1,7 @@
-"""The tokens of a text as Spark reads them: sqlglot's, with the meaning that Spark gives to its literals.
+"""The tokens of a text as Spark reads them: sqlglot's tokens, with the meaning that Spark gives to literals.
 
-Where sqlglot's tokenizer differs, its tokens are put right here, so that everything that is planned, evaluated or
-inferred from its trees is of the text that Spark will run. tests/sql/test_literals.py compares each kind
-of literal with Spark.
+Where sqlglot's tokenizer differs from Spark, its tokens are corrected here, so that planning, evaluation and inference
+use the text that Spark will run. tests/sql/test_literals.py compares each kind of literal with Spark.
 
 Not here: the parser (body.py, tokens.py).
 """
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _STRINGS = {TokenType.STRING, TokenType.RAW_STRING}
-# `0` to `1` first: Spark reads three octal digits of a byte, and anything else as the digit itself.
+# An octal escape begins with 0 or 1 and has three digits; Spark reads any other escaped character as itself.
 _ESCAPES = {
     quote: re.compile(rf"\\(u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}|[01][0-7]{{2}}|.)|{quote}{quote}", re.DOTALL)
     for quote in "'\""
@@ -31,8 +30,8 @@ _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CONTINUED = re.compile(r"--[^\n]*\\\r?\n")
 
 
-class Continued(ValueError):
-    """A `--` comment ends with a backslash: for Spark the next line belongs to it. `start` is where it begins."""
+class ContinuedComment(ValueError):
+    """A `--` comment that ends with a backslash, which in Spark continues in the next line; `start` is its offset."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -40,44 +39,44 @@ class Continued(ValueError):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of a text. Raises sqlglot's TokenError for what has no end, and Continued."""
-    found = Dialect.get_or_raise("spark").tokenize(text)
-    _refuse_continued(text, found)
-    return list(_with_numbers(list(_with_strings(text, found)), text))
+    """Return the tokens of a text. Raises Continued, and sqlglot's TokenError for an unclosed quote or comment."""
+    tokens = Dialect.get_or_raise("spark").tokenize(text)
+    _refuse_continued(text, tokens)
+    return list(_with_numbers(list(_with_strings(text, tokens)), text))
 
 
 def decoded(literal: str) -> str:
-    """The value of one string literal of Spark, as it is typed, raw or not."""
+    """Return the value of a Spark string literal as it is written, raw or not."""
     if literal[0] in "rR":
         return literal[2:-1]
     return _ESCAPES[literal[0]].sub(_escaped, literal[1:-1])
 
 
 def template_in(text: str, tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """Where `{{ ... }}`, `{% ... %}` or `${...}` begins, outside of texts and comments."""
+    """Return start and end of the first `{{`, `{%` or `${` outside of texts and comments; None where there is none."""
     for token in tokens:
-        if token.token_type not in _STRINGS and (found := _TEMPLATE.match(text, token.start)):
-            return found.span()
+        if token.token_type not in _STRINGS and (match := _TEMPLATE.match(text, token.start)):
+            return match.span()
     return None
 
 
 def lacks_comma(tokens: Sequence[Token], start: int) -> bool:
-    """Whether what stands at a place is a name right behind a name."""
-    place = next((at for at, each in enumerate(tokens) if each.start == start), 0)
+    """Whether the token at an offset is a name directly behind a name."""
+    place = next((at for at, token in enumerate(tokens) if token.start == start), 0)
     if place == 0 or tokens[place].token_type is TokenType.R_PAREN:
         return False
     return tokens[place].token_type in _WORDS and tokens[place - 1].token_type in _WORDS
 
 
 def quoted(value: str) -> str:
-    """A text as a string literal of Spark."""
+    """Return a text as a string literal of Spark."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    what = found[1]
+def _escaped(match: re.Match[str]) -> str:
+    what = match[1]
     if what is None:
-        return found[0][0]
+        return match[0][0]
     if what[0] in "uU" and len(what) > 1:
         return chr(int(what[1:], 16))
     if len(what) == 3:
@@ -87,15 +86,15 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _refuse_continued(text: str, tokens: Sequence[Token]) -> None:
     end = 0
-    for start, after in [*((each.start, each.end + 1) for each in tokens), (len(text), len(text))]:
-        gap = _BLOCK_COMMENT.sub(lambda found: " " * len(found[0]), text[end:start])
+    for start, after in [*((token.start, token.end + 1) for token in tokens), (len(text), len(text))]:
+        gap = _BLOCK_COMMENT.sub(lambda comment: " " * len(comment[0]), text[end:start])
         if comment := _CONTINUED.search(gap):
-            raise Continued(end + comment.start())
+            raise ContinuedComment(end + comment.start())
         end = max(end, after)
 
 
 def _with_strings(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
-    """Strings beside each other as one: doubled quotes are a quote, others are joined."""
+    """Join adjacent strings into one token: a doubled quote is a quote, other strings are concatenated."""
     place = 0
     while place < len(tokens):
         run = place
@@ -115,7 +114,7 @@ def _with_strings(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
                 spans.append([token.start, token.end + 1])
         value = "".join(decoded(text[start:end]) for start, end in spans)
         first = tokens[place]
-        comments = [each for token in tokens[place:run] for each in token.comments]
+        comments = [comment for token in tokens[place:run] for comment in token.comments]
         yield Token(
             TokenType.STRING, value, line=first.line, col=first.col, start=first.start, end=spans[-1][1] - 1,
             comments=comments,
@@ -124,7 +123,7 @@ def _with_strings(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:
-    """`1.5BD` is the decimal 1.5, not a cast to the widest one; `0x1F` is a name."""
+    """Correct numbers: `1.5BD` is the decimal 1.5, not a cast to the widest one; `0x1F` is a name."""
     place = 0
     while place < len(tokens):
         token = tokens[place]
@@ -134,7 +133,7 @@ def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:
         elif token.token_type is TokenType.NUMBER and re.fullmatch(r"[\d.]+BD", written, re.IGNORECASE):
             digits = written[:-2]
             yield _as(token, TokenType.NUMBER, digits if "." in digits else f"{digits}.")
-            # What follows of it are the signs of a cast, in no characters of their own.
+            # The tokens that follow belong to the cast, and stand for no characters of the text.
             place += 2
         else:
             yield token

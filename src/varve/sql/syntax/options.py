@@ -1,6 +1,6 @@
-"""The options of each body: which there are, and what they may be.
+"""The options of each body, and the values that they accept.
 
-Not here: what is made of them (external.py, varve/dagster/runs/programs.py).
+Not here: what they do (external.py, varve/dagster/runs/programs.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from varve.sql.syntax.errors import Problem
 
-# Of a program: `deploy_mode` is spark-submit's `--deploy-mode`, and so on.
+# The options of a program: `deploy_mode` is spark-submit's `--deploy-mode`, and so on.
 SUBMIT = (
     "master", "deploy_mode", "class", "jars", "packages", "exclude_packages", "repositories", "py_files", "files",
     "archives", "driver_memory", "driver_cores", "executor_memory", "executor_cores", "num_executors",
@@ -32,17 +32,17 @@ _OF_BODY: dict[Body, tuple[str, ...]] = {
 
 
 def option_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """Options that the body does not have, or that cannot be read."""
-    known = _OF_BODY.get(sql.body, ())
+    """Yield a problem for each option that the body does not have, or whose value is not valid."""
+    allowed = _OF_BODY.get(sql.body, ())
     for name, value in sql.options:
         span = sql.span_of(f"OPTIONS {name}")
         if sql.body is Body.SPARK and name.startswith(CONF):
             if not value or not name.startswith(f"{CONF}spark."):
                 yield sql.problem(span, f"{name} is no setting of Spark; write conf.spark.executor.memory = '2g'.")
-        elif name not in known:
-            listed = f"it has {', '.join(known)}" if known else "it has none"
+        elif name not in allowed:
+            listed = f"it has {', '.join(allowed)}" if allowed else "it has none"
             also = " and conf.spark...." if sql.body is Body.SPARK else ""
-            yield sql.problem(span, f"{sql.body.upper()} has no option {name}; {listed}{also}.{nearest(name, known)}")
+            yield sql.problem(span, f"{sql.body.upper()} has no option {name}; {listed}{also}.{nearest(name, allowed)}")
         elif sql.body is Body.SPARK and name == ARGS:
             try:
                 shlex.split(value)

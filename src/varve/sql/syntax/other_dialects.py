@@ -1,13 +1,13 @@
-"""Words of other SQLs that Spark has not, and what to write instead.
+"""Words of other SQL dialects that Spark does not have, and what to write instead.
 
 tests/sql/test_habits.py asks the running Spark that it has none of them.
 
-Not here: where they are looked for (checks/habits.py, refused_tokens.py).
+Not here: where they are searched (checks/habits.py, refused_tokens.py).
 """
 
 from __future__ import annotations
 
-# Functions, under the name that they have elsewhere.
+# Functions, by their name in the other dialect.
 FUNCTIONS = {
     "AGE": "DATEDIFF(later, earlier)",
     "APPROX_DISTINCT": "APPROX_COUNT_DISTINCT(value)",
@@ -58,7 +58,7 @@ FUNCTIONS = {
     "TO_UNIXTIME": "UNIX_TIMESTAMP(value)",
     "TRUNCATE": "FLOOR(value, digits)",
 }  # fmt: skip
-# Types, as a cast names them.
+# Types, by their name in a cast.
 TYPES = {
     "BIGNUMERIC": "DECIMAL(38, 18)",
     "BLOB": "BINARY",

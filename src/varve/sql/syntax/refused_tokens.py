@@ -1,6 +1,6 @@
-"""Signs and words that Spark refuses, though the parser here may take them: found in the tokens, at their place.
+"""Finds signs and words that Spark refuses although sqlglot's parser may accept them, among the tokens.
 
-Most are habits of another SQL. Each was tried on Spark (tests/sql/test_habits.py tries them again).
+Most come from another SQL dialect. tests/sql/test_habits.py tries each of them on Spark.
 
 Not here: functions and names of other dialects (checks/habits.py), and what Spark's analyzer says (spark/refusals.py).
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from sqlglot.tokenizer_core import Token
 
-Found: TypeAlias = tuple[Span, str]
+Refusal: TypeAlias = tuple[Span, str]
 
-_STRANGE = {
+_LOOKALIKES = {
     "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'",
     "\N{LEFT DOUBLE QUOTATION MARK}": "'", "\N{RIGHT DOUBLE QUOTATION MARK}": "'",
     "\N{ZERO WIDTH SPACE}": "", "\N{ZERO WIDTH NO-BREAK SPACE}": "",
@@ -37,34 +37,34 @@ _KEYWORDS = (
 _VALUES = {
     TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET,
 }  # fmt: skip
-# Words that a text between quotes may follow as their literal.
+# Words that may stand before a text between quotes, as a typed literal.
 _TYPED = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "INTERVAL", "X", "R"}
 
 
-def strange_sign(text: str, tokens: Sequence[Token]) -> Found | None:
-    """The first sign outside of texts and comments that only looks like one of SQL."""
+def lookalike_sign(text: str, tokens: Sequence[Token]) -> Refusal | None:
+    """Return the first sign outside of texts and comments that only looks like a sign of SQL."""
     for token in tokens:
         if token.token_type in _LITERALS:
             continue
         for at in range(token.start, token.end + 1):
-            if (instead := _STRANGE.get(text[at])) is not None:
+            if (instead := _LOOKALIKES.get(text[at])) is not None:
                 name = f"U+{ord(text[at]):04X} ({unicodedata.name(text[at]).lower()})"
                 remedy = f"only looks like {instead}; write {instead}" if instead else "cannot be seen; take it out"
                 return Span(at, at + 1), f"this is {name}, which {remedy}."
     return None
 
 
-def refused_syntax(text: str, tokens: Sequence[Token]) -> Found | None:
-    """The first thing that Spark refuses, and what to write."""
-    if (sign := strange_sign(text, tokens)) is not None:
+def refused_syntax(text: str, tokens: Sequence[Token]) -> Refusal | None:
+    """Return the first place that Spark refuses, and what to write instead."""
+    if (sign := lookalike_sign(text, tokens)) is not None:
         return sign
-    found = [each for rule in _RULES for each in rule(text, _Tokens(tokens))]
-    return min(found, key=lambda each: each[0], default=None)
+    refusals = [refusal for rule in _RULES for refusal in rule(text, _Tokens(tokens))]
+    return min(refusals, key=lambda refusal: refusal[0], default=None)
 
 
-def misspelt_keyword(tokens: Sequence[Token], start: int) -> Found | None:
-    """A name near to a keyword, at the place where the parser could not go on or right before it."""
-    place = next((at for at, each in enumerate(tokens) if each.start == start), None)
+def misspelt_keyword(tokens: Sequence[Token], start: int) -> Refusal | None:
+    """Return a name that resembles a keyword, at the place where the parser failed or directly before it."""
+    place = next((at for at, token in enumerate(tokens) if token.start == start), None)
     if place is None:
         return None
     if tokens[place].text.upper() in {"GROUP", "ORDER", "PARTITION"}:
@@ -80,7 +80,7 @@ def misspelt_keyword(tokens: Sequence[Token], start: int) -> Found | None:
 
 
 class _Tokens:
-    """Tokens by number; beyond the ends there are none."""
+    """Tokens by position; positions outside of the list are allowed, and have no token."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.all = tokens
@@ -89,13 +89,13 @@ class _Tokens:
         return len(self.all)
 
     def word(self, at: int) -> str:
-        """The word or sign in capitals; nothing for texts and names between quotes."""
+        """Return the word or sign in capitals; empty for texts and names between quotes."""
         if not 0 <= at < len(self.all) or self.all[at].token_type in _LITERALS:
             return ""
         return self.all[at].text.upper()
 
     def words(self, at: int, *expected: str) -> bool:
-        return all(self.word(at + place) == each for place, each in enumerate(expected))
+        return all(self.word(at + place) == word for place, word in enumerate(expected))
 
     def is_text(self, at: int) -> bool:
         return 0 <= at < len(self.all) and self.all[at].token_type is TokenType.STRING
@@ -104,7 +104,7 @@ class _Tokens:
         return self.all[at].token_type if 0 <= at < len(self.all) else None
 
     def is_clause(self, at: int) -> bool:
-        """Whether a FROM belongs to a SELECT, and not to EXTRACT, TRIM and their like."""
+        """Whether a FROM belongs to a SELECT, and not to EXTRACT, TRIM and similar functions."""
         depth = 0
         for place in range(at - 1, -1, -1):
             depth += (self.kind(place) is TokenType.R_PAREN) - (self.kind(place) is TokenType.L_PAREN)
@@ -115,7 +115,7 @@ class _Tokens:
         return True
 
     def closing(self, at: int) -> int:
-        """The number of the parenthesis that closes the one at a place; that of the last token where none does."""
+        """Return the position of the matching closing parenthesis; that of the last token where it is missing."""
         depth = 0
         for place in range(at, len(self.all)):
             depth += (self.kind(place) is TokenType.L_PAREN) - (self.kind(place) is TokenType.R_PAREN)
@@ -128,7 +128,7 @@ def _span(first: Token, last: Token | None = None) -> Span:
     return Span(first.start, (last or first).end + 1)
 
 
-def _top(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _top(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
         if tokens.word(at) == "TOP" and tokens.word(at - 1) in {"SELECT", "DISTINCT"}:
@@ -138,7 +138,7 @@ def _top(text: str, tokens: _Tokens) -> Iterator[Found]:
                 yield _span(tokens.all[at], tokens.all[number]), f"Spark has no TOP; write LIMIT {limit} at the end."
 
 
-def _fetch(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _fetch(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
         if tokens.word(at) == "FETCH" and tokens.word(at + 1) in {"FIRST", "NEXT"}:
@@ -146,7 +146,7 @@ def _fetch(text: str, tokens: _Tokens) -> Iterator[Found]:
             yield _span(tokens.all[at], tokens.all[at + 1]), f"Spark has no FETCH FIRST; write LIMIT {number}."
 
 
-def _double_quotes(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _double_quotes(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     for at in range(len(tokens)):
         if not tokens.is_text(at) or text[tokens.all[at].start] != '"':
             continue
@@ -173,7 +173,7 @@ def _name(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
-def _brackets(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _brackets(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     for at in range(len(tokens)):
         if tokens.kind(at) is not TokenType.L_BRACKET:
             continue
@@ -191,7 +191,7 @@ def _brackets(text: str, tokens: _Tokens) -> Iterator[Found]:
             yield _span(tokens.all[at]), "Spark has no braces; write NAMED_STRUCT('name', value) or MAP('key', value)."
 
 
-def _stars(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _stars(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
         is_star = tokens.word(at) == "*" and tokens.word(at - 1) in {"SELECT", "DISTINCT", "ALL", ",", "."}
@@ -209,7 +209,7 @@ def _stars(text: str, tokens: _Tokens) -> Iterator[Found]:
             )
 
 
-def _operators(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _operators(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     for at in range(1, len(tokens)):
         token = tokens.all[at]
         if tokens.word(at) == "~" and tokens.kind(at - 1) in _VALUES:
@@ -222,14 +222,14 @@ def _operators(text: str, tokens: _Tokens) -> Iterator[Found]:
             yield Span(token.start, token.start + 3), "Spark has no ->>; write GET_JSON_OBJECT(text, '$.name')."
 
 
-def _commas(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _commas(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
         if tokens.word(at) == "," and tokens.word(at + 1) in {",", "FROM", "WHERE", ")", "GROUP BY", "ORDER BY"}:
             yield _span(tokens.all[at]), f"a comma too many: '{tokens.all[at + 1].text}' follows it; take it out."
 
 
-def _casts(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _casts(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     calls: list[str] = []
     for at in range(len(tokens)):
         kind = tokens.kind(at)
@@ -242,7 +242,7 @@ def _casts(text: str, tokens: _Tokens) -> Iterator[Found]:
             yield from _type(text, tokens, at + 1)
 
 
-def _type(text: str, tokens: _Tokens, at: int) -> Iterator[Found]:
+def _type(text: str, tokens: _Tokens, at: int) -> Iterator[Refusal]:
     token = tokens.all[at]
     word = text[token.start : token.end + 1].upper()
     if instead := TYPES.get(word):
@@ -253,8 +253,8 @@ def _type(text: str, tokens: _Tokens, at: int) -> Iterator[Found]:
         yield _span(token), "Spark has no type DOUBLE PRECISION; write DOUBLE."
 
 
-def _units(text: str, tokens: _Tokens) -> Iterator[Found]:
-    """Units between quotes, and intervals where a number of days is expected."""
+def _units(text: str, tokens: _Tokens) -> Iterator[Refusal]:
+    """Yield units between quotes, and intervals where a number of days is expected."""
     del text
     for at in range(len(tokens)):
         word = tokens.word(at)
@@ -276,22 +276,22 @@ def _units(text: str, tokens: _Tokens) -> Iterator[Found]:
                     )
 
 
-def _unnest(text: str, tokens: _Tokens) -> Iterator[Found]:
+def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
         if tokens.word(at) != "UNNEST" or tokens.word(at + 1) != "(":
             continue
-        end, before, here = tokens.closing(at + 1), tokens.word(at - 1), _span(tokens.all[at])
+        end, before, span = tokens.closing(at + 1), tokens.word(at - 1), _span(tokens.all[at])
         named = end + 2 if tokens.word(end + 1) == "AS" else end + 1
         if before == "IN":
-            yield here, "Spark has no IN UNNEST; write ARRAY_CONTAINS(values, value)."
+            yield span, "Spark has no IN UNNEST; write ARRAY_CONTAINS(values, value)."
         elif before == "VIEW":
-            yield here, "UNNEST stands behind LATERAL, not LATERAL VIEW; write LATERAL VIEW EXPLODE(values) e AS value."
+            yield span, "UNNEST stands behind LATERAL, not LATERAL VIEW; write LATERAL VIEW EXPLODE(values) e AS value."
         elif before in {"LATERAL", "FROM", ",", "JOIN"} and tokens.word(named + 1) != "(":
-            told = "behind UNNEST stands the name of a table, then those of its columns"
-            yield here, f"{told}; write UNNEST(values) AS e(value)."
+            explanation = "behind UNNEST stands the name of a table, then those of its columns"
+            yield span, f"{explanation}; write UNNEST(values) AS e(value)."
 
 
-_RULES: tuple[Callable[[str, _Tokens], Iterator[Found]], ...] = (
+_RULES: tuple[Callable[[str, _Tokens], Iterator[Refusal]], ...] = (
     _top, _fetch, _double_quotes, _brackets, _stars, _operators, _commas, _casts, _units, _unnest,
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""`SqlDataset`: what a SQL file says, as values; nothing here is evaluated yet.
+"""`SqlDataset`: the contents of a SQL file as values, before anything is evaluated.
 
-Not here: how a file is read (header.py), its scopes (partitions/scopes.py), its schema and dependencies.
+Not here: the parser (header.py), the scopes (partitions/scopes.py), the schema and the dependencies.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Body(StrEnum):
 
 
 class OnUpstreamChange(StrEnum):
-    """What becomes of a partition when something that it was made from is published anew."""
+    """What happens to a partition when one of its inputs is published again."""
 
     REBUILD = "rebuild"
     IGNORE = "ignore"
 
 
 class Allowed(StrEnum):
-    """What is an error unless the file says otherwise: `ALLOW FULL SCAN [OF table], CLOCK, RANDOM`."""
+    """What is an error unless the file allows it: `ALLOW FULL SCAN [OF table], CLOCK, RANDOM`."""
 
     FULL_SCAN = "full scan"
     CLOCK = "clock"
@@ -64,7 +64,7 @@ class TimeSeries:
     """`t IN TIMESERIES(...)`: a scope for each window of a tiling; binds `t` and `t_end`, its start and its end.
 
     Attributes:
-        retention: how long a window is kept after it began; None: for ever.
+        retention: how long a window is kept, from its start; None: forever.
     """
 
     variable: str
@@ -118,11 +118,11 @@ Generator: TypeAlias = TimeSeries | ValueList | DynamicSet
 
 @dataclass(frozen=True)
 class Named:
-    """A name and an expression: of LET, INSERT or EXPECT. `expression` has the file's lines and columns in its meta.
+    """A named expression of LET, INSERT or EXPECT. The meta of `expression` has the file's lines and columns.
 
     Attributes:
-        text: the expression as it is written; empty where nobody wrote it.
-        at: where that begins.
+        text: the text of the expression; empty where it was not written.
+        at: the offset at which that text begins.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Using:
-    """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is where its query stands."""
+    """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is the span of its query."""
 
     name: str
     query: exp.Query
@@ -149,15 +149,15 @@ class SqlDataset:
     Attributes:
         name: `db.table`, lower case.
         columns: the declared data columns; may be empty for a SELECT, whose columns are inferred.
-        partition_columns: in their declared order.
-        full_scans: the datasets of `ALLOW FULL SCAN OF`, and where they are named.
-        query: the SELECT of the body, as the file has it; None for the other bodies.
+        partition_columns: the partition columns in their declared order.
+        full_scans: the datasets of `ALLOW FULL SCAN OF`, with the span of each name.
+        query: the SELECT of the body, as the file has it; None for other bodies.
         entry: what the body names: `module:function` or the path of a program; empty for a SELECT.
         using: the inputs of a foreign transformation.
-        incremental: what INCREMENTAL says; None where the header does not have it.
+        incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
-        spans: where each clause stands, by its word: for problems that concern a clause.
+        spans: the span of each clause by its words, for problems that concern a clause.
     """
 
     source: SourceFile
@@ -191,35 +191,37 @@ class SqlDataset:
     @property
     def queries(self) -> tuple[exp.Query, ...]:
         """The queries that read other datasets: the body, or the inputs of a foreign transformation."""
-        return (self.query,) if self.query is not None else tuple(each.query for each in self.using)
+        return (self.query,) if self.query is not None else tuple(using_query.query for using_query in self.using)
 
     @property
     def query_spans(self) -> tuple[Span, ...]:
-        """Where those queries stand."""
-        return (self.span_of("AS"),) if self.query is not None else tuple(each.body for each in self.using)
+        """The spans of those queries."""
+        return (
+            (self.span_of("AS"),) if self.query is not None else tuple(using_query.body for using_query in self.using)
+        )
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The names of the scope's variables, in the order in which they are bound."""
-        generated = [name for each in self.generators for name in each.variables]
-        return (*generated, *(each.name for each in self.lets))
+        generated = [name for generator in self.generators for name in generator.variables]
+        return (*generated, *(let.name for let in self.lets))
 
     def option(self, name: str) -> str | None:
-        """The value of an option."""
+        """Return the value of an option; None where it is not given."""
         return dict(self.options).get(name)
 
     def span_of(self, clause: str) -> Span:
-        """Where a clause stands; the dataset's name where it has none."""
+        """Return the span of a clause; that of the dataset's name where there is none."""
         return dict(self.spans).get(clause, self.name_span)
 
     def problem(self, span: Span, message: str) -> Problem:
-        """A problem at a place of the file."""
+        """Return a problem at a place of the file."""
         from varve.sql.syntax.errors import Problem
 
         return Problem(self.source, span, message)
 
     def span_at(self, node: exp.Expr) -> Span:
-        """Where an expression of the file stands, as far as the parser kept it; else the body."""
+        """Return the span of an expression, as far as the parser recorded it; else that of the body."""
         from varve.sql.syntax.body import span_of
 
         return span_of(node) or self.span_of("AS")

@@ -1,4 +1,4 @@
-"""What to write for a word that begins no clause of a header.
+"""Suggests what to write for a word that begins no clause of a header.
 
 Not here: the clauses (tokens.py, header.py).
 """
@@ -6,7 +6,7 @@ Not here: the clauses (tokens.py, header.py).
 from __future__ import annotations
 
 from varve.model.errors import nearest
-from varve.sql.syntax.tokens import CLAUSES, first_words
+from varve.sql.syntax.tokens import CLAUSES, clause_names
 
 _OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
 # Clauses of CREATE TABLE.
@@ -21,16 +21,16 @@ _OF_TABLES = {
 }
 
 
-def instead_of_clause(word: str) -> str:
-    """What to write for a word that begins no clause."""
+def clause_hint(word: str) -> str:
+    """Return a hint what to write for a word that begins no clause."""
     if word.upper() in _OF_TIMESERIES:
         return f" {word.upper()} belongs into FOR t IN TIMESERIES(...)."
     if word.upper() in {"SELECT", "WITH"}:
         return " The query begins with AS; write AS SELECT ...."
     if word.upper() in _OF_TABLES:
         return f" {_OF_TABLES[word.upper()]}"
-    return nearest(word, _known_words()) or f" Clauses are {', '.join(first_words(CLAUSES))}."
+    return nearest(word, _known_words()) or f" Clauses are {', '.join(clause_names(CLAUSES))}."
 
 
 def _known_words() -> list[str]:
-    return [word for clause in first_words(CLAUSES) for word in (clause, clause.split(maxsplit=1)[0])]
+    return [word for clause in clause_names(CLAUSES) for word in (clause, clause.split(maxsplit=1)[0])]

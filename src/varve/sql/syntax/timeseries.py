@@ -1,4 +1,4 @@
-"""`TIMESERIES(...)`: intervals, crons, starts and zones, onto the calendars of the model.
+"""Parses `TIMESERIES(...)`: intervals, crons, starts and time zones, as calendars of the model.
 
 Not here: the windows themselves (varve/model/partitions/calendar.py).
 """
@@ -28,69 +28,69 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 UNITS = (*_SECONDS, *_MONTHS)
 
 
-def timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
-    """The rest of a generator, from its opening parenthesis. Raises SqlError."""
-    found, spans = _arguments(at)
+def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
+    """Parse the rest of a generator, from its opening parenthesis. Raises SqlError."""
+    arguments, spans = _arguments(at)
     span = Span(start, at.behind)
-    if ("INTERVAL" in found) == ("CRON" in found):
+    if ("INTERVAL" in arguments) == ("CRON" in arguments):
         at.fail(f"a time series has either INTERVAL or CRON; write {_EXAMPLE}.", span)
-    if "START" not in found:
+    if "START" not in arguments:
         at.fail(f"START is missing; write {_EXAMPLE}.", span)
-    timezone = found.get("TIMEZONE", "UTC")
+    timezone = arguments.get("TIMEZONE", "UTC")
     try:
         stretch(timezone, 0)
     except VarveError as error:
         at.fail(str(error), spans["TIMEZONE"])
-    first = _moment(at, found["START"], timezone, spans["START"])
-    end = _moment(at, found["END"], timezone, spans["END"]) if "END" in found else None
-    anchor = _moment(at, found["ANCHOR"], timezone, spans["ANCHOR"]) if "ANCHOR" in found else first
-    tiling = _tiling(at, found, spans, anchor)
-    if "ANCHOR" in found and not isinstance(tiling, Every):
+    first = _moment(at, arguments["START"], timezone, spans["START"])
+    end = _moment(at, arguments["END"], timezone, spans["END"]) if "END" in arguments else None
+    anchor = _moment(at, arguments["ANCHOR"], timezone, spans["ANCHOR"]) if "ANCHOR" in arguments else first
+    tiling = _tiling(at, arguments, spans, anchor)
+    if "ANCHOR" in arguments and not isinstance(tiling, Every):
         at.fail("ANCHOR is for intervals that calendars do not know, such as INTERVAL 90 MINUTES.", spans["ANCHOR"])
     try:
         calendar_of(tiling, timezone)
     except VarveError as error:
         at.fail(str(error), spans.get("CRON", span))
     _check_bounds(at, tiling, first, end, spans)
-    return TimeSeries(variable, tiling, first, end, _retention(found), span)
+    return TimeSeries(variable, tiling, first, end, _retention(arguments), span)
 
 
 def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     spans: dict[str, Span] = {}
     at.needs("(", example=_EXAMPLE)
     while not at.takes(")"):
         begin = at.span
-        word = next((each for each in _WORDS if at.takes(each)), None)
+        word = next((keyword for keyword in _WORDS if at.takes(keyword)), None)
         if word is None:
             text = at.token.text if at.token else ""
-            at.fail(f"unexpected {at.found} in TIMESERIES; it has {', '.join(_WORDS)}.{nearest(text, _WORDS)}")
-        if word in found:
+            at.fail(f"unexpected {at.shown_token} in TIMESERIES; it has {', '.join(_WORDS)}.{nearest(text, _WORDS)}")
+        if word in arguments:
             at.fail(f"{word} is given twice; take one out.", begin)
         value_at = at.span
-        found[word] = _length(at) if word in {"INTERVAL", "RETENTION"} else at.string(f"the value of {word}")[0]
+        arguments[word] = _length(at) if word in {"INTERVAL", "RETENTION"} else at.string(f"the value of {word}")[0]
         spans[word] = Span(value_at.start, at.behind)
         if not at.sees(")"):
             at.needs(",", example=_EXAMPLE)
-    return found, spans
+    return arguments, spans
 
 
 def _length(at: Cursor) -> tuple[int, str]:
     at.takes("INTERVAL")
     number, _ = at.number("a length, for example 1 DAY")
     text = at.token.text.upper() if at.token else ""
-    unit = next((each for each in UNITS if text in {each, f"{each}S"}), None)
+    unit = next((name for name in UNITS if text in {name, f"{name}S"}), None)
     if unit is None:
-        at.fail(f"expected a unit ({', '.join(UNITS)}), found {at.found}.{nearest(text, UNITS)}")
+        at.fail(f"expected a unit ({', '.join(UNITS)}), found {at.shown_token}.{nearest(text, UNITS)}")
     at.place += 1
     return number, unit
 
 
-def _tiling(at: Cursor, found: dict[str, Any], spans: dict[str, Span], anchor: pendulum.DateTime) -> Tiling:
-    if "CRON" in found:
-        return str(found["CRON"])
-    number, unit = found["INTERVAL"]
-    if "ANCHOR" not in found and number == 1 and unit not in {"SECOND", "MINUTE"}:
+def _tiling(at: Cursor, arguments: dict[str, Any], spans: dict[str, Span], anchor: pendulum.DateTime) -> Tiling:
+    if "CRON" in arguments:
+        return str(arguments["CRON"])
+    number, unit = arguments["INTERVAL"]
+    if "ANCHOR" not in arguments and number == 1 and unit not in {"SECOND", "MINUTE"}:
         return Grain(unit.lower())
     if unit in _SECONDS:
         return Every(dt.timedelta(seconds=number * _SECONDS[unit]), anchor)
@@ -106,12 +106,12 @@ def _tiling(at: Cursor, found: dict[str, Any], spans: dict[str, Span], anchor: p
 
 def _moment(at: Cursor, text: str, timezone: str, span: Span) -> pendulum.DateTime:
     try:
-        found = pendulum.parse(text, tz=timezone)
+        moment = pendulum.parse(text, tz=timezone)
     except ValueError:
-        found = None
-    if not isinstance(found, pendulum.DateTime):
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
         at.fail(f"'{text}' is no moment; write '2024-01-01' or '2024-01-01T10:30'.", span)
-    return found.in_timezone(timezone)
+    return moment.in_timezone(timezone)
 
 
 def _check_bounds(
@@ -124,7 +124,7 @@ def _check_bounds(
         floor = calendar.floor(int(moment.timestamp()))
         if floor != moment.timestamp():
             zone = first.timezone_name or "UTC"
-            near = [pendulum.from_timestamp(each, tz=zone) for each in (floor, calendar.following(floor))]
+            near = [pendulum.from_timestamp(start, tz=zone) for start in (floor, calendar.following(floor))]
             at.fail(
                 f"{word} is not where a window begins; the nearest are "
                 f"'{near[0].format('YYYY-MM-DDTHH:mm:ss')}' and '{near[1].format('YYYY-MM-DDTHH:mm:ss')}'.",
@@ -138,16 +138,16 @@ def _check_bounds(
         )
 
 
-def _retention(found: dict[str, Any]) -> dt.timedelta | None:
-    return _as_time(*found["RETENTION"]) if "RETENTION" in found else None
+def _retention(arguments: dict[str, Any]) -> dt.timedelta | None:
+    return _as_time(*arguments["RETENTION"]) if "RETENTION" in arguments else None
 
 
 def length_of_time(at: Cursor) -> dt.timedelta:
-    """`2 HOURS`, as a length of time. Raises SqlError."""
+    """Parse a length of time such as `2 HOURS`. Raises SqlError."""
     return _as_time(*_length(at))
 
 
 def _as_time(number: int, unit: str) -> dt.timedelta:
-    # Months count as 31 days and years as 366: what is kept is kept at least as long as the file says.
+    # Months count as 31 days and years as 366, so that data is kept at least as long as the file says.
     days = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
     return dt.timedelta(days=number * days[unit]) if unit in days else dt.timedelta(seconds=number * _SECONDS[unit])

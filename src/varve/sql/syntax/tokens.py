@@ -1,6 +1,6 @@
 """A cursor over the tokens of a file, and the expressions between them.
 
-sqlglot's tokenizer and parser are used as they are: with its compiled build, classes derived from them cannot be made.
+sqlglot's tokenizer and parser are used unchanged: its compiled build allows no subclasses of them.
 
 Not here: the grammar (header.py).
 """
@@ -14,14 +14,14 @@ from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
-from varve.sql.syntax.lexer import Continued, tokens_of
+from varve.sql.syntax.lexer import ContinuedComment, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sqlglot.tokenizer_core import Token
 
-# Words that begin a clause, longest first; an expression outside parentheses ends before them.
+# The words that begin a clause, longest first; an expression outside parentheses ends before them.
 CLAUSES = (
     ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
@@ -30,12 +30,12 @@ CLAUSES = (
 )  # fmt: skip
 
 
-# Words of expressions that the tokenizer has no kind of its own for.
+# Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 
 
 class Cursor:
-    """A place between the tokens of a file. `at` errors are raised as SqlError, with the place."""
+    """A position between the tokens of a file. Its methods raise SqlError at the place of the problem."""
 
     def __init__(self, source: SourceFile, text: str) -> None:
         self.source = source
@@ -43,7 +43,7 @@ class Cursor:
         self.place = 0
         try:
             self.tokens: Sequence[Token] = tokens_of(text)
-        except Continued as error:
+        except ContinuedComment as error:
             raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
         except TokenError:
             raise SqlError(unclosed_problem(source, text)) from None
@@ -55,7 +55,7 @@ class Cursor:
 
     @property
     def span(self) -> Span:
-        """Where the next token stands; behind the last one at the end of the file."""
+        """The span of the next token; at the end of the file, that of its last character."""
         if self.token is not None:
             return Span(self.token.start, self.token.end + 1)
         end = self.tokens[-1].end + 1 if self.tokens else 0
@@ -63,12 +63,12 @@ class Cursor:
 
     @property
     def behind(self) -> int:
-        """The end of what was read last."""
+        """The offset behind the last token that was read."""
         return self.tokens[self.place - 1].end + 1 if self.place else 0
 
     @property
-    def found(self) -> str:
-        """The next token, for a message."""
+    def shown_token(self) -> str:
+        """The next token, as messages show it."""
         if self.token is None:
             return "the end of the file"
         return f"'{self.text[self.token.start : self.token.end + 1]}'"
@@ -78,68 +78,68 @@ class Cursor:
         raise SqlError(Problem(self.source, span or self.span, message))
 
     def sees(self, *words: str) -> bool:
-        """Whether these words come next."""
+        """Whether these words come next; does not move."""
         ahead = self.tokens[self.place : self.place + len(words)]
         return len(ahead) == len(words) and all(map(_is, ahead, words))
 
     def takes(self, *words: str) -> bool:
-        """Whether these words came next; they are read then."""
+        """Move past these words if they come next; return whether they did."""
         if not self.sees(*words):
             return False
         self.place += len(words)
         return True
 
     def needs(self, *words: str, example: str = "") -> None:
-        """Read these words. Raises SqlError where something else stands there."""
+        """Move past these words. Raises SqlError where something else comes next."""
         for word in words:
             if not self.takes(word):
                 shown = f"; write {example}" if example else ""
                 expected = " ".join(words) if word.isalpha() else f"'{word}'"
-                self.fail(f"expected {expected}, found {self.found}{shown}.")
+                self.fail(f"expected {expected}, found {self.shown_token}{shown}.")
 
     def choice(self, what: str, *options: str) -> str:  # noqa: RET503 - fail() never returns
-        """Read one of several words. Raises SqlError with all of them."""
+        """Read one of several options. Raises SqlError with all of them."""
         for option in options:
             if self.takes(*option.split()):
                 return option
         word = self.token.text if self.token else ""
-        self.fail(f"expected {what}: {', '.join(options)}; found {self.found}.{nearest(word, options)}")
+        self.fail(f"expected {what}: {', '.join(options)}; found {self.shown_token}.{nearest(word, options)}")
 
     def name(self, what: str, *, example: str) -> tuple[str, Span]:
-        """Read a name. Raises SqlError for a literal or a sign."""
+        """Read a name; return it and its span. Raises SqlError for a literal or a sign."""
         token, span = self.token, self.span
         if token is None or not (token.text.replace("_", "a").isalnum() and not token.text[0].isdigit()) or (
             token.token_type in {TokenType.STRING, TokenType.NUMBER}
         ):  # fmt: skip
-            self.fail(f"expected {what}, found {self.found}; write for example {example}.")
+            self.fail(f"expected {what}, found {self.shown_token}; write for example {example}.")
         self.place += 1
         return token.text, span
 
     def string(self, what: str, *, example: str = "") -> tuple[str, Span]:
-        """Read a text between quotes, neighbours joined as in SQL."""
+        """Read a text between quotes; adjacent texts are joined as in SQL. Return it and its span."""
         start, texts = self.span.start, []
         while self.token is not None and self.token.token_type is TokenType.STRING:
             texts.append(self.token.text)
             self.place += 1
         if not texts:
             shown = f"; write {example}" if example else ""
-            self.fail(f"expected {what} between quotes, found {self.found}{shown}.")
+            self.fail(f"expected {what} between quotes, found {self.shown_token}{shown}.")
         return "".join(texts), Span(start, self.behind)
 
     def number(self, what: str) -> tuple[int, Span]:
-        """Read a whole number above 0, with or without quotes."""
+        """Read a positive whole number, with or without quotes; return it and its span."""
         token, span = self.token, self.span
         if token is None or not token.text.isdecimal() or int(token.text) < 1:
-            self.fail(f"expected {what}, a whole number from 1, found {self.found}.")
+            self.fail(f"expected {what}, a whole number from 1, found {self.shown_token}.")
         self.place += 1
         return int(token.text), span
 
     def clause(self) -> tuple[str, ...] | None:
-        """The words of the clause that begins here."""
+        """Return the words of the clause that begins here; None where none does."""
         return next((words for words in CLAUSES if self.sees(*words)), None)
 
     def expression(self, what: str) -> Span:
-        """Read over an expression: to a comma, a closing parenthesis, a clause or the end, outside parentheses."""
+        """Move past an expression: to a comma, a closing parenthesis, a clause or the end, outside parentheses."""
         begin, depth = self.place, 0
         while (token := self.token) is not None:
             if depth == 0 and (
@@ -151,17 +151,17 @@ class Cursor:
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
             self.place += 1
         if self.place == begin:
-            self.fail(f"expected {what}, found {self.found}.")
+            self.fail(f"expected {what}, found {self.shown_token}.")
         return Span(self.tokens[begin].start, self.behind)
 
     def _begins_something_else(self) -> bool:
-        """Whether a plain word stands right behind a value: no expression goes on with one."""
+        """Whether a plain word stands directly behind a value, where no expression continues with one."""
         token, before = self.tokens[self.place], self.tokens[self.place - 1]
         is_word = token.token_type is TokenType.VAR and token.text.upper() not in _BEHIND_VALUES
         return is_word and before.token_type in {TokenType.R_PAREN, TokenType.VAR, TokenType.R_BRACKET}
 
     def parenthesised(self, what: str) -> Span:
-        """Read over `(...)`; what stands between. Raises SqlError where the parenthesis is not closed."""
+        """Move past `(...)`; return the span of its contents. Raises SqlError where the parenthesis is not closed."""
         opened = self.span
         self.needs("(", example=what)
         begin, depth = self.behind, 1
@@ -173,7 +173,7 @@ class Cursor:
         return Span(begin, self.tokens[self.place - 1].start)
 
     def skip_to_clause(self) -> None:
-        """After a problem: go on to where the next clause begins, outside parentheses where they are closed."""
+        """After a problem: move to the next clause, outside parentheses as far as they are closed."""
         depth = 0
         while (token := self.token) is not None and not (depth <= 0 and self.clause()):
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -181,7 +181,7 @@ class Cursor:
 
 
 def unclosed(text: str) -> Span:
-    """Where a quote or a comment begins that has no end; the end of the text where there is none."""
+    """Return the span of the opening of an unclosed quote or comment; the end of the text where there is none."""
     place = 0
     while place < len(text):
         if text.startswith("--", place):
@@ -213,8 +213,8 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def _after(found: int, text: str) -> int:
-    return len(text) if found < 0 else found
+def _after(offset: int, text: str) -> int:
+    return len(text) if offset < 0 else offset
 
 
 def _is(token: Token, word: str) -> bool:
@@ -223,13 +223,13 @@ def _is(token: Token, word: str) -> bool:
 
 
 def unclosed_problem(source: SourceFile, text: str) -> Problem:
-    """What is to be said of a text that ends within a quote or a comment."""
+    """Return the problem of a text that ends within a quote or a comment."""
     span = unclosed(text)
     sign = text[span.start : span.end]
     what, closing = ("comment", "*/") if sign == "/*" else ("quote", sign or "'")
     return Problem(source, span, f"this {what} is not closed; write {closing} where it ends.")
 
 
-def first_words(clauses: Iterable[tuple[str, ...]]) -> list[str]:
-    """The clauses as people write them."""
+def clause_names(clauses: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the clauses as people write them."""
     return [" ".join(words) for words in clauses]

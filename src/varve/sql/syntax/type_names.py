@@ -1,4 +1,4 @@
-"""Spark's types by their simple names (`decimal(7,2)`, `array<int>`), as sqlglot's types and back.
+"""Spark's types by their simple names (`decimal(7,2)`, `array<int>`), converted to and from sqlglot's types.
 
 Not here: which type an expression has (varve/sql/types/inference.py).
 """
@@ -37,7 +37,7 @@ UNKNOWN = "unknown"
 
 @lru_cache(maxsize=4_096)
 def parse_type(text: str) -> exp.DataType:
-    """Sqlglot's type of Spark's text: `BIGINT`, `decimal(7,2)`, `struct<a:int>`. Raises ValueError."""
+    """Parse Spark's text of a type: `BIGINT`, `decimal(7,2)`, `struct<a:int>`. Raises ValueError."""
     try:
         return exp.DataType.build("null" if text.lower() == "void" else text, dialect="spark")
     except Exception as error:
@@ -45,11 +45,11 @@ def parse_type(text: str) -> exp.DataType:
 
 
 def simple_name(kind: exp.DataType | None) -> str:
-    """Spark's simple name of a type; `unknown` where it has none."""
+    """Return Spark's simple name of a type; `unknown` where it has none."""
     if kind is None:
         return UNKNOWN
     if kind.this == T.DECIMAL:
-        numbers = [int(each.this.name) for each in kind.expressions]
+        numbers = [int(parameter.this.name) for parameter in kind.expressions]
         precision, scale = (*numbers, 0)[:2] if numbers else (10, 0)
         return f"decimal({precision},{scale})"
     if kind.this in (T.ARRAY, T.LIST):
@@ -62,15 +62,15 @@ def simple_name(kind: exp.DataType | None) -> str:
 
 
 def canonical(text: str) -> str:
-    """The simple name of a type however it is spelt: `DECIMAL(7, 2)` -> `decimal(7,2)`. Raises ValueError."""
-    found = simple_name(parse_type(text))
-    if found == UNKNOWN:
+    """Return the simple name of a type, however it is spelt: `DECIMAL(7, 2)` -> `decimal(7,2)`. Raises ValueError."""
+    name = simple_name(parse_type(text))
+    if name == UNKNOWN:
         raise ValueError(f"{text!r} is no type of Spark SQL")
-    return found
+    return name
 
 
 def _nested(name: str, kind: exp.DataType) -> str:
-    parts = [simple_name(each) if isinstance(each, exp.DataType) else UNKNOWN for each in kind.expressions]
+    parts = [simple_name(part) if isinstance(part, exp.DataType) else UNKNOWN for part in kind.expressions]
     expected = 2 if name == "map" else 1
     return UNKNOWN if UNKNOWN in parts or len(parts) != expected else f"{name}<{','.join(parts)}>"
 
@@ -81,6 +81,6 @@ def _struct(kind: exp.DataType) -> str:
         if not isinstance(field, exp.ColumnDef) or not isinstance(field.kind, exp.DataType):
             return UNKNOWN
         fields.append((field.name, simple_name(field.kind)))
-    if not fields or any(found == UNKNOWN for _, found in fields):
+    if not fields or any(field_type == UNKNOWN for _, field_type in fields):
         return UNKNOWN
-    return f"struct<{','.join(f'{name}:{found}' for name, found in fields)}>"
+    return f"struct<{','.join(f'{name}:{field_type}' for name, field_type in fields)}>"

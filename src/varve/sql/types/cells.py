@@ -1,6 +1,6 @@
-"""What is known of an expression before it runs: `Cell`.
+"""`Cell`: the type, the nullability and the source columns of an expression, as far as they are known before a run.
 
-Not here: how it is found (expressions.py).
+Not here: how they are inferred (expressions.py).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-# A dataset and one of its columns.
+# The name of a dataset and of one of its columns.
 ColumnName: TypeAlias = tuple[str, str]
 
 
 class Cell(NamedTuple):
-    """What is known of an expression: its type, whether it may be NULL, and the columns that it is made of."""
+    """The Spark type of an expression, whether it may be NULL, and the columns of datasets that it is computed from."""
 
     type: str
     nullable: bool = True
@@ -25,16 +25,16 @@ class Cell(NamedTuple):
 
 
 class Lookup(Protocol):
-    """What an expression can name."""
+    """Resolves the names in an expression."""
 
     def column(self, node: exp.Column) -> Cell:
-        """The cell of a column."""
+        """Return the cell of a column."""
         ...
 
     def nested(self, node: exp.Expr) -> Cell:
-        """The cell of a query inside an expression."""
+        """Return the cell of a query inside an expression."""
         ...
 
 
-# The cells of the parts of an expression.
-Of: TypeAlias = "Callable[[exp.Expr | None], Cell]"
+# Returns the cell of a part of an expression.
+CellOf: TypeAlias = "Callable[[exp.Expr | None], Cell]"

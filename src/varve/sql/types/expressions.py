@@ -1,4 +1,4 @@
-"""The Spark type of an expression by the types of its parts, where that is certain.
+"""The Spark type of an expression, inferred from the types of its parts, where it is certain.
 
 Not here: where columns come from (inference.py), and numbers (numeric.py).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def typed(node: exp.Expr, lookup: Lookup) -> Cell:
-    """What is known of an expression."""
+    """Return the cell of an expression."""
     if isinstance(node, exp.Column):
         return lookup.column(node)
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
@@ -64,5 +64,5 @@ def _nullable(node: exp.Expr, parts: Sequence[Cell]) -> bool:
 
 
 def typed_window_nullable(node: exp.Window, parts: Sequence[Cell]) -> bool:
-    """Whether a window function may give NULL: as its function outside a window; of an empty frame all may."""
+    """Whether a window function may return NULL: every function may, over an empty frame, except counts and ranks."""
     return not isinstance(node.this, exp.RowNumber | exp.Rank | exp.DenseRank | exp.Count) or not parts

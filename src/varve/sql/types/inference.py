@@ -1,8 +1,8 @@
-"""The columns that a query gives out: names, types, whether they may be NULL, and which columns they are made of.
+"""Infers the columns of a query's result: names, types, nullability, and the dataset columns they are computed from.
 
-Without a JVM, and without a guess: a type that is not certain is `unknown`, and whoever needs it asks Spark's
-analyzer (`varve check`). The rules are Spark's own in its ANSI mode; tests/sql/test_inference.py compares
-them with the analyzer.
+No JVM is needed, and nothing is guessed: a type that is not certain is `unknown`, and whoever needs it asks Spark's
+analyzer (`varve check`; see docs/decisions/0007-sql.md). The rules are Spark's own in its ANSI mode;
+tests/sql/test_inference.py compares them with the analyzer.
 
 Not here: the type of each kind of expression (expressions.py).
 """
@@ -18,7 +18,7 @@ from sqlglot.schema import MappingSchema
 
 from varve.model.errors import nearest, some
 from varve.sql.names.paths import resolved
-from varve.sql.names.scope_variables import SCOPE, bound
+from varve.sql.names.scope_variables import SCOPE, replace_variables
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
@@ -36,20 +36,22 @@ def qualified(
     *,
     not_null: Collection[ColumnName] = (),
 ) -> Inferred:
-    """The columns of a query of a file.
+    """Infer the columns of the result of a query.
 
     Args:
-        query: as it is written.
-        schemas: for each dataset that it may read, the Spark types of its columns, partition columns among them.
+        query: the query as it is written.
+        schemas: for each dataset that the query may read, the Spark types of its columns, including partition columns.
         variables: the Spark types of the scope's variables.
         not_null: columns of datasets that are never NULL.
     """
     types = {name.lower(): kind.lower() for name, kind in variables.items()}
-    lowered = {name.lower(): {column.lower(): kind for column, kind in each.items()} for name, each in schemas.items()}
-    tree = bound(query, set(types), lambda name: exp.column(name, SCOPE))
+    lowered = {
+        name.lower(): {column.lower(): kind for column, kind in schema.items()} for name, schema in schemas.items()
+    }
+    tree = replace_variables(query, set(types), lambda name: exp.column(name, SCOPE))
     tree = resolved(tree, lowered.get)
     has_using = mark_authors(tree)
-    findings = list(_before(tree, lowered))
+    findings = list(_name_findings(tree, lowered))
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     nested: dict[str, dict[str, dict[str, str]]] = {}
@@ -57,30 +59,34 @@ def qualified(
         db, _, table = name.partition(".")
         nested.setdefault(db, {})[table] = columns
     schema = MappingSchema(nested, dialect="spark", normalize=False)  # type: ignore[arg-type]
-    while (found := _qualified(tree, schema)) is None or isinstance(found, QueryFinding):
-        finding = found or QueryFinding("its columns cannot be told.", query)
+    while (result := _qualified(tree, schema)) is None or isinstance(result, QueryFinding):
+        finding = result or QueryFinding("its columns cannot be told.", query)
         unknown = finding.node if isinstance(finding.node, exp.Column) else None
-        known = [column for columns in lowered.values() for column in columns]
+        column_names = [column for columns in lowered.values() for column in columns]
         if unknown is None:
             return Inferred(tree, (), (), (*findings, finding))
-        # sqlglot stops at the first: what it did not know gives way, to find the next one.
-        near = nearest(unknown.name, [*known, *types])
-        names = some(dict.fromkeys(known), limit=8)
+        # sqlglot stops at the first unknown column: replace it by NULL, to report the next one too.
+        near = nearest(unknown.name, [*column_names, *types])
+        names = some(dict.fromkeys(column_names), limit=8)
         listed = near or (f" What is read here has {names}." if names else "")
         findings.append(QueryFinding(f"{finding.message}{listed}", unknown))
-        same = [each for each in tree.find_all(exp.Column) if each == unknown]
-        for each in same:
-            each.replace(exp.alias_(exp.null(), each.name) if isinstance(each.parent, exp.Select) else exp.null())
-    tree = as_spark_gives(found) if has_using else found
+        same = [column for column in tree.find_all(exp.Column) if column == unknown]
+        for unknown_column in same:
+            unknown_column.replace(
+                exp.alias_(exp.null(), unknown_column.name)
+                if isinstance(unknown_column.parent, exp.Select)
+                else exp.null()
+            )
+    tree = as_spark_gives(result) if has_using else result
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     walk = Walk(lowered, types, frozenset(not_null))
-    outputs = tuple(Output(each.name, *each.cell) for each in walk.query(tree, {}, {}))
+    outputs = tuple(Output(column.name, *column.cell) for column in walk.query(tree, {}, {}))
     return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
 
 
 def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding | None:
-    """The tree with every column qualified; or what stands against it."""
+    """Return the tree with every column qualified, or the first problem that sqlglot reports."""
     try:
         return qualify(
             tree.copy(),
@@ -99,7 +105,7 @@ def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding
         return QueryFinding(message, tree)
 
 
-def _before(tree: exp.Expr, schemas: Mapping[str, Mapping[str, str]]) -> Iterator[QueryFinding]:
+def _name_findings(tree: exp.Expr, schemas: Mapping[str, Mapping[str, str]]) -> Iterator[QueryFinding]:
     for table in tree.find_all(exp.Table):
         name = f"{table.db}.{table.name}".lower()
         if table.db and name not in schemas:
@@ -117,7 +123,7 @@ def _before(tree: exp.Expr, schemas: Mapping[str, Mapping[str, str]]) -> Iterato
 
 
 def _unaliased(query: exp.Expr) -> Iterator[QueryFinding]:
-    """The result's columns have the names that the file gives them: Spark's own for an expression is no contract."""
+    """Yield the result's columns that have no name: the name that Spark derives from an expression is no contract."""
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.left if isinstance(query, exp.SetOperation) else query.this
     for projection in query.selects if isinstance(query, exp.Select) else ():

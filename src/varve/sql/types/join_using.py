@@ -1,10 +1,10 @@
-"""The columns of JOIN ... USING as Spark gives them: one side's, not COALESCE of both as sqlglot writes.
+"""The columns of JOIN ... USING as Spark resolves them: the column of one side, not COALESCE of both as sqlglot writes.
 
-Spark 4.3 gives the left side's column where the join keeps the left side's rows (inner, LEFT, SEMI, ANTI), the right
-side's of a RIGHT JOIN, and COALESCE of both of a FULL JOIN. It matters for types (a text joined with a date stays a
-text) and for planning: a condition on the column is one on a side's own column.
+Spark 4.3 takes the left side's column where the join keeps the left side's rows (inner, LEFT, SEMI, ANTI), the right
+side's column of a RIGHT JOIN, and COALESCE of both of a FULL JOIN. It matters for types (a text joined with a date
+stays a text) and for planning: a condition on the column is a condition on one side's own column.
 
-Not here: the rest of what makes names certain (inference.py).
+Not here: all other name resolution (inference.py).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _AUTHORS = "varve_author"
 
 
 def mark_authors(tree: exp.Expr) -> bool:
-    """Note which COALESCE are the author's own; whether there is any USING at all."""
+    """Mark the COALESCE nodes that the author wrote; return whether the query has any USING."""
     for node in tree.find_all(exp.Coalesce):
         node.meta[_AUTHORS] = True
     return any(join.args.get("using") for join in tree.find_all(exp.Join))
 
 
 def as_spark_gives(tree: exp.Expr) -> exp.Expr:
-    """A qualified tree with the columns of USING as one side's; it is changed."""
+    """Return the qualified tree, modified in place, with each USING column replaced by the one that Spark takes."""
     for node in list(tree.find_all(exp.Coalesce)):
         columns = [node.this, *node.expressions]
-        if node.meta.get(_AUTHORS) or not all(isinstance(each, exp.Column) and each.table for each in columns):
+        if node.meta.get(_AUTHORS) or not all(isinstance(column, exp.Column) and column.table for column in columns):
             continue
         select = node.find_ancestor(exp.Select)
         if select is not None and (chosen := _chosen(columns, _joined(select))) is not None:
@@ -39,17 +39,17 @@ def as_spark_gives(tree: exp.Expr) -> exp.Expr:
 
 
 def _joined(select: exp.Select) -> Mapping[str, str]:
-    """The sources of a SELECT in their order, each with the side of its join."""
+    """The sources of a SELECT in their order, with the side (LEFT, RIGHT...) of the join that adds each."""
     from_ = select.args.get("from_") or select.args.get("from")
-    found = {from_.this.alias_or_name: ""} if from_ is not None else {}
+    sides = {from_.this.alias_or_name: ""} if from_ is not None else {}
     for join in select.args.get("joins") or ():
-        found[join.this.alias_or_name] = (join.side or "").upper()
-    return found
+        sides[join.this.alias_or_name] = (join.side or "").upper()
+    return sides
 
 
 def _chosen(columns: list[exp.Expr], sides: Mapping[str, str]) -> exp.Expr | None:
-    """The column that Spark gives; None where it is COALESCE of several, or the sources are others than they seem."""
-    tables = [each.table for each in columns if isinstance(each, exp.Column)]
+    """The column that Spark takes; None where it is a COALESCE of several, or where the sources are unexpected."""
+    tables = [column.table for column in columns if isinstance(column, exp.Column)]
     if any(table not in sides for table in tables) or sorted(tables, key=list(sides).index) != tables:
         return None
     between = list(sides)[list(sides).index(tables[0]) + 1 : list(sides).index(tables[-1]) + 1]

@@ -1,4 +1,4 @@
-"""One pass over a qualified query: the types of its columns, and which columns they are made of.
+"""One pass over a qualified query: the types of its columns, and the columns of datasets that they are computed from.
 
 Not here: how names are qualified (inference.py), and the type of each kind of expression (expressions.py).
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _SourceColumn:
     """A column of a source.
 
-    `star` are the columns of datasets that it is, where no text between them and it names them.
+    `star` holds the columns of datasets that it is a copy of, if no text between them and it names them.
     """
 
     name: str
@@ -36,7 +36,7 @@ class _Named:
 
 @dataclass
 class Walk:
-    """One pass over a qualified query; it types columns and projections where they stand."""
+    """One pass over a qualified query; it also sets the types of columns and projections in the tree."""
 
     schemas: Mapping[str, Mapping[str, str]]
     variables: Mapping[str, str]
@@ -45,95 +45,102 @@ class Walk:
     findings: list[QueryFinding] = field(default_factory=list)
 
     def query(
-        self, node: exp.Expr, ctes: Mapping[str, Sequence[_Named] | None], outer: Mapping[str, Sequence[_Named] | None]
-    ) -> list[_Named]:
-        """The columns of a query."""
+        self,
+        node: exp.Expr,
+        ctes: Mapping[str, Sequence[_SourceColumn] | None],
+        outer: Mapping[str, Sequence[_SourceColumn] | None],
+    ) -> list[_SourceColumn]:
+        """Return the columns of a query, given the CTEs and the outer sources that it can see."""
         seen = dict(ctes)
         with_ = node.args.get("with_") or node.args.get("with")
         for cte in with_.expressions if isinstance(with_, exp.With) else ():
             if cte.parent.args.get("recursive"):
                 seen[cte.alias] = None
-            seen[cte.alias] = _as(self.query(cte.this, seen, {}), cte)
+            seen[cte.alias] = _with_alias_columns(self.query(cte.this, seen, {}), cte)
         if isinstance(node, exp.Subquery):
             return self.query(node.this, seen, outer)
         if isinstance(node, exp.SetOperation):
             return self._both(node, self.query(node.left, seen, outer), self.query(node.right, seen, outer))
         return self._select(node, seen, outer) if isinstance(node, exp.Select) else []
 
-    def _both(self, node: exp.SetOperation, left: list[_Named], right: list[_Named]) -> list[_Named]:
+    def _both(
+        self, node: exp.SetOperation, left: list[_SourceColumn], right: list[_SourceColumn]
+    ) -> list[_SourceColumn]:
         if node.args.get("by_name"):
-            names = {each.name: each for each in right}
-            right = [names[each.name] for each in left if each.name in names]
+            names = {column.name: column for column in right}
+            right = [names[column.name] for column in left if column.name in names]
         if len(left) != len(right):
             last = node.right.selects[-1] if isinstance(node.right, exp.Select) and node.right.selects else node
-            said = f"the sides of a {node.key.upper()} have {len(left)} and {len(right)} columns; give both the same."
-            self.findings.append(QueryFinding(said, last))
+            message = (
+                f"the sides of a {node.key.upper()} have {len(left)} and {len(right)} columns; give both the same."
+            )
+            self.findings.append(QueryFinding(message, last))
             return left
-        found = []
-        for one, other in zip(left, right, strict=True):
-            kind = common_type([one.cell.type, other.cell.type])
-            nullable = one.cell.nullable or (other.cell.nullable and isinstance(node, exp.Union))
-            cell = Cell(kind, nullable, one.cell.sources | other.cell.sources)
-            found.append(_Named(one.name, cell, one.star | other.star))
-        return found
+        columns = []
+        for left_column, right_column in zip(left, right, strict=True):
+            kind = common_type([left_column.cell.type, right_column.cell.type])
+            nullable = left_column.cell.nullable or (right_column.cell.nullable and isinstance(node, exp.Union))
+            cell = Cell(kind, nullable, left_column.cell.sources | right_column.cell.sources)
+            columns.append(_SourceColumn(left_column.name, cell, left_column.star | right_column.star))
+        return columns
 
     def _select(
         self,
         node: exp.Select,
-        ctes: Mapping[str, Sequence[_Named] | None],
-        outer: Mapping[str, Sequence[_Named] | None],
-    ) -> list[_Named]:
-        sources: dict[str, Sequence[_Named] | None] = {}
+        ctes: Mapping[str, Sequence[_SourceColumn] | None],
+        outer: Mapping[str, Sequence[_SourceColumn] | None],
+    ) -> list[_SourceColumn]:
+        sources: dict[str, Sequence[_SourceColumn] | None] = {}
         from_ = node.args.get("from_") or node.args.get("from")
         joins = [*([exp.Join(this=from_.this)] if from_ is not None else []), *(node.args.get("joins") or ())]
         if from_ is not None:
-            # exp.Join takes its child over; the tree keeps it.
+            # exp.Join becomes the parent of its child; give it back to the tree.
             from_.set("this", joins[0].this)
         for join in joins:
             source, side = join.this, (join.side or "").upper()
             columns = self._source(source, ctes, {**outer, **sources})
             if side in {"RIGHT", "FULL"}:
-                sources = {alias: _nullable(each) for alias, each in sources.items()}
+                sources = {alias: _nullable(source) for alias, source in sources.items()}
             sources[source.alias_or_name] = _nullable(columns) if side in {"LEFT", "FULL"} else columns
         for lateral in node.args.get("laterals") or ():
             cells = typed(lateral.this, self._lookup(sources, outer, ctes))
             alias = lateral.args.get("alias")
-            names = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
+            names = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
             kinds = [cells] if len(names) == 1 else [Cell(UNKNOWN, nullable=True, sources=cells.sources)] * len(names)
-            # Where nobody names its columns, the generator does: `col` of EXPLODE.
-            columns = [_Named(name, kind) for name, kind in zip(names, kinds, strict=True)]
+            # Where the query does not name its columns, the generator does: `col` of EXPLODE.
+            columns = [_SourceColumn(name, kind) for name, kind in zip(names, kinds, strict=True)]
             sources[lateral.alias_or_name] = columns or None
         lookup = self._lookup(sources, outer, ctes)
-        found = []
+        result_columns = []
         for projection in node.selects:
             cell = typed(projection.unalias(), lookup)
             projection.type = _data_type(cell.type)
-            found.append(_Named(projection.alias_or_name, cell, self._stars(projection, sources)))
+            result_columns.append(_SourceColumn(projection.alias_or_name, cell, self._stars(projection, sources)))
         for name, value in node.args.items():
             if name in {"expressions", "from", "from_", "joins", "laterals", "with", "with_"}:
                 continue
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, exp.Expr):
-                    typed(each, lookup)
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, exp.Expr):
+                    typed(part, lookup)
         for join in joins:
             if isinstance(join.args.get("on"), exp.Expr):
                 typed(join.args["on"], lookup)
-        return found
+        return result_columns
 
     def _lookup(
         self,
-        sources: Mapping[str, Sequence[_Named] | None],
-        outer: Mapping[str, Sequence[_Named] | None],
-        ctes: Mapping[str, Sequence[_Named] | None],
+        sources: Mapping[str, Sequence[_SourceColumn] | None],
+        outer: Mapping[str, Sequence[_SourceColumn] | None],
+        ctes: Mapping[str, Sequence[_SourceColumn] | None],
     ) -> _Lookup:
         return _Lookup(self, sources, outer, ctes)
 
     def _source(
         self,
         node: exp.Expr,
-        ctes: Mapping[str, Sequence[_Named] | None],
-        outer: Mapping[str, Sequence[_Named] | None],
-    ) -> Sequence[_Named] | None:
+        ctes: Mapping[str, Sequence[_SourceColumn] | None],
+        outer: Mapping[str, Sequence[_SourceColumn] | None],
+    ) -> Sequence[_SourceColumn] | None:
         if node.args.get("pivots"):
             if isinstance(node, exp.Subquery):
                 self.query(node.this, ctes, outer)
@@ -143,49 +150,51 @@ class Walk:
                 return ctes.get(node.name)
             dataset = f"{node.db}.{node.name}"
             return [
-                _Named(name, Cell(kind, (dataset, name) not in self.not_null, frozenset({(dataset, name)})),
+                _SourceColumn(name, Cell(kind, (dataset, name) not in self.not_null, frozenset({(dataset, name)})),
                        frozenset({(dataset, name)}))
                 for name, kind in self.schemas.get(dataset, {}).items()
             ]  # fmt: skip
         if isinstance(node, exp.Subquery | exp.Lateral) and isinstance(node.this, exp.Query):
-            return _as(self.query(node.this, ctes, outer), node)
+            return _with_alias_columns(self.query(node.this, ctes, outer), node)
         return None
 
-    def _stars(self, projection: exp.Expr, sources: Mapping[str, Sequence[_Named] | None]) -> frozenset[ColumnName]:
+    def _stars(
+        self, projection: exp.Expr, sources: Mapping[str, Sequence[_SourceColumn] | None]
+    ) -> frozenset[ColumnName]:
         column = projection.unalias()
         if not isinstance(column, exp.Column) or "line" in column.this.meta:
             return frozenset()
-        found = _named(sources.get(column.table), column.name)
-        return found.star if found else frozenset()
+        column_of_source = _column_named(sources.get(column.table), column.name)
+        return column_of_source.star if column_of_source else frozenset()
 
 
 @dataclass
 class _Lookup:
-    """What an expression of one SELECT can name."""
+    """Resolves the names in the expressions of one SELECT."""
 
     walk: Walk
-    sources: Mapping[str, Sequence[_Named] | None]
-    outer: Mapping[str, Sequence[_Named] | None]
-    ctes: Mapping[str, Sequence[_Named] | None]
+    sources: Mapping[str, Sequence[_SourceColumn] | None]
+    outer: Mapping[str, Sequence[_SourceColumn] | None]
+    ctes: Mapping[str, Sequence[_SourceColumn] | None]
 
     def column(self, node: exp.Column) -> Cell:
-        """The cell of a column; also notes the use."""
+        """Return the cell of a column, and record the use."""
         if node.table == SCOPE:
             cell = Cell(self.walk.variables.get(node.name, UNKNOWN), nullable=False)
         elif node.table in self.sources or node.table in self.outer:
             columns = self.sources.get(node.table, self.outer.get(node.table))
-            found = _named(columns, node.name)
-            if found is None and columns is not None:
-                self._unknown(node, [each.name for each in columns])
-            if found is not None and "line" in node.this.meta:
-                self.walk.uses += [Use(each, node) for each in sorted(found.star)]
-            cell = found.cell if found else Cell(UNKNOWN, nullable=True)
+            column = _column_named(columns, node.name)
+            if column is None and columns is not None:
+                self._unknown(node, [column.name for column in columns])
+            if column is not None and "line" in node.this.meta:
+                self.walk.uses += [Use(dataset_column, node) for dataset_column in sorted(column.star)]
+            cell = column.cell if column else Cell(UNKNOWN, nullable=True)
         else:
             if not node.table and not node.find_ancestor(exp.Lambda, exp.Order, exp.Pivot, exp.Struct, exp.PropertyEQ):
-                every = [each.name for columns in self.sources.values() for each in columns or ()]
-                owners = [alias for alias, columns in self.sources.items() if _named(columns, node.name)]
+                every = [column.name for columns in self.sources.values() for column in columns or ()]
+                owners = [alias for alias, columns in self.sources.items() if _column_named(columns, node.name)]
                 if len(owners) > 1:
-                    written = " or ".join(f"{each}.{node.name}" for each in owners)
+                    written = " or ".join(f"{owner}.{node.name}" for owner in owners)
                     self._found(f"{node.name} is a column of {' and of '.join(owners)}; write {written}.", node)
                 elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
@@ -195,40 +204,41 @@ class _Lookup:
 
     def nested(self, node: exp.Expr) -> Cell:
         """The cell of a query inside an expression."""
-        found = self.walk.query(node, self.ctes, {**self.outer, **self.sources})
-        if len(found) != 1:
-            sources = frozenset(source for each in found for source in each.cell.sources)
+        columns = self.walk.query(node, self.ctes, {**self.outer, **self.sources})
+        if len(columns) != 1:
+            sources = frozenset(source for column in columns for source in column.cell.sources)
             return Cell(UNKNOWN, nullable=True, sources=sources)
-        return Cell(found[0].cell.type, nullable=True, sources=found[0].cell.sources)
+        return Cell(columns[0].cell.type, nullable=True, sources=columns[0].cell.sources)
 
-    def _unknown(self, node: exp.Column, known: Sequence[str]) -> None:
-        self._found(f"unknown column {node.sql('spark')}.{nearest(node.name, known)}", node)
+    def _unknown(self, node: exp.Column, candidates: Sequence[str]) -> None:
+        self._found(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
 
     def _found(self, message: str, node: exp.Column) -> None:
         finding = QueryFinding(message, node)
-        if all(each.message != finding.message for each in self.walk.findings):
+        if all(earlier.message != finding.message for earlier in self.walk.findings):
             self.walk.findings.append(finding)
 
 
-def _named(columns: Sequence[_Named] | None, name: str) -> _Named | None:
-    return next((each for each in columns or () if each.name == name), None)
+def _column_named(columns: Sequence[_SourceColumn] | None, name: str) -> _SourceColumn | None:
+    return next((column for column in columns or () if column.name == name), None)
 
 
-def _nullable(columns: Sequence[_Named] | None) -> Sequence[_Named] | None:
+def _nullable(columns: Sequence[_SourceColumn] | None) -> Sequence[_SourceColumn] | None:
     if columns is None:
         return None
     return [
-        _Named(each.name, Cell(each.cell.type, nullable=True, sources=each.cell.sources), each.star) for each in columns
+        _SourceColumn(column.name, Cell(column.cell.type, nullable=True, sources=column.cell.sources), column.star)
+        for column in columns
     ]
 
 
-def _as(columns: list[_Named], node: exp.Expr) -> list[_Named]:
-    """The columns under the names of an alias with a list: `x (a, b)`."""
+def _with_alias_columns(columns: list[_SourceColumn], node: exp.Expr) -> list[_SourceColumn]:
+    """Return the columns with the names that an alias lists: `x (a, b)`."""
     alias = node.args.get("alias")
-    names = [each.name for each in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
+    names = [column.name for column in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
     if len(names) != len(columns):
         return columns
-    return [_Named(name, each.cell, each.star) for name, each in zip(names, columns, strict=True)]
+    return [_SourceColumn(name, column.cell, column.star) for name, column in zip(names, columns, strict=True)]
 
 
 def _data_type(kind: str) -> exp.DataType:

@@ -1,4 +1,4 @@
-"""The types of numbers: where they meet, and what arithmetic and aggregates make of them in Spark's ANSI mode.
+"""The types of numbers: their common types, and the results of arithmetic and aggregates in Spark's ANSI mode.
 
 Not here: all other expressions (expressions.py).
 """
@@ -15,7 +15,7 @@ from varve.sql.syntax.type_names import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from varve.sql.types.cells import Of
+    from varve.sql.types.cells import CellOf
 
 INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 FLOATS = ("float", "double")
@@ -23,50 +23,50 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def common_type(types: Sequence[str]) -> str:
-    """The type in which values of these types meet, as in CASE, COALESCE and UNION."""
-    found = "void"
+    """Return the common type of these types, as in CASE, COALESCE and UNION."""
+    widest = "void"
     for kind in types:
-        found = _wider(found, kind)
-    return found
+        widest = _wider(widest, kind)
+    return widest
 
 
 def decimal_of(kind: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal, or of a whole number as one."""
+    """Return precision and scale of a decimal, or of a whole number as a decimal; None for other types."""
     if kind in INTEGERS:
         return INTEGERS[kind], 0
-    found = _DECIMAL.fullmatch(kind)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DECIMAL.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def _wider(one: str, other: str) -> str:  # noqa: PLR0911 - one for each pair of kinds
-    if other in (one, "void"):
-        return one
-    if one == "void":
-        return other
-    if one in INTEGERS and other in INTEGERS:
-        return max(one, other, key=INTEGERS.__getitem__)
-    numeric = [decimal_of(each) is not None or each in FLOATS for each in (one, other)]
-    if all(numeric) and (one in FLOATS or other in FLOATS):
+def _wider(left: str, right: str) -> str:  # noqa: PLR0911 - one for each pair of kinds
+    if right in (left, "void"):
+        return left
+    if left == "void":
+        return right
+    if left in INTEGERS and right in INTEGERS:
+        return max(left, right, key=INTEGERS.__getitem__)
+    numeric = [decimal_of(type_name) is not None or type_name in FLOATS for type_name in (left, right)]
+    if all(numeric) and (left in FLOATS or right in FLOATS):
         return "double"
     if all(numeric):
-        (p1, s1), (p2, s2) = decimal_of(one), decimal_of(other)  # type: ignore[misc]
+        (p1, s1), (p2, s2) = decimal_of(left), decimal_of(right)  # type: ignore[misc]
         scale, whole = max(s1, s2), max(p1 - s1, p2 - s2)
         return f"decimal({min(whole + scale, 38)},{min(scale, 38)})" if whole + scale <= 38 else UNKNOWN
-    if {one, other} == {"date", "timestamp"}:
+    if {left, right} == {"date", "timestamp"}:
         return "timestamp"
     return UNKNOWN
 
 
 def _bounded(precision: int, scale: int) -> str:
-    """A decimal of at most 38 digits; of what is beyond, the fraction gives way down to six digits."""
+    """Return a decimal of at most 38 digits: beyond that, the scale is reduced, but not below six digits."""
     if precision <= 38:
         return f"decimal({precision},{scale})"
     least = min(scale, 6)
     return f"decimal(38,{max(38 - (precision - scale), least)})"
 
 
-def _operand(node: exp.Expr, of: Of) -> tuple[int, int] | None:
-    """An operand beside a decimal: a whole literal counts by its digits."""
+def _operand(node: exp.Expr, of: CellOf) -> tuple[int, int] | None:
+    """Precision and scale of an operand next to a decimal: a whole literal counts by its digits."""
     bare = node.unnest()
     bare = bare.this if isinstance(bare, exp.Neg) else bare
     if isinstance(bare, exp.Literal) and bare.is_int:
@@ -74,32 +74,32 @@ def _operand(node: exp.Expr, of: Of) -> tuple[int, int] | None:
     return decimal_of(of(node).type)
 
 
-def arithmetic(node: exp.Expr, of: Of) -> str:  # noqa: PLR0911 - one for each pair of kinds
-    """What `+ - * / %` give; UNKNOWN where only Spark can tell."""
+def arithmetic(node: exp.Expr, of: CellOf) -> str:  # noqa: PLR0911 - one for each pair of kinds
+    """Return the type of `+ - * / %`; UNKNOWN where only Spark can tell."""
     left, right = node.args["this"], node.expression
-    one, other = of(left).type, of(right).type
+    left_type, right_type = of(left).type, of(right).type
     if isinstance(right, exp.Interval):
-        return _with_interval(one, right)
-    if one == "date" and other in ("int", "smallint", "tinyint") and isinstance(node, exp.Add | exp.Sub):
+        return _with_interval(left_type, right)
+    if left_type == "date" and right_type in ("int", "smallint", "tinyint") and isinstance(node, exp.Add | exp.Sub):
         return "date"
-    if one.startswith("decimal") or other.startswith("decimal"):
-        if one in FLOATS or other in FLOATS:
+    if left_type.startswith("decimal") or right_type.startswith("decimal"):
+        if left_type in FLOATS or right_type in FLOATS:
             return "double"
         return _decimal_arithmetic(node, _operand(left, of), _operand(right, of))
-    numbers = {one, other} <= {*INTEGERS, *FLOATS}
+    numbers = {left_type, right_type} <= {*INTEGERS, *FLOATS}
     if not numbers:
         return UNKNOWN
     if isinstance(node, exp.Div):
         return "double"
-    if one in INTEGERS and other in INTEGERS:
-        return common_type([one, other])
-    return "float" if {one, other} == {"float"} else "double"
+    if left_type in INTEGERS and right_type in INTEGERS:
+        return common_type([left_type, right_type])
+    return "float" if {left_type, right_type} == {"float"} else "double"
 
 
-def _decimal_arithmetic(node: exp.Expr, one: tuple[int, int] | None, other: tuple[int, int] | None) -> str:
-    if one is None or other is None:
+def _decimal_arithmetic(node: exp.Expr, left: tuple[int, int] | None, right: tuple[int, int] | None) -> str:
+    if left is None or right is None:
         return UNKNOWN
-    (p1, s1), (p2, s2) = one, other
+    (p1, s1), (p2, s2) = left, right
     if isinstance(node, exp.Add | exp.Sub):
         scale = max(s1, s2)
         return _bounded(max(p1 - s1, p2 - s2) + scale + 1, scale)
@@ -124,31 +124,31 @@ def _with_interval(kind: str, interval: exp.Interval) -> str:
     return "timestamp" if kind == "date" and name in {"HOUR", "MINUTE", "SECOND"} else UNKNOWN
 
 
-def sum_of(node: exp.Expr, of: Of) -> str:
+def sum_of(node: exp.Expr, of: CellOf) -> str:
     """The type of SUM."""
     kind = argument(node, of)
     if kind in INTEGERS:
         return "bigint"
-    if found := decimal_of(kind):
-        return f"decimal({min(found[0] + 10, 38)},{found[1]})"
+    if decimal := decimal_of(kind):
+        return f"decimal({min(decimal[0] + 10, 38)},{decimal[1]})"
     return "double" if kind in FLOATS else UNKNOWN
 
 
-def average(node: exp.Expr, of: Of) -> str:
+def average(node: exp.Expr, of: CellOf) -> str:
     """The type of AVG."""
     kind = argument(node, of)
     if kind in (*INTEGERS, *FLOATS):
         return "double"
-    found = decimal_of(kind)
-    return f"decimal({min(found[0] + 4, 38)},{min(found[1] + 4, 38)})" if found else UNKNOWN
+    decimal = decimal_of(kind)
+    return f"decimal({min(decimal[0] + 4, 38)},{min(decimal[1] + 4, 38)})" if decimal else UNKNOWN
 
 
-def argument(node: exp.Expr, of: Of) -> str:
-    """The type of what is aggregated; SUM(DISTINCT x) wraps it."""
+def argument(node: exp.Expr, of: CellOf) -> str:
+    """Return the type of the aggregated expression; SUM(DISTINCT x) wraps it."""
     return of(node.this).type
 
 
-def rounded(node: exp.Expr, of: Of) -> str:
+def rounded(node: exp.Expr, of: CellOf) -> str:
     """The type of ROUND."""
     kind = of(node.this).type
     if not kind.startswith("decimal"):
@@ -158,11 +158,11 @@ def rounded(node: exp.Expr, of: Of) -> str:
     if digits is not None and not (isinstance(digits, exp.Literal) and digits.is_int):
         return UNKNOWN
     count = int(digits.name) if digits is not None else 0
-    kept = min(scale, count)
-    return f"decimal({max(precision - scale + kept + (1 if count < scale else 0), 1)},{kept})"
+    kept_scale = min(scale, count)
+    return f"decimal({max(precision - scale + kept_scale + (1 if count < scale else 0), 1)},{kept_scale})"
 
 
-def whole_of(node: exp.Expr, of: Of) -> str:
+def whole_of(node: exp.Expr, of: CellOf) -> str:
     """The type of CEIL and FLOOR."""
     kind = of(node.this).type
     if node.args.get("decimals") is not None:

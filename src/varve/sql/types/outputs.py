@@ -1,6 +1,6 @@
-"""What is known of a query before it runs, as values.
+"""The results of type inference for a query, as values.
 
-Not here: how it comes to be known (inference.py).
+Not here: how they are inferred (inference.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryFinding:
-    """Something in a query that its author should mend; `node` is where."""
+    """A problem in a query that its author should fix; `node` is where."""
 
     message: str
     node: exp.Expr
@@ -26,12 +26,12 @@ class QueryFinding:
 
 @dataclass(frozen=True)
 class Output:
-    """A column that a query gives out.
+    """A column of a query's result.
 
     Attributes:
         type: Spark's simple name; `unknown` where only Spark can tell.
-        nullable: whether it may be NULL, as far as is known.
-        sources: the columns of datasets that its values are made of.
+        nullable: whether it may be NULL, as far as that is known.
+        sources: the columns of datasets that its values are computed from.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Use:
 
 @dataclass(frozen=True)
 class Inferred:
-    """What is known of a query before it runs.
+    """The inferred columns of a query, before it runs.
 
     Attributes:
         tree: the query with every column qualified and typed; its variables are columns of `@scope`.
-        outputs: what it gives out, in order.
-        uses: where it names columns of datasets.
-        findings: what stands against it.
+        outputs: the columns of its result, in order.
+        uses: the places where it names columns of datasets.
+        findings: the problems in it.
     """
 
     tree: exp.Expr

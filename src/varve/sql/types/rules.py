@@ -1,6 +1,6 @@
-"""The type of each kind of expression: a name, or a function of the types of its parts.
+"""The type of each kind of expression: a type name, or a function of the types of its parts.
 
-Not here: how an expression is walked, and what may be NULL (expressions.py).
+Not here: how an expression is traversed, and what may be NULL (expressions.py).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from varve.sql.types.numeric import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from varve.sql.types.cells import Cell, Of
+    from varve.sql.types.cells import Cell, CellOf
 
 
 _Rule: TypeAlias = "str | Callable[[exp.Expr, Callable[[exp.Expr | None], Cell]], str]"
 
 
-def _same(node: exp.Expr, of: Of) -> str:
+def _same(node: exp.Expr, of: CellOf) -> str:
     return of(node.this).type
 
 
-def _common(node: exp.Expr, of: Of) -> str:
-    return common_type([of(each).type for each in (node.this, *node.expressions)])
+def _common(node: exp.Expr, of: CellOf) -> str:
+    return common_type([of(child).type for child in (node.this, *node.expressions)])
 
 
-def _literal(node: exp.Expr, _: Of) -> str:
+def _literal(node: exp.Expr, _: CellOf) -> str:
     if node.is_string:
         return "string"
     text = node.name
@@ -53,13 +53,13 @@ def _literal(node: exp.Expr, _: Of) -> str:
     return f"decimal({max(len(whole) + len(fraction), 1)},{len(fraction)})"
 
 
-def _distinct(node: exp.Expr, of: Of) -> str:
+def _distinct(node: exp.Expr, of: CellOf) -> str:
     return of(node.expressions[0]).type if len(node.expressions) == 1 else UNKNOWN
 
 
-def _conditional(node: exp.Expr, of: Of) -> str:
+def _conditional(node: exp.Expr, of: CellOf) -> str:
     if isinstance(node, exp.Case):
-        kinds = [of(each).type for each in node.args["ifs"]]
+        kinds = [of(branch).type for branch in node.args["ifs"]]
         return common_type([*kinds, *([of(node.args["default"]).type] if node.args.get("default") is not None else [])])
     kinds = [of(node.args["true"]).type]
     if node.args.get("false") is not None:
@@ -67,29 +67,29 @@ def _conditional(node: exp.Expr, of: Of) -> str:
     return common_type(kinds)
 
 
-def _concat(node: exp.Expr, of: Of) -> str:
+def _concat(node: exp.Expr, of: CellOf) -> str:
     parts = node.expressions or [node.args["this"], node.expression]
     simple = ("string", "date", "timestamp", "boolean", *INTEGERS, *FLOATS)
-    kinds = [of(each).type for each in parts]
+    kinds = [of(part).type for part in parts]
     return "string" if all(kind in simple or kind.startswith("decimal") for kind in kinds) else UNKNOWN
 
 
-def _array(node: exp.Expr, of: Of) -> str:
-    kinds = [of(each).type for each in node.expressions]
+def _array(node: exp.Expr, of: CellOf) -> str:
+    kinds = [of(expression).type for expression in node.expressions]
     return f"array<{common_type(kinds)}>" if kinds else UNKNOWN
 
 
-def _element(node: exp.Expr, of: Of) -> str:
-    """What EXPLODE gives, or an index: the element of an array."""
+def _element(node: exp.Expr, of: CellOf) -> str:
+    """The type of an array's element, as EXPLODE or an index returns it."""
     kind = of(node.this).type
     return kind[6:-1] if kind.startswith("array<") else UNKNOWN
 
 
-def _extract(node: exp.Expr, _: Of) -> str:
+def _extract(node: exp.Expr, _: CellOf) -> str:
     return "decimal(8,6)" if node.this.name.upper() in {"SECOND", "SECONDS", "S"} else "int"
 
 
-def _string_only(node: exp.Expr, of: Of) -> str:
+def _string_only(node: exp.Expr, of: CellOf) -> str:
     return "string" if of(node.this).type == "string" else UNKNOWN
 
 

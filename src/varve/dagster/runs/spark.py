@@ -67,12 +67,13 @@ class SparkResource(LazyPySparkResource):
     project: str = Field(
         "", description="the folder of the project whose settings count; empty: found from where it runs"
     )
+    deployment: str = Field("", description="one of its deployments; empty: the one that its file or the process names")
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
     _opening: Future[SparkSession] | None = PrivateAttr(default=None)
 
     @property
     def _settings(self) -> Settings:
-        return Project.find(self.project or None).settings
+        return Project.find(self.project or None, deployment=self.deployment or None).settings
 
     def open_ahead(self) -> None:
         """Begin to open the session, while Dagster goes on with its own beginnings.
@@ -163,7 +164,15 @@ def _starts_a_jvm() -> bool:
 
 def _session(conf: dict[str, Any]) -> SparkSession:
     session: SparkSession = spark_session_from_config(conf)  # type: ignore[no-untyped-call]
-    return session
+    if (remote := conf.get("spark.remote")) is None:
+        return session
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    # PySpark hands on the session that is there, though it may be of another project's server.
+    if session.client._builder.endpoint == DefaultChannelBuilder(remote).endpoint:
+        return session
+    return RemoteSession.builder.config(map=conf).create()
 
 
 def _classic_conf(settings: Settings) -> dict[str, str]:

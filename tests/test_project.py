@@ -260,7 +260,7 @@ def test_a_file_that_would_import_the_other_projects_assets_is_refused(tmp_path:
 def test_a_package_that_python_finds_first_is_named_with_the_folder(tmp_path: Path) -> None:
     project = shop(tmp_path / "shop", 1, folder="yaml")
     with pytest.raises(
-        NoProject, match="imported as the package yaml, and Python finds .*/site-packages/yaml"
+        NoProject, match=r"imported as the package yaml, and Python finds .*/site-packages/yaml"
     ) as caught:
         load_project(project)
     assert str(project.assets) in str(caught.value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from varve.dagster.reading import open_project as open  # noqa: A004 - varve.open
     from varve.model.dataset import Dataset, StoreKind
     from varve.model.errors import VarveError
-    from varve.model.expectation import Expectation
+    from varve.model.expectation import Expectation, Of
     from varve.model.landing.options import LandingOptions
     from varve.model.partitions.calendar import Every
     from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
@@ -66,6 +66,7 @@ __all__ = [
     "LakeOptions",
     "LandingOptions",
     "Latest",
+    "Of",
     "OldSnapshots",
     "OnUpstreamChange",
     "Only",
@@ -120,6 +121,7 @@ _PLACES = {
     "CapturedTable": "varve.cdc.captured_table",
     "Every": "varve.model.partitions.calendar",
     "Expectation": "varve.model.expectation",
+    "Of": "varve.model.expectation",
     "Grain": "varve.model.partitions.grain",
     "LandingOptions": "varve.model.landing.options",
     "PartitionKey": "varve.model.partitions.key",

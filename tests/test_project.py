@@ -6,7 +6,7 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
@@ -19,14 +19,13 @@ from varve.model.errors import VarveError
 from varve.project import NoProject, Project
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
+from varve.services.settings import Settings
 from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-    from varve.services.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -302,19 +301,31 @@ def short_path(home: Path) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     for name in ("one", "two"):
-        PostgresServer(folder / name / "state").stop()
+        state = folder / name / "state"
+        SparkServer(Settings(home=state)).stop()
+        PostgresServer(state).stop()
+
+
+def endpoint(session: Any) -> str:
+    """The server that a session of Spark Connect speaks to."""
+    return str(session.client._builder.endpoint)
 
 
 @pytest.mark.spark
 def test_two_projects_with_different_homes_work_in_one_process(
-    short_path: Path, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, settings: Settings, spark: SparkSession
 ) -> None:
-    if settings.spark_master is None:
-        # Both on the suite's Spark: what is apart are their catalogs and their lakes.
-        url, token = SparkServer(settings).ensure_up()
-        monkeypatch.setenv("VARVE_SPARK_REMOTE", url)
-        monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", token)
+    """Each with its own PostgreSQL; on Spark Connect the first has its own Spark too, and the second the suite's."""
     projects = {"one": shop(short_path / "one", 1), "two": shop(short_path / "two", 2)}
+    connect_mode = settings.spark_master is None
+    if connect_mode:
+        url, _ = SparkServer(settings).ensure_up()
+        for project, setting in zip(
+            projects.values(), ('spark_driver_memory = "512m"', f'spark_remote = "{url}"'), strict=True
+        ):
+            with (project.root / "varve.toml").open("a") as file:
+                file.write(f"{setting}\n")
+        projects = {name: Project.find(project.root) for name, project in projects.items()}
     for project in projects.values():
         done = dg.materialize(
             [asset.asset for asset in load_project(project).datasets],
@@ -331,4 +342,8 @@ def test_two_projects_with_different_homes_work_in_one_process(
         assert list((home / "lake").rglob("*.parquet"))
         with varve.open(project) as data:
             assert data.datasets == ["shop.orders"]
-            assert [row["price"] for row in data.table("shop.orders").collect()] == [price]
+            table = data.table("shop.orders")
+            assert [row["price"] for row in table.collect()] == [price]
+            if connect_mode:
+                same = endpoint(table.sparkSession) == endpoint(spark)
+                assert same is (project is projects["two"])

@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dagster_pyspark import LazyPySparkResource
 from dagster_pyspark.resources import spark_session_from_config
@@ -170,9 +170,11 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     # PySpark hands on the session that is there, though it may be of another project's server.
-    if session.client._builder.endpoint == DefaultChannelBuilder(remote).endpoint:
+    channel: Any = session.client._builder
+    if channel.endpoint == DefaultChannelBuilder(remote).endpoint:
         return session
-    return RemoteSession.builder.config(map=conf).create()
+    other: Any = RemoteSession.builder.config(map=conf).create()
+    return cast("SparkSession", other)
 
 
 def _classic_conf(settings: Settings) -> dict[str, str]:

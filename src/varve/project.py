@@ -26,11 +26,27 @@ if TYPE_CHECKING:
 PROJECT_VARIABLE = "VARVE_PROJECT"
 DEPLOYMENT_VARIABLE = "VARVE_DEPLOYMENT"
 _FILES = ("varve.toml", "pyproject.toml")
-_KEYS = ("assets", "definitions", "commands", "settings", "deployments", "deployment")
+# What [tool.varve] may have, and of which type: `list` is a list of texts.
+_KEYS: dict[str, tuple[type, str]] = {
+    "assets": (str, 'assets = "FOLDER"'),
+    "definitions": (str, 'definitions = "PACKAGE.MODULE"'),
+    "commands": (list, 'commands = ["PACKAGE.MODULE"]'),
+    "settings": (dict, "a table [tool.varve.settings]"),
+    "deployments": (dict, "a table [tool.varve.deployments.NAME] for each"),
+    "deployment": (str, 'deployment = "NAME"'),
+}
 
 
 class NoProject(VarveError):
-    """No project was found where one was looked for, or what was found cannot be used as one."""
+    """No project was found where one was looked for, or what was found cannot be used as one.
+
+    Attributes:
+        is_absent: whether there is none at all.
+    """
+
+    def __init__(self, message: str, *, is_absent: bool = False) -> None:
+        self.is_absent = is_absent
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -70,11 +86,12 @@ class Project:
         if not begin.exists():
             raise NoProject(f"{begin} does not exist, so that no project is there. Name a project's folder.")
         folder = begin.parent if begin.is_file() else begin
-        declared = [found for each in (folder, *folder.parents) if (found := _declared_in(each)) is not None]
+        declared = [table for each in (folder, *folder.parents) if (table := _declared_in(each)) is not None]
         if not declared:
             raise NoProject(
                 f"no project: neither {folder} nor a folder above it has a varve.toml, or a pyproject.toml with "
-                "[tool.varve]. Begin one with `varve init NAME`, or name the folder of one: --project FOLDER."
+                "[tool.varve]. Begin one with `varve init NAME`, or name the folder of one: --project FOLDER.",
+                is_absent=True,
             )
         if len(declared) > 1:
             raise NoProject(
@@ -88,9 +105,15 @@ class Project:
         for key in table:
             if key not in _KEYS:
                 raise NoProject(
-                    f"{file}: [tool.varve] may not have {key!r}.{nearest(key, _KEYS)} It may have {', '.join(_KEYS)}."
+                    f"{file}: [tool.varve] has no {key!r}.{nearest(key, _KEYS)} It may have {', '.join(_KEYS)}."
                 )
+        for key, (kind, example) in _KEYS.items():
+            if key in table and not _is_of(table[key], kind):
+                raise NoProject(f"{file}: [tool.varve] {key} = {table[key]!r}: write {example}.")
         root, deployments = file.parent, table.get("deployments", {})
+        for key, values in deployments.items():
+            if not isinstance(values, dict):
+                raise NoProject(f"{file}: [tool.varve] deployments.{key} = {values!r}: write a table of settings.")
         name = deployment or os.environ.get(DEPLOYMENT_VARIABLE) or table.get("deployment")
         if name is not None and name not in deployments:
             raise NoProject(
@@ -129,8 +152,8 @@ class Project:
         values: dict[str, Any] = {**self.values}
         for name in values:
             if name not in Settings.model_fields:
-                known = f"{nearest(name, Settings.model_fields)} docs/reference.md lists them."
-                raise NoProject(f"{self.file}: there is no setting {name!r}.{known}")
+                remedy = f"{nearest(name, Settings.model_fields)} docs/reference.md lists them."
+                raise NoProject(f"{self.file}: there is no setting {name!r}.{remedy}")
         for name in ("home", "lake_root", "landing_root"):
             # Folders of the file are relative to it, wherever a command was started.
             if isinstance(value := values.get(name), str) and "://" not in value:
@@ -153,7 +176,7 @@ class Project:
         """One of the project's modules, imported. Raises NoProject where there is none of that name."""
         self.importable()
         try:
-            return importlib.import_module(name)
+            found = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
@@ -161,6 +184,22 @@ class Project:
                 f"{self.file or self.root} names the module {name}, which Python does not find in {self.root}. "
                 "Write it, or correct the name."
             ) from None
+        place = self.root.joinpath(*name.split("."))
+        written = [each for each in (place.with_name(f"{place.name}.py"), place / "__init__.py") if each.is_file()]
+        imported = Path(found.__file__).resolve() if found.__file__ else None
+        if written and imported not in [each.resolve() for each in written]:
+            raise NoProject(
+                f"{self.file or self.root} names the module {name}, which is {written[0]}, and Python finds "
+                f"{imported or 'another package'} under that name. Rename one of them, or put {self.root} first on "
+                "Python's path."
+            )
+        return found
+
+
+def _is_of(value: object, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, kind)
 
 
 def _declared_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
@@ -172,7 +211,10 @@ def _declared_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
             content = tomllib.loads(file.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise NoProject(f"{file} cannot be read: {error}. Correct it.") from None
-        table = content if name == "varve.toml" else content.get("tool", {}).get("varve")
+        tool = content.get("tool", {})
+        table = content if name == "varve.toml" else tool.get("varve") if isinstance(tool, dict) else None
+        if table is not None and not isinstance(table, dict):
+            raise NoProject(f"{file}: tool.varve is {table!r}; write it as a table, [tool.varve].")
         if table is not None:
             return file, table
     return None

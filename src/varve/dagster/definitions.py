@@ -85,7 +85,7 @@ def build_defs(
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
         resources={
-            "spark": SparkResource(project=str(project.root)),
+            "spark": SparkResource(project=str(project.root), deployment=project.deployment or ""),
             "builds": builds_resource(graph, project),
             "landing": LandingResource(),
             IO_MANAGER: store_io_manager(),

@@ -55,6 +55,9 @@ def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
         **{each.name: each.file for each in files.broken},
         **{name: each.source.path for name, each in files.items()},
     }
+    names = [found.dataset.name for found in in_python]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise VarveError(f"{twice[0]} is declared twice in the Python files of {project.assets}; take one of them out.")
     if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
         raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
     declared = with_rejected([*in_python, *sql_assets(files), *broken_modules(project.assets)])

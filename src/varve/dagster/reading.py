@@ -1,9 +1,9 @@
-"""Reading a dataset from a notebook or a script: what is in force, or what was as of a batch, a time or a run.
+"""Reading a dataset from a notebook or a script: its current batches, or those as of a batch, a time or a run.
 
-    from varve.dagster.reading import open_reader
+    import varve
 
-    with open_reader() as reader:
-        reader.read(DEPARTURES, where={"day": "2013-01-05"}, as_of=dt.datetime(2013, 2, 1), with_batch_id=True).show()
+    with varve.open() as data:
+        data.table("flights.departures", where={"day": "2013-01-05"}, as_of=dt.datetime(2013, 2, 1)).show()
 
 Not here: the inputs of runs (runs/io_manager.py), whose batches are chosen when the run begins.
 """
@@ -15,12 +15,14 @@ import datetime as dt
 import os
 import socket
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.model.batch import BatchId
-from varve.model.errors import NotKept, UnknownPartition, VarveError, some
+from varve.model.broken_dataset import DatasetIsBroken
+from varve.model.errors import NotKept, UnknownPartition, VarveError, nearest, some
 from varve.model.partitions.key import parse_path
 from varve.project import Project
 from varve.services.postgres import connect
@@ -28,11 +30,15 @@ from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
 
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+    from varve.planning.graph import Graph
     from varve.services.settings import Settings
 
 BATCH_ID = "_batch_id"
@@ -154,7 +160,107 @@ def open_reader(project: Project | None = None) -> Iterator[Reader]:
     with connect(settings, application="varve reader") as connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
-        yield Reader(settings, catalog, lambda: open_session(settings))
+        # One session: frames of two cannot be joined.
+        yield Reader(settings, catalog, cache(lambda: open_session(settings)))
+
+
+class OpenProject:
+    """A project that is read: `table` gives its datasets as Spark DataFrames.
+
+    Servers are asked, and started where they are embedded, when the first table is read. `close` gives the connection
+    back; frames that were read stay usable.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._resources = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"varve.open({str(self.project.root)!r})"
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._resources.close()
+        self.__dict__.pop("_reader", None)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The names of all datasets that can be read, each after those it reads."""
+        return [dataset.name for dataset in self._graph.in_order()]
+
+    def table(
+        self,
+        dataset: str | Dataset,
+        *,
+        where: Mapping[str, object] | None = None,
+        as_of: dt.datetime | int | BatchId | None = None,
+        run: str | None = None,
+        columns: Sequence[str] | None = None,
+        with_batch_id: bool = False,
+    ) -> DataFrame:
+        """The rows of a dataset: its data columns, then its partition columns.
+
+        The batches are chosen now. What is published later does not change the frame, and no sweep takes from it what
+        it reads.
+
+        Args:
+            dataset: its name, `db.table`.
+            where: values of partition columns, as their keys are spelt; every partition where none are given.
+            as_of: an instant (one without a zone is UTC), or a batch: only the partitions that have it.
+            run: as of the moment after this run had published; in the place of `as_of`.
+            columns: which data columns; None for all. Nothing else is fetched.
+            with_batch_id: whether a last column `_batch_id` tells of each row which batch it is from.
+
+        Raises VarveError for a name that the project does not declare, NotKept where what was current then was swept,
+        UnknownPartition where no partition matches.
+        """
+        batch = BatchId(as_of) if isinstance(as_of, int) else as_of
+        return self._reader.read(
+            self._dataset(dataset), where=where, as_of=batch, run=run, columns=columns, with_batch_id=with_batch_id
+        )
+
+    def _dataset(self, dataset: str | Dataset) -> Dataset:
+        if not isinstance(dataset, str):
+            return dataset
+        if dataset in self._graph.datasets:
+            return self._graph.datasets[dataset]
+        broken = self._graph.broken_dataset(dataset)
+        if broken is not None and broken.name:
+            raise DatasetIsBroken(broken)
+        raise VarveError(
+            f"{self.project.file or self.project.root} has no dataset {dataset!r}."
+            f"{nearest(dataset, self._graph.datasets)} It has {some(sorted(self._graph.datasets)) or 'none'}."
+        )
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return self._resources.enter_context(open_reader(self.project))
+
+    @cached_property
+    def _graph(self) -> Graph:
+        from varve.dagster.discovery import load_project
+
+        return load_project(self.project).graph
+
+
+def open_project(project: Project | str | Path | None = None, *, deployment: str | None = None) -> OpenProject:
+    """A project to read from: `varve.open().table("flights.delays")`; in a `with`, or closed by `close`.
+
+    Args:
+        project: the project, or its folder; None for the one of the working directory.
+        deployment: one of its deployments, where the project is not given itself.
+
+    Raises NoProject where there is none.
+    """
+    return OpenProject(project if isinstance(project, Project) else Project.find(project, deployment=deployment))
 
 
 def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:

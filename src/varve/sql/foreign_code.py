@@ -69,11 +69,16 @@ def foreign_text(entry: str, root: str) -> str:
     if entry.endswith(_ENDINGS):
         path = program(entry, root)
         return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path else ""
-    origin = _module(entry.partition(":")[0])
+    origin = _module(entry.partition(":")[0], Path(root))
     return origin.read_text(encoding="utf-8") if origin else ""
 
 
-def _module(name: str) -> Path | None:
+def _module(name: str, root: Path) -> Path | None:
+    """The file of a module: in the folder of the project, or else where Python finds it."""
+    place = root.joinpath(*name.split("."))
+    for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        if file.is_file():
+            return file
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -83,7 +88,7 @@ def _module(name: str) -> Path | None:
 
 def _function(sql: SqlDataset) -> Iterator[Problem]:
     module, _, function = sql.entry.partition(":")
-    origin = _module(module)
+    origin = _module(module, Path(sql.source.root))
     if origin is None:
         yield sql.problem(sql.span_of("entry"), f"there is no module {module}; put it where Python finds it.")
         return

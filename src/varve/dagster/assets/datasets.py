@@ -33,13 +33,32 @@ IO_MANAGER = "varve_io_manager"
 
 @dataclass(frozen=True)
 class DatasetAsset:
-    """A dataset with its Dagster asset, the datasets it reads, a hash of its code, and the table that it captures."""
+    """A dataset as one Dagster asset; calling it calls the function that was decorated.
+
+    Attributes:
+        dataset: what it computes.
+        asset: how Dagster has it.
+        reads: the datasets that it reads.
+        code_version: a hash of its code.
+        captured: the table that it is a copy of, where it is one.
+        compute: the function that returns its rows; None where a run of another dataset, or a capture, writes them.
+    """
 
     dataset: Dataset
     asset: dg.AssetsDefinition | dg.AssetSpec
     reads: tuple[Reads, ...]
     code_version: str
     captured: CapturedTable | None = None
+    compute: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any, **inputs: Any) -> Any:
+        """Call the author's function with these arguments: nothing is started, stored or published.
+
+        `varve.testing.context_for` makes a context for it. Raises VarveError for a dataset without a function.
+        """
+        if self.compute is None:
+            raise VarveError(f"dataset {self.dataset} has no function of its own that could be called.")
+        return self.compute(*arguments, **inputs)
 
 
 def dataset_asset(
@@ -50,6 +69,8 @@ def dataset_asset(
     about: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
+
+    It stays callable in a test: `revenue(context, orders=frame)` calls the function as it is written.
 
     The function takes `context`, and one Spark DataFrame for each entry of `reads`: all partitions of that dataset
     which the partitions of the run read, at the batches that were current when the run began. It returns a DataFrame
@@ -69,7 +90,7 @@ def dataset_asset(
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
             asset = _asset(dataset, upstreams, version, about or {})(compute)
-        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version)
+        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, compute=compute)
 
     return decorate
 

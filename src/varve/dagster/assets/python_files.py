@@ -1,28 +1,36 @@
 """The datasets that the Python files of a folder declare, for those that look for them: Dagster, and SQL files.
 
+The folder is a package, imported by the name that Python finds it under. Two projects in one process may both call
+theirs `assets`; Python has one module of a name, so the second one is imported by its place, under a name of its own.
+
 Not here: what SQL files declare (sql_assets.py).
 """
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
 import importlib.util
 import pkgutil
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.datasets import DatasetAsset
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
+from varve.project import NoProject, Project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 
 def python_assets(folder: Path) -> list[DatasetAsset]:
     """Every dataset of the folder's modules, as far as those that are being imported right now have come.
 
-    Nothing where the folder is no package that Python finds. Modules that ask for a broken dataset of SQL are left out.
+    Modules that ask for a broken dataset of SQL are left out. Raises NoProject where Python cannot import the folder.
     """
     modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
@@ -50,6 +58,43 @@ def half_imported(folder: Path) -> list[str]:
     return [name for name in _modules(folder) if _is_half(sys.modules.get(name))]
 
 
+def named_module(name: str, root: Path) -> ModuleType:
+    """The module that a SQL file names, imported; `root` is the folder above that of the datasets."""
+    package, _, rest = name.partition(".")
+    if rest and (root / package).is_dir():
+        return importlib.import_module(f"{package_of(root / package)}.{rest}")
+    return importlib.import_module(name)
+
+
+def package_of(folder: Path) -> str:
+    """The name under which the modules of a folder are imported.
+
+    Raises NoProject, naming both places, where Python finds another package of that name.
+    """
+    folder = folder.resolve()
+    name, above = _dotted(folder)
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise NoProject(
+            f"{folder} has Python files, and {folder.name!r} is no name that Python can import. Rename the folder, "
+            "with letters, digits and _ only, and name it in [tool.varve]."
+        )
+    places = _places(name)
+    if not places:
+        sys.path.append(str(above))
+        importlib.invalidate_caches()
+        places = _places(name)
+    if places == [folder] or (folder in places and _all_within(name, folder)):
+        return name
+    other = next((place for place in places if place != folder), None)
+    if other is not None and name == folder.name and name in sys.modules and _of_another_project(other):
+        return _by_place(folder, other)
+    raise NoProject(
+        f"{folder} has Python files, which are imported as the package {name}, and Python finds "
+        f"{other or 'nothing'} under that name. Rename one of them (and the folder in [tool.varve]), or put "
+        f"{above} first on Python's path."
+    )
+
+
 def _imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
@@ -62,8 +107,83 @@ def _is_half(module: ModuleType | None) -> bool:
 
 
 def _modules(folder: Path) -> list[str]:
-    spec = importlib.util.find_spec(folder.name) if folder.name.isidentifier() else None
-    places = spec.submodule_search_locations if spec is not None else None
-    if not places or folder.resolve() not in [Path(place).resolve() for place in places]:
+    names = [each.name for each in pkgutil.iter_modules([str(folder)])]
+    package = package_of(folder) if names else ""
+    return [f"{package}.{name}" for name in names]
+
+
+def _dotted(folder: Path) -> tuple[str, Path]:
+    """The name of a folder's package with those that it lies in, and the folder above them all."""
+    parts, above = [folder.name], folder.parent
+    while (above / "__init__.py").is_file():
+        parts.insert(0, above.name)
+        above = above.parent
+    return ".".join(parts), above
+
+
+def _places(name: str) -> list[Path]:
+    """Where Python finds a package or a module; nothing where it finds none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
         return []
-    return [f"{folder.name}.{found.name}" for found in pkgutil.iter_modules(places)]
+    if spec is None:
+        return []
+    places = list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
+    return [Path(place).resolve() for place in places]
+
+
+def _all_within(name: str, folder: Path) -> bool:
+    """Whether each module of the folder is what Python imports by its name: several folders may share a package."""
+    specs = [importlib.util.find_spec(f"{name}.{each.name}") for each in pkgutil.iter_modules([str(folder)])]
+    return all(spec is not None and spec.origin and Path(spec.origin).is_relative_to(folder) for spec in specs)
+
+
+def _of_another_project(place: Path) -> bool:
+    """Whether a package is the folder of datasets of a project, which this process has loaded before."""
+    try:
+        return Project.find(place.parent).assets.resolve() == place
+    except NoProject:
+        # Such a project was removed since.
+        return not place.exists()
+
+
+def _by_place(folder: Path, other: Path) -> str:
+    """The name of the folder's package under a name of its own. Raises NoProject where its files use the other one."""
+    name = f"{folder.name}_{hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return name
+    for place in _own_imports(folder):
+        raise NoProject(
+            f"{place} imports {folder.name}, which in this process is {other}, of another project. Write it as "
+            "`from . import ...`, or rename the folder of one of the projects (and name it in [tool.varve])."
+        )
+    start = folder / "__init__.py"
+    spec = (
+        importlib.util.spec_from_file_location(name, start, submodule_search_locations=[str(folder)])
+        if start.is_file()
+        else ModuleSpec(name, None, is_package=True)
+    )
+    assert spec is not None
+    spec.submodule_search_locations = [str(folder)]
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        if spec.loader is not None:
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return name
+
+
+def _own_imports(folder: Path) -> Iterator[str]:
+    """The lines, as `file:line`, that import the folder's package by its name."""
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names = [node.module]
+            if any(name.partition(".")[0] == folder.name for name in names):
+                assert isinstance(node, ast.Import | ast.ImportFrom)
+                yield f"{file}:{node.lineno}"

@@ -5,9 +5,10 @@ Not here: the Dagster asset (sql_assets.py), and where the rows go (resources/).
 
 from __future__ import annotations
 
-import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.dagster.assets.python_files import named_module
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.sql.foreign_code import FOR
@@ -38,12 +39,18 @@ def rows(
     if found.sql.body is Body.EXTERNAL:
         landed: DataFrame = context.resources.landing.read(context)
         return landed
-    spark: SparkSession = context.resources.spark.spark_session
+    if found.sql.body is Body.SPARK:
+        return _program(found, context, opened, frames)
+    return computed(found, context.resources.spark.spark_session, keys, frames)
+
+
+def computed(
+    found: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The rows of a query or a Python function for these partitions, with their partition columns."""
     if found.sql.query is not None:
         return _queried(found, spark, found.sql.query, keys, frames)
-    if found.sql.body is Body.PYTHON:
-        return _python(found, spark, keys, frames)
-    return _program(found, context, opened, frames)
+    return _python(found, spark, keys, frames)
 
 
 def _queried(
@@ -57,22 +64,22 @@ def _queried(
     parts = [keys[place : place + AT_ONCE] for place in range(0, len(keys), AT_ONCE)]
     if len(parts) == 1:
         return rows_of(spark, found.scopes, query, keys, frames)
-    return union_all([rows_of(spark, found.scopes, query, part, _narrowed(found, part, frames)) for part in parts])
+    return union_all([rows_of(spark, found.scopes, query, part, narrowed(found, part, frames)) for part in parts])
 
 
-def _narrowed(found: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def narrowed(found: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """What some of the run's partitions read: Spark then opens, and compares with their scopes, no other rows."""
     from varve.stores.frames import in_partitions
 
-    narrowed = dict(frames)
+    inputs = dict(frames)
     for name in found.reads:
         dimensions = found.upstreams[name].partitioning.dimensions
         # Which keys a dynamic set has is not asked here.
         if not any(isinstance(each, DynamicDimension) for each in dimensions):
             boxes = [box for _, read in found.dependency(name).read_by(keys) for box in read]
             read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
-            narrowed[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
-    return narrowed
+            inputs[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
+    return inputs
 
 
 def _python(
@@ -84,7 +91,7 @@ def _python(
     from varve.sql.evaluate.constants import literal_text
 
     module, _, name = found.sql.entry.partition(":")
-    function = getattr(importlib.import_module(module), name)
+    function = getattr(named_module(module, Path(found.sql.source.root)), name)
     arms: list[DataFrame] = []
     for key in keys:
         scope = found.scopes.of(key)

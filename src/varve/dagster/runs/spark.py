@@ -26,12 +26,13 @@ class SparkResource(LazyPySparkResource):
     project: str = Field(
         "", description="the folder of the project whose settings count; empty: found from where it runs"
     )
+    deployment: str = Field("", description="one of its deployments; empty: the one that its file or the process names")
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
     _opening: Future[SparkSession] | None = PrivateAttr(default=None)
 
     @property
     def _settings(self) -> Settings:
-        return Project.find(self.project or None).settings
+        return Project.find(self.project or None, deployment=self.deployment or None).settings
 
     def open_ahead(self) -> None:
         """Begin to open the session, while Dagster goes on with its own beginnings.

@@ -1,0 +1,83 @@
+"""The context of a Python dataset's function in a test: `revenue(context_for(revenue, partition=...), orders=frame)`.
+
+Not here: the context of a run, which Dagster makes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.model.batch import BatchId
+from varve.model.build import Build
+from varve.testing.partitions import partition_keys
+from varve.testing.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from varve.dagster.assets.datasets import DatasetAsset
+    from varve.testing.partitions import Partition
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """What `varve.partitions_of` asks of a run: its partitions. Nothing is locked, staged or published."""
+
+    # Not a test, whatever its name says to pytest.
+    __test__ = False
+
+    build: Build
+
+    def of(self, context: object) -> TestRun:
+        """The run is the same whoever asks."""
+        del context
+        return self
+
+    def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
+        """The dynamic sets of the dataset, in the instance of the test."""
+        return PartitionSets(instance, [self.build.dataset.partitioning])
+
+
+class TestSpark:
+    """`context.resources.spark`: the session of the test, opened on first use."""
+
+    __test__ = False
+
+    def __init__(self, session: SparkSession | None) -> None:
+        self._session = session
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session that was given, or else that of `varve.testing.spark_session`."""
+        if self._session is None:
+            self._session = spark_session()
+        return self._session
+
+
+def context_for(
+    asset: DatasetAsset, *, partition: Partition | Sequence[Partition], spark: SparkSession | None = None
+) -> dg.AssetExecutionContext:
+    """A context with which the function of an asset can be called: `partitions_of(context)` knows the partitions.
+
+    `context.partition_key` is there for one partition, and `context.resources.spark.spark_session` always.
+
+    Args:
+        asset: what `@varve.asset` made of the function.
+        partition: `{"day": "2026-11-01"}`, or a list of them.
+        spark: the session; by default `spark_session()`.
+
+    Raises UnknownPartition for a partition that the dataset does not have.
+    """
+    dataset = asset.dataset
+    keys = partition_keys(dataset, partition)
+    run = TestRun(Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version))
+    return dg.build_asset_context(
+        partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
+        resources={"builds": run, "spark": TestSpark(spark)},
+    )

@@ -1,0 +1,39 @@
+"""A small Spark for tests, in the process of the tests: one core, no UI, no metastore on disk.
+
+Not here: the Spark of a project (varve/dagster/runs/spark.py).
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SMALL = {
+    "spark.sql.catalogImplementation": "in-memory",
+    # Rows of a test fit into one task.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+}
+
+
+def spark_session() -> SparkSession:
+    """The session of this process; where it has none, a new one with `local[1]` that all its tests share.
+
+    Raises ServiceUnavailable where there is no Java.
+    """
+    from pyspark.sql import SparkSession
+
+    from varve.dagster.runs.spark import open_session
+    from varve.services.settings import Settings
+
+    if (session := SparkSession.getActiveSession()) is not None:
+        return session
+    home = Path(tempfile.mkdtemp(prefix="varve-testing-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return open_session(Settings(home=home, spark_master="local[1]", spark_conf=_SMALL, spark_driver_memory="1g"))

@@ -1,0 +1,197 @@
+"""The SQL files of a project in tests: compiled as the project compiles them, their queries run on given rows.
+
+Not here: the commands `varve check` and `varve fmt` (varve/cli/sql.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from varve.dagster.assets.python_files import python_assets
+from varve.dagster.assets.sql_assets import python_datasets
+from varve.dagster.assets.sql_rows import computed, narrowed
+from varve.model.broken_dataset import DatasetIsBroken
+from varve.model.errors import VarveError, VerifyFailed, nearest, some
+from varve.project import NoProject, Project
+from varve.sql import sql_project
+from varve.sql.answers import Answers
+from varve.sql.cache import Cache
+from varve.sql.spark.analysis import analysed, columns_by_spark
+from varve.sql.syntax.errors import Problem, SqlErrors
+from varve.sql.syntax.sql_file import Body
+from varve.testing.partitions import partition_keys
+from varve.testing.rows import as_written, frame_of, rows_of_frame
+from varve.testing.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.model.partitions.key import PartitionKey
+    from varve.sql.sql_asset import SqlAsset
+    from varve.sql.sql_files import SqlFiles
+    from varve.testing.partitions import Partition
+    from varve.testing.rows import Rows
+
+
+def run_sql(
+    source: Project | str | Path,
+    dataset: str,
+    *,
+    partition: Partition | Sequence[Partition],
+    inputs: Mapping[str, Rows] | None = None,
+    spark: SparkSession | None = None,
+) -> list[dict[str, Any]]:
+    """The rows that a run of a SQL dataset would publish, made from the rows that are given.
+
+    Everything is as in a run but for the stores: the file is compiled with the project, the query sees the partitions
+    and columns that it would be given, many partitions are computed in one job, the rows are cast to the declared
+    columns, and a row that breaks an EXPECT fails it. The partition columns come last; the rows are sorted by them,
+    then by the other columns.
+
+    Args:
+        source: the project, its folder, a folder of `.sql` files, or one such file.
+        dataset: its name, `db.table`.
+        partition: `{"day": "2026-11-01"}`, or a list of them: the partitions of one run.
+        inputs: for each dataset that it reads its rows: dicts (a column that is left out is NULL), or a DataFrame of
+            Spark or pandas. Those of other partitions than the run reads are left out, as in a run.
+        spark: the session; by default `spark_session()`.
+
+    Raises DatasetIsBroken where the file is wrong, VarveError for what does not fit the declarations, VerifyFailed for
+    rows that break an expectation.
+    """
+    session = spark or spark_session()
+    folder = _folder(source)
+    found = _dataset(_compiled(folder, lambda: session), dataset, folder)
+    keys = partition_keys(found.dataset, partition)
+    frames = _inputs(session, found, keys, inputs or {})
+    frame = computed(found, session, keys, frames)
+    _check_expectations(found, frame)
+    return rows_of_frame(as_written(found.dataset, keys, frame), found.dataset.partitioning.names)
+
+
+def check(source: Project | str | Path | None = None, *, spark: SparkSession | None = None) -> list[str]:
+    """Everything that is wrong in the SQL files of a project, each with its place; an empty list where nothing is.
+
+    It is what `varve check` says: Spark's analyzer looks at every file, too.
+
+    Args:
+        source: the project, its folder, a folder of `.sql` files, or one such file; None for the project of the
+            working directory.
+        spark: the session; by default `spark_session()`.
+    """
+    session = spark or spark_session()
+    try:
+        files = _compiled(_folder(source), lambda: session)
+    except SqlErrors as error:
+        return [str(each) for each in error.problems]
+    problems = [*files.problems]
+    for found in files.values():
+        problems += analysed(session, found)
+    return [str(each) for each in SqlErrors(problems).problems]
+
+
+def _folder(source: Project | str | Path | None) -> Path:
+    """The folder of SQL files that is meant."""
+    if isinstance(source, Project) or source is None:
+        project = source or Project.find()
+        project.importable()
+        return project.assets
+    place = Path(source).expanduser().resolve()
+    if not place.exists():
+        raise NoProject(f"{place} does not exist. Name a project, its folder, a folder of .sql files or one of them.")
+    folder = place.parent if place.is_file() else place
+    try:
+        project = Project.find(folder)
+    except NoProject as error:
+        if not error.is_absent:
+            raise
+    else:
+        if folder == project.root or folder.is_relative_to(project.assets.resolve()):
+            project.importable()
+            return project.assets
+    if not any(folder.rglob("*.sql")):
+        raise NoProject(f"{folder} is no project's folder, and has no .sql files. Name one that is or has.")
+    return folder
+
+
+def _compiled(folder: Path, spark: Callable[[], SparkSession]) -> SqlFiles:
+    """The files of a folder; Spark is asked for the types that only it can tell. Raises SqlErrors where it refuses."""
+    cache, answers = Cache.beside(folder), Answers.beside(folder)
+    while True:
+        files = sql_project.usable(
+            sql_project.sources_of(folder), lambda: python_datasets(folder), cache, answers
+        )  # fmt: skip
+        if not files.questions:
+            if cache.misses:
+                cache.write(folder)
+            return files
+        refusals: list[Problem] = []
+        for question, _ in files.questions:
+            columns = columns_by_spark(spark(), question)
+            if isinstance(columns, Problem):
+                refusals.append(columns)
+            else:
+                answers.keep(question, columns)
+        if refusals:
+            unasked = {problem for _, problem in files.questions}
+            raise SqlErrors([*refusals, *(each for each in files.problems if each not in unasked)])
+
+
+def _dataset(files: SqlFiles, name: str, folder: Path) -> SqlAsset:
+    """A dataset that can be run. Raises VarveError where it cannot."""
+    for broken in files.broken:
+        if broken.name == name:
+            raise DatasetIsBroken(broken)
+    if name not in files:
+        in_python = {each.dataset.name for each in python_assets(folder)}
+        if name in in_python:
+            raise VarveError(f"{name} is declared in Python: call its function, it returns its rows.")
+        raise VarveError(
+            f"no file of {folder} declares {name}.{nearest(name, files)} They declare "
+            f"{some(sorted(files)) or 'nothing'}."
+        )
+    found = files[name]
+    if found.sql.body is Body.EXTERNAL:
+        raise VarveError(f"{name} comes from others and has no query; give its rows as inputs of what reads it.")
+    if found.sql.body is Body.SPARK:
+        raise VarveError(
+            f"{name} is a program, {found.sql.entry}, which spark-submit runs; test the functions that it is made of."
+        )
+    return found
+
+
+def _inputs(
+    spark: SparkSession, found: SqlAsset, keys: Sequence[PartitionKey], given: Mapping[str, Rows]
+) -> dict[str, DataFrame]:
+    """What a run of these partitions reads of the rows."""
+    for name in given:
+        if name not in found.reads:
+            reads = ", ".join(found.reads) or "nothing"
+            raise VarveError(f"{found.dataset} does not read {name}, but {reads}.{nearest(name, found.reads)}")
+    if missing := [name for name in found.reads if name not in given]:
+        raise VarveError(
+            f"{found.dataset} reads {', '.join(missing)}, of which no rows are given: write "
+            f"inputs={{{missing[0]!r}: [...]}}, with an empty list where it has none."
+        )
+    frames = {}
+    for name in found.reads:
+        upstream = found.upstreams[name]
+        columns = upstream.read_columns(found.kept.columns[name])
+        frames[name] = frame_of(spark, upstream, given[name]).select(*[f"`{column.name}`" for column in columns])
+    return narrowed(found, keys, frames)
+
+
+def _check_expectations(found: SqlAsset, frame: DataFrame) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not found.sql.expectations:
+        return
+    counts = frame.select(
+        *[F.count_if(~F.expr(f"({each.text}\n)")).alias(each.name) for each in found.sql.expectations]
+    ).collect()[0]
+    if broken := [each for each in found.sql.expectations if counts[each.name]]:
+        told = "; ".join(f"{counts[each.name]} rows break {each.name} ({each.text})" for each in broken)
+        raise VerifyFailed(f"{found.dataset}: {told}. A run would publish nothing.")

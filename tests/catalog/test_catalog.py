@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from tests.conftest import COLUMNS, sales_dataset
-from varve.catalog.catalog import VERSION, Catalog
+from varve.catalog.catalog import Catalog
+from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding, StalePublish

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
@@ -22,9 +21,10 @@ from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
 from varve.catalog.reader import CatalogReader
 from varve.catalog.rows import declaration
+from varve.catalog.schema import CatalogSchema
 from varve.model.batch import BatchId, StagedBatch
 from varve.model.build import Build
-from varve.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, VarveError, some
+from varve.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, some
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
 
-VERSION = 8
 # New partitions of one build, from which on the statistics of before are worse than none.
 _MANY_NEW = 200
-# The script that makes each version of the schema out of the one before.
-_STEPS = {1: "catalog.sql", **{version: f"catalog_{version}.sql" for version in range(2, VERSION + 1)}}
 
 
 @dataclass(frozen=True)
@@ -46,24 +43,11 @@ class Catalog(ProjectionProgress, CatalogReader):
     """The catalog over one connection, which must be in autocommit mode and not shared between threads."""
 
     def ensure_schema(self) -> None:
-        """Make the catalog's tables, or bring older ones up to date; safe to call from several processes at once.
+        """Make the catalog's tables, or upgrade older ones; safe to call from several processes at once.
 
-        Raises VarveError where a newer Varve has made them.
+        Raises VarveError where the tables are newer than this Varve, or older than what it can upgrade.
         """
-        if self._schema_version() == VERSION:
-            return
-        with self.connection.transaction():
-            self.connection.execute(statements.LOCK_SCHEMA)
-            found = self._schema_version()
-            if found > VERSION:
-                raise VarveError(
-                    f"the catalog has version {found} of its schema, and this Varve knows {VERSION}: a newer one has "
-                    "upgraded it. Nothing was read or changed. Install that Varve here too."
-                )
-            for version in range(found + 1, VERSION + 1):
-                script = resources.files("varve.catalog").joinpath(_STEPS[version]).read_text(encoding="utf-8")
-                self.connection.execute(script.encode())
-            self.connection.execute(statements.SET_SCHEMA_VERSION, (VERSION,))
+        CatalogSchema().ensure(self.connection)
 
     def begin(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str, code_version: str) -> Build:
         """Lock the partitions, remember what is current, and start a batch of each.
@@ -204,13 +188,6 @@ class Catalog(ProjectionProgress, CatalogReader):
     def departed(self, dataset: str, paths: Sequence[str]) -> None:
         """Forget what had arrived of partitions that are there no more; their batches stay."""
         self.connection.execute(statements.DEPARTED, (dataset, list(paths)))
-
-    def _schema_version(self) -> int:
-        if self.connection.execute(statements.HAS_SCHEMA).fetchone() is None:
-            return 0
-        row = self.connection.execute(statements.SCHEMA_VERSION).fetchone()
-        assert row is not None
-        return int(row[0])
 
     def _begin(
         self, dataset: Dataset, partitions: Sequence[PartitionKey], run_id: str, code_version: str | None

@@ -1,12 +1,7 @@
-"""The SQL of the catalog, a constant for each statement; catalog.py executes them, catalog.sql made their tables."""
+"""The SQL of the catalog, one constant for each statement. catalog.py executes them; schema.sql makes their tables."""
 
 from __future__ import annotations
 
-# Not to_regclass: after waiting for the lock it still answers from what this session had cached before.
-HAS_SCHEMA = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'schema_version'"
-SCHEMA_VERSION = "select version from varve.schema_version"
-SET_SCHEMA_VERSION = "update varve.schema_version set version = %s"
-LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve schema', 0))"
 REGISTER = """
     insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s)
     on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration, updated_at = now()

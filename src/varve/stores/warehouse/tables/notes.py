@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from varve.catalog.statements import LOCK_SCHEMA
+from varve.catalog.schema import LOCK_SCHEMA
 from varve.stores.warehouse.loading.copying import START_LOADING
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # How many period tables one leaf view shows: replacing one takes 4 to 14 ms however many there are.
 LEAF_TABLES = 50
 
-_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'compacted'"
+# The last table of tables.sql.
 _HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'sealed'"
 _COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment where dataset = %s"
 _FORGET_ENDED = """
@@ -90,15 +90,12 @@ _VACATE = """
 
 
 def ensure_tables(connection: psycopg.Connection) -> None:
-    """Make the tables where there are none, beside the catalog's own; safe to call from several processes at once."""
+    """Make the tables that are missing, beside the catalog's own; safe to call from several processes at once."""
     if connection.execute(_HAS_ALL).fetchone() is not None:
         return
     with connection.transaction():
         connection.execute(LOCK_SCHEMA)
-        there = connection.execute(_HAS_TABLES).fetchone() is not None
-        for name in ("tables_2.sql",) if there else ("tables.sql", "tables_2.sql"):
-            script = resources.files("varve.stores.warehouse.tables").joinpath(name).read_text(encoding="utf-8")
-            connection.execute(script.encode())
+        connection.execute(resources.files("varve.stores.warehouse.tables").joinpath("tables.sql").read_bytes())
 
 
 def claim(connection: psycopg.Connection, table: str, piece: str, rows: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from varve.catalog.statements import HAS_SCHEMA
+from varve.catalog.schema import HAS_SCHEMA
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:

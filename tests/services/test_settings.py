@@ -24,14 +24,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "text", "told"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
+@pytest.mark.parametrize(("name", "text", "beginning"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
 def test_a_setting_that_is_wrong_is_told_by_its_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str, told: str
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, beginning: str
 ) -> None:
     monkeypatch.setenv(name, text)
     with pytest.raises(VarveError) as refused:
         Settings()
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(beginning)
     assert "docs/reference.md" in str(refused.value)
 
 

@@ -48,7 +48,7 @@ class CatalogSchema:
     def ensure(self, connection: psycopg.Connection) -> None:
         """Make the catalog's tables, or upgrade them; safe to call from several processes at once.
 
-        All files run in one transaction, under a lock: a process that is killed on the way leaves the catalog as it was.
+        All files run in one transaction, under a lock: a process that is killed leaves the catalog as it was.
 
         Raises VarveError where the catalog is newer than this Varve, or older than what it can upgrade.
         """
@@ -83,8 +83,8 @@ class CatalogSchema:
         return (
             f"{_place(connection)}: the catalog has schema version {version}, which is from before the "
             f"first release; {_this_varve()} upgrades version {_SAME_AS_FIRST_VERSION} and later. Nothing was read or "
-            "changed. Upgrade the catalog with `varve up` of Varve 0.1 first, or let VARVE_HOME or VARVE_POSTGRES_URL name "
-            "a place without a catalog."
+            "changed. Upgrade the catalog with `varve up` of Varve 0.1 first, or let VARVE_HOME or VARVE_POSTGRES_URL "
+            "name a place without a catalog."
         )
 
 

@@ -10,7 +10,7 @@ from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, Verify
 from varve.services.files import open_files
 from varve.stores.folders import clean as clean_folders
 from varve.stores.folders import content as hash_of_rows
-from varve.stores.folders.write import How, survey, write_batches
+from varve.stores.folders.write import WriteOptions, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.warehouse import clean, compact, examine, projection, publish
@@ -62,8 +62,8 @@ class WarehouseStore:
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
             # What others are added to says what it holds, or nobody could tell that parts put together are the same.
-            how = How(hashed=bool(build.growth))
-            written = write_batches(self.spooling, wire, types.to_wire(build, frame), how)
+            options = WriteOptions(hashed=bool(build.growth))
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame), options)
             files = survey(self.spooling, wire)
             verify_files(wire, files, written)
             if build.growth:

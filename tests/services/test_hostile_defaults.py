@@ -75,7 +75,7 @@ SHADOWS = """
 """
 
 
-def known(connection: psycopg.Connection) -> dict[str, tuple[str, str]]:
+def settings_of(connection: psycopg.Connection) -> dict[str, tuple[str, str]]:
     """Those that this server has."""
     there = {name.lower() for (name,) in connection.execute("select name from pg_settings")}
     return {name: values for name, values in HOSTILE.items() if name in there}
@@ -85,7 +85,7 @@ def turn(url: str) -> None:
     """Turn a database against those who connect to it from now on."""
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(SHADOWS)
-        for name, (value, _) in known(admin).items():
+        for name, (value, _) in settings_of(admin).items():
             # A list has its parts, which are no text together.
             parts = value.split(", ") if name == "search_path" else [value]
             admin.execute(
@@ -129,7 +129,7 @@ def shown(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
 
 def test_a_session_of_ours_has_none_of_their_defaults(hostile: Settings) -> None:
     with psycopg.connect(hostile.postgres_url or "") as theirs, connect(hostile) as ours:
-        for name, (value, wanted) in known(ours).items():
+        for name, (value, wanted) in settings_of(ours).items():
             show = sql.SQL("show {}").format(sql.Identifier(name))
             assert theirs.execute(show).fetchone() == (value,), name
             theirs.rollback()

@@ -87,11 +87,11 @@ class Growing:
 
     def expected(self) -> list[tuple[str, int]]:
         """The rows of all files that lie there."""
-        found = []
+        rows = []
         for path in sorted(self.folder.glob("*.csv")):
             with path.open() as file:
-                found += [(row["product"], int(row["sold"])) for row in csv.DictReader(file)]
-        return sorted(found)
+                rows += [(row["product"], int(row["sold"])) for row in csv.DictReader(file)]
+        return sorted(rows)
 
     def stage(self, catalog: Catalog, *, again: bool = False) -> tuple[OpenBuild, Store]:
         """A run up to its publish."""
@@ -167,7 +167,7 @@ class Growing:
 
         def count(catalog: Catalog, store: Store) -> int:
             del store
-            found = Parts(catalog.connection).of(self.dataset.name, [(batch.partition, batch.batch_id)])
-            return len(found[batch.partition, batch.batch_id.millis])
+            parts_by_batch = Parts(catalog.connection).of(self.dataset.name, [(batch.partition, batch.batch_id)])
+            return len(parts_by_batch[batch.partition, batch.batch_id.millis])
 
         return self.with_catalog(count)

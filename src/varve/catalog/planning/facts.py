@@ -100,7 +100,7 @@ class CatalogFacts:
         sources.sort(key=lambda source: source.name)
         if all(source.paths is None for source in sources):
             return paths | self._with_other_versions(dataset, sources)
-        return paths | self._made_from_rare_facts(dataset, sources)
+        return paths | self._with_other_traces(dataset, sources)
 
     def _with_other_versions(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
         """The partitions whose trace differs from the current versions of the sources, all read at the same path."""
@@ -119,7 +119,7 @@ class CatalogFacts:
         )
         return self._paths(statement, parameters)
 
-    def _made_from_rare_facts(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
+    def _with_other_traces(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
         """The same for datasets that read partitions of other paths."""
         current_sources = [(source.paths, self._current_trace_items(source)) for source in sources]
         changed = set()

@@ -64,7 +64,7 @@ def stage(catalog: Catalog, build: Build, partitions: Sequence[PartitionKey] | N
 
 
 def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey) -> BatchId:
-    """A whole build, its locks given back."""
+    """A complete build, whose locks are released."""
     build = begin(catalog, dataset, *partitions)
     stage(catalog, build)
     catalog.publish(build)

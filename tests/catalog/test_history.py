@@ -59,7 +59,7 @@ def other(settings: Settings) -> Iterator[History]:
 
 
 def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey, run: str = "run") -> BatchId:
-    """A whole build, its locks given back."""
+    """A complete build, whose locks are released."""
     build = catalog.begin(dataset, partitions, run_id=run, code_version="test")
     staged = [
         StagedBatch(
@@ -142,7 +142,7 @@ def test_going_back_to_batches_of_many_runs_takes_for_each_partition_its_own(cat
     assert current(catalog, sales) == {PARIS.path: third, ZURICH.path: first}
 
 
-def test_going_back_puts_the_earlier_batch_in_force_and_remembers_both(
+def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
@@ -171,7 +171,7 @@ def test_going_back_compares_and_swaps_all_or_nothing(catalog: Catalog, other: H
     assert current(catalog, sales) == {PARIS.path: second, ZURICH.path: third}
 
 
-def test_a_partition_taken_back_to_before_its_first_batch_has_none(
+def test_a_partition_that_is_rolled_back_to_before_its_first_batch_has_none(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
@@ -249,7 +249,7 @@ def test_as_of_an_instant_is_what_readers_saw_then(catalog: Catalog, history: Hi
     assert set(history.as_of(sales.name, moments[2], swept_too=True)) == {PARIS.path, ZURICH.path}
 
 
-def test_what_a_run_did_can_be_told_and_undone(catalog: Catalog, history: History, sales: Dataset) -> None:
+def test_what_a_run_did_can_be_listed_and_undone(catalog: Catalog, history: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS, run="monday")
     second = publish(catalog, sales, PARIS, ZURICH, run="tuesday")
     reversals = {
@@ -273,7 +273,7 @@ def test_a_sweep_takes_what_is_old_and_keeps_the_last(catalog: Catalog, history:
     assert history.undeleted(sales.name) == []
 
 
-def test_what_was_in_force_since_the_oldest_living_build_began_is_kept(
+def test_what_was_current_since_the_oldest_living_build_began_is_kept(
     catalog: Catalog, history: History, other: History, sales: Dataset
 ) -> None:
     early = publish(catalog, sales, PARIS)
@@ -324,7 +324,7 @@ def test_a_pin_may_expire_and_be_renewed(catalog: Catalog, history: History, sal
     assert collectable(history, sales) == set()
 
 
-def test_what_was_swept_or_never_in_force_cannot_be_pinned(catalog: Catalog, history: History, sales: Dataset) -> None:
+def test_what_was_swept_or_never_current_cannot_be_pinned(catalog: Catalog, history: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS)
     publish(catalog, sales, PARIS)
     sweep(history, sales)
@@ -371,7 +371,7 @@ def test_a_pin_of_the_moment_of_a_sweep_holds_or_is_refused(
         sweep(history, sales)
 
 
-def test_a_batch_put_back_in_force_after_the_sweep_has_chosen_it_is_not_swept(
+def test_a_batch_that_is_current_again_after_the_sweep_has_chosen_it_is_not_swept(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS)

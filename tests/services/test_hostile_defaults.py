@@ -76,9 +76,9 @@ SHADOWS = """
 
 
 def settings_of(connection: psycopg.Connection) -> dict[str, tuple[str, str]]:
-    """Those that this server has."""
-    there = {name.lower() for (name,) in connection.execute("select name from pg_settings")}
-    return {name: values for name, values in HOSTILE.items() if name in there}
+    """The hostile settings that this server has."""
+    existing = {name.lower() for (name,) in connection.execute("select name from pg_settings")}
+    return {name: values for name, values in HOSTILE.items() if name in existing}
 
 
 def turn(url: str) -> None:
@@ -162,7 +162,7 @@ def test_two_publishers_of_one_view_leave_it_as_the_catalog_says(desks: list[Des
             done.result()
     connection = desks[0].catalog.connection
     assert shown(connection, sales) == desks[0].current()
-    # The planner is told of every publish by a trigger.
+    # A trigger notes every publish for the planner.
     assert connection.execute("select count(*) from varve.change").fetchone() == (3 + 12,)
 
 

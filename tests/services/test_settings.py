@@ -1,4 +1,4 @@
-"""Settings that are wrong are told by their variables; a home that cannot be used, by its folder."""
+"""An error names the variable of a wrong setting, and the folder of a home that cannot be used."""
 
 from __future__ import annotations
 

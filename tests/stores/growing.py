@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2026, 9, 7))
 SCHEMA = Schema((Column("product", ColumnType.STRING), Column("sold", ColumnType.BIGINT)))
-# A week that is over: it may be put together, and takes files as long as it is not closed.
+# A week that is over: it may be folded, and takes files as long as it is not closed.
 OVER = pendulum.datetime(2026, 11, 2)
 
 
@@ -108,7 +108,7 @@ class Growing:
         return opened, store
 
     def take(self, *, again: bool = False) -> Batch:
-        """A whole run; the batch that is current then."""
+        """A complete run. Returns the batch that is current afterwards."""
         catalog = self.workbench.catalog()
         try:
             opened, store = self.stage(catalog, again=again)

@@ -252,7 +252,7 @@ def test_a_sweep_takes_what_no_batch_needs_and_nothing_else(either_week: Growing
     week.take()
     folded = week.take(again=True)
     swept(week)
-    # The pinned one, which needs two parts, and the one that was put together.
+    # The pinned batch, which needs two parts, and the fold.
     assert len(lying_there(week)) == (3 if week.dataset.store is StoreKind.WAREHOUSE else 2)
     assert week.read() == week.expected()
     week.go_back(batches[1])

@@ -51,7 +51,7 @@ Found = dict[str, tuple[int, int]]
 
 @dataclass
 class Readers:
-    """Readers of one week; `published` counts the files that are in force."""
+    """Readers of one week; `published` counts the files of its current batch."""
 
     week: Growing
     published: int = 0
@@ -100,7 +100,7 @@ def of_the_view(week: Growing, *, repeatable: bool) -> Iterator[Callable[[], Fou
 
 
 def of_the_lake(week: Growing) -> Iterator[Callable[[], Found]]:
-    """A reader that asks the catalog for the folder in force, and reads its files with no code of ours."""
+    """A reader that asks the catalog for the current folder, and reads its files without code of Varve."""
     with psycopg.connect(warehouse_url(week.workbench.settings), autocommit=True) as connection:
 
         def look() -> Found:
@@ -154,7 +154,7 @@ def tortured(week: Growing, files: int) -> tuple[Readers, list[float]]:
             if week.dataset.store is StoreKind.WAREHOUSE and hour % 6 == 0:
                 swept(week)
         folded = week.take(again=True)
-        # They read what was put together, each at least once.
+        # Each has read the folded batch at least once.
         enough, deadline = readers.reads + 3 * READERS, time.monotonic() + 60
         while readers.reads < enough and not readers.wrong and time.monotonic() < deadline:
             time.sleep(0.01)

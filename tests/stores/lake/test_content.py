@@ -42,7 +42,7 @@ def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: Spar
     assert hash_of["two"] == hash_of["two in another order"]
     different = [name for name in rows if name not in {"again", "other nan", "two in another order"}]
     assert len({hash_of[name] for name in different}) == len(different)
-    # A batch of before, without such zeros, has the hash that it had: nothing runs again for it.
+    # An older batch without such zeros has the same hash as before: nothing runs again for it.
     words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS)
     (before,) = frame.where("which = 'nan'").select(F.expr(f"xxhash64({words})")).collect()
     assert hash_of["nan"] == f"1:{before[0] % (1 << 64):016x}"

@@ -324,7 +324,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
     first = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "bad", 10), (ZURICH, "ink", 20)])
     go_back(store, sales, [PARIS], {PARIS.path: first[PARIS.path]})
-    # One that was staged, and never in force: the newest folder is not the current one.
+    # A batch that was staged and never current: the newest folder is not the current one.
     build = workbench.begin(catalog, sales, [PARIS])
     store.stage(build, workbench.frame(sales, [(PARIS, "failed", 9)]))
     catalog.release(build)
@@ -430,7 +430,7 @@ def test_a_run_that_is_ended_right_after_its_publish_takes_nothing_away(
 
 
 def remove(batch: Batch) -> None:
-    """Delete a folder behind the catalog's back."""
+    """Delete the folder of a batch, and tell the catalog nothing."""
     for file in sorted(Path(batch.location).rglob("*")):
         file.unlink()
     Path(batch.location).rmdir()

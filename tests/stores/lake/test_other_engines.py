@@ -1,4 +1,4 @@
-"""Batches are plain parquet: DuckDB, given the folders that are in force, reads the rows that Spark reads by name."""
+"""Batches are plain parquet: DuckDB reads from the current folders the rows that Spark reads by name."""
 
 from __future__ import annotations
 

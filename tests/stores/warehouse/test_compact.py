@@ -147,7 +147,7 @@ def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_an
     publish.republish(shop.catalog, build, [first], reason="", seconds=10)
     shop.catalog.release(build)
     assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
-    # And put together anew with what was loaded again.
+    # The period is compacted again, with the partition that was loaded again.
     shop.publish(sales, {key(9): [("pen", 901)]})
     assert together(shop, sales) == 1
     assert sold(shop, sales) == [7, 8, 901, 10, 11, 12, 13, 14]
@@ -268,7 +268,7 @@ def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_o
             report = swept()
             assert len(in_one_table()) == 1
             assert (report.orphans, report.orphan_locations, report.young_orphans.count) == ({}, [], 0)
-            # Its session is ended, as with a kill: then the table is nobody's, and its age is known.
+            # Its session is ended, as by a kill: then nobody owns the table, and its age is known.
             shop.connection.execute("select pg_terminate_backend(%s)", (other.info.backend_pid,))
             with pytest.raises(psycopg.Error):
                 compacting.result(60)

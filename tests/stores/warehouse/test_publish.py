@@ -69,7 +69,7 @@ class Desk:
         return build
 
     def publish(self, partitions: Sequence[PartitionKey], *, seconds: float = 20) -> Build:
-        """A whole build."""
+        """A complete build."""
         build = self.stage(partitions)
         publish.publish(self.catalog, build, seconds=seconds)
         self.catalog.release(build)
@@ -114,7 +114,7 @@ def query(dataset: Dataset) -> bytes:
 
 
 def periods(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
-    """The one batch of each period as a reader sees it; refuses anything but whole single batches."""
+    """The batch of each period as a reader sees it; fails unless a period is exactly one complete batch."""
     batch_by_period = {}
     for store, batches, rows in connection.execute(query(dataset)).fetchall():
         assert len(batches) == 1, f"{store} shows batches {batches}"

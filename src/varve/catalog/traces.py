@@ -84,10 +84,7 @@ class Traces:
         """The traces of a build's batches, of these partitions or of all, whatever state the batches are in."""
         paths = None if partitions is None else list(partitions)
         rows = self.connection.execute(_OF, (dataset, batch_id.millis, paths, paths))
-        return [
-            Trace(*batch_fields, tuple(Input(*input_fields) for input_fields in inputs))
-            for *batch_fields, inputs in rows
-        ]  # type: ignore[call-arg]
+        return [Trace(*fields, tuple(Input(*read) for read in inputs)) for *fields, inputs in rows]  # type: ignore[call-arg]
 
     def read_by(self, dataset: str, partition: str, batch_id: BatchId) -> list[tuple[str, str, int, str]]:
         """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""

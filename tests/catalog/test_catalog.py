@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from tests.conftest import COLUMNS, sales_dataset
-from varve.catalog.catalog import VERSION, Catalog
+from varve.catalog.catalog import Catalog
+from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding, StalePublish
@@ -63,7 +64,7 @@ def stage(catalog: Catalog, build: Build, partitions: Sequence[PartitionKey] | N
 
 
 def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey) -> BatchId:
-    """A whole build, its locks given back."""
+    """A complete build, whose locks are released."""
     build = begin(catalog, dataset, *partitions)
     stage(catalog, build)
     catalog.publish(build)
@@ -72,11 +73,11 @@ def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey) -> Ba
 
 
 def states(catalog: Catalog, dataset: Dataset, partition: PartitionKey) -> list[str]:
-    found = catalog.connection.execute(
+    rows = catalog.connection.execute(
         "select state from varve.batch where dataset = %s and partition = %s order by batch_id",
         (dataset.name, partition.path),
     )
-    return [state for (state,) in found]
+    return [state for (state,) in rows]
 
 
 def test_a_batch_id_is_when_its_build_began(catalog: Catalog, sales: Dataset) -> None:
@@ -105,7 +106,7 @@ def test_builds_that_begin_at_once_have_ids_of_their_own(settings: Settings, cat
     with ThreadPoolExecutor(3) as pool:
         ids = list(pool.map(build, ("Paris", "Zürich", "Detroit")))
     assert all(listed == sorted(listed) for listed in ids)
-    assert len({found for listed in ids for found in listed}) == 60
+    assert len({batch_id for listed in ids for batch_id in listed}) == 60
 
 
 def test_a_build_expects_what_is_current_when_it_begins(catalog: Catalog, sales: Dataset) -> None:
@@ -178,10 +179,10 @@ def test_a_publish_points_its_partitions_at_the_build_and_retires_what_was_curre
     catalog.publish(build)
     current = catalog.current(sales.name)
     assert set(current) == {PARIS.path, ZURICH.path}
-    found = current[PARIS.path]
-    assert (found.batch_id, found.rows, found.size, found.run_id) == (build.batch_id, 2, 100, "run")
-    assert found.location == f"/lake/{PARIS.path}/batch_id={build.batch_id}"
-    assert found.inputs == {Input("landing:sales", PARIS.path, "abc")}
+    batch = current[PARIS.path]
+    assert (batch.batch_id, batch.rows, batch.size, batch.run_id) == (build.batch_id, 2, 100, "run")
+    assert batch.location == f"/lake/{PARIS.path}/batch_id={build.batch_id}"
+    assert batch.inputs == {Input("landing:sales", PARIS.path, "abc")}
     assert states(catalog, sales, PARIS) == ["retired", "published"]
     assert states(catalog, sales, ZURICH) == ["published"]
     assert current[PARIS.path].batch_id == build.batch_id
@@ -244,9 +245,9 @@ def test_a_reader_during_group_publishes_never_sees_half_of_one(
         with connect(settings) as opened:
             reader = Catalog(opened)
             while not done.is_set() or reads == 0:
-                found = reader.current(sales.name)
-                assert len(found) == 3
-                assert len({batch.batch_id for batch in found.values()}) == 1
+                batches = reader.current(sales.name)
+                assert len(batches) == 3
+                assert len({batch.batch_id for batch in batches.values()}) == 1
                 reads += 1
         return reads
 
@@ -338,11 +339,11 @@ def test_a_group_publish_notes_each_partition_once_and_the_table_that_follows_no
     catalog: Catalog, sales: Dataset
 ) -> None:
     def noted() -> list[str]:
-        found = catalog.connection.execute(
+        rows = catalog.connection.execute(
             "with seen as (delete from varve.change where dataset = %s returning partition) select * from seen",
             [sales.name],
         )
-        return sorted(path for (path,) in found)
+        return sorted(path for (path,) in rows)
 
     both = sorted([PARIS.path, ZURICH.path])
     publish(catalog, sales, PARIS, ZURICH)

@@ -1,28 +1,47 @@
-"""A catalog of an older version is upgraded in place and keeps its history; one of a newer version is refused."""
+"""A catalog of an earlier version is upgraded in place and keeps its rows; a version that does not fit is refused."""
 
 from __future__ import annotations
 
-import datetime as dt
+import shutil
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources as package_files
+from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from tests.catalog.test_history import PARIS, ZURICH, current, go_back, publish
+from tests.catalog.test_history import PARIS, ZURICH, current, publish
 from tests.conftest import sales_dataset
-from varve.catalog.catalog import VERSION, Catalog
-from varve.catalog.history.history import History
-from varve.model.batch import BatchId
+from varve.catalog.catalog import Catalog
+from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
-from varve.model.partitions.key import PartitionKey
-from varve.planning.arrivals.arrivals import Arrived
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
     from varve.model.dataset import Dataset
+
+# What a later Varve might do: new columns for rows that are there, and a table that the next step fills.
+NEXT, AFTER_NEXT = VERSION + 1, VERSION + 2
+UPGRADES = {
+    NEXT: """
+        alter table varve.batch add column note text not null default '';
+        update varve.batch set note = 'batch ' || batch_id;
+        -- Waits while a test holds this lock.
+        select pg_advisory_xact_lock(42);
+        create table varve.noted (dataset text, partition text, note text);
+    """,
+    AFTER_NEXT: """
+        insert into varve.noted select dataset, partition, note from varve.batch;
+        alter table varve.batch drop column note;
+    """,
+}
 
 
 @pytest.fixture
@@ -30,118 +49,133 @@ def sales() -> Dataset:
     return sales_dataset(StoreKind.LAKE)
 
 
-OLD_BATCHES = """
-    insert into varve.batch (
-        dataset, partition, batch_id, state, run_id, code_version, location, rows, bytes, files,
-        published_at, retired_at
-    )
-    select %s, %s, id, state, 'old run', '', '/lake/' || id, id, 1, 1, published, retired
-    from (values
-        (10, 'retired', to_timestamp(10), now()), (20, 'published', to_timestamp(20), null), (30, 'failed', null, null)
-    ) v (id, state, published, retired)
-"""
+@pytest.fixture
+def later(tmp_path: Path) -> CatalogSchema:
+    """The schema of a Varve that is two versions later."""
+    with resources.as_file(resources.files("varve.catalog").joinpath("schema.sql")) as file:
+        shutil.copy(file, tmp_path)
+    for version, script in UPGRADES.items():
+        (tmp_path / f"upgrade_{version}.sql").write_text(script, encoding="utf-8")
+    return CatalogSchema(AFTER_NEXT, tmp_path)
 
 
-def test_a_catalog_of_version_1_is_upgraded_in_place_by_four_at_once(fresh_database: str, sales: Dataset) -> None:
+@pytest.fixture
+def connection(fresh_database: str) -> Iterator[psycopg.Connection]:
+    """A database whose catalog is made by this Varve."""
     with psycopg.connect(fresh_database, autocommit=True) as opened:
-        opened.execute(
-            package_files.files("varve.catalog").joinpath("catalog.sql").read_text(encoding="utf-8").encode()
-        )
-        opened.execute(
-            "insert into varve.dataset (dataset, store, declaration) values (%s, 'lake', '{}')", [sales.name]
-        )
-        opened.execute(OLD_BATCHES, (sales.name, PARIS.path))
-        opened.execute("insert into varve.current values (%s, %s, 20, 20)", (sales.name, PARIS.path))
-        together = threading.Barrier(4)
-
-        def upgrade(_: int) -> None:
-            with psycopg.connect(fresh_database, autocommit=True) as mine:
-                together.wait(timeout=30)
-                Catalog(mine).ensure_schema()
-
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(upgrade, range(4)))
-        assert opened.execute("select version from varve.schema_version").fetchall() == [(VERSION,)]
-        catalog, history = Catalog(opened), History(opened)
-        assert current(catalog, sales) == {PARIS.path: BatchId(20)}
-        found = history.as_of(sales.name, dt.datetime.fromtimestamp(15, tz=dt.UTC))
-        assert {path: batch.rows for path, batch in found.items()} == {PARIS.path: 10}
-        go_back(catalog, sales, {PARIS: BatchId(10)})
-        assert current(catalog, sales) == {PARIS.path: BatchId(10)}
-        assert publish(catalog, sales, PARIS) > BatchId(20)
+        Catalog(opened).ensure_schema()
+        yield opened
 
 
-ALL_PUBLICATIONS = """
-    select dataset, partition, batch_id, kind, build_id, run_id, reason, published_at, recorded
-    from varve.publication order by build_id, partition
-"""
-OLD_PUBLICATIONS = """
-    insert into varve.publication (
-        dataset, partition, batch_id, kind, build_id, run_id, reason, published_at, recorded
-    ) values
-        (%(dataset)s, %(one)s, 10, 'publish', 10, 'first', '', to_timestamp(10), true),
-        (%(dataset)s, %(two)s, 10, 'publish', 10, 'first', '', to_timestamp(10), true),
-        (%(dataset)s, %(one)s, 20, 'publish', 20, 'second', '', to_timestamp(20), false),
-        (%(dataset)s, %(one)s, 10, 'rollback', 30, 'third', 'it was wrong', to_timestamp(30), false),
-        (%(dataset)s, %(two)s, null, 'rollback', 30, 'third', 'it was wrong', to_timestamp(30), false)
-"""
+def version_of(connection: psycopg.Connection) -> list[int]:
+    return [version for (version,) in connection.execute("select version from varve.schema_version")]
 
 
-def test_a_catalog_that_noted_each_partition_of_a_publish_keeps_its_history(
-    fresh_database: str, sales: Dataset
+def columns(connection: psycopg.Connection) -> list[tuple[str, str, str]]:
+    """Every column of the catalog's tables with its type; not in their order, which an upgrade changes."""
+    return connection.execute("""
+        select table_name, column_name, data_type from information_schema.columns
+        where table_schema = 'varve' order by table_name, column_name
+    """).fetchall()
+
+
+def notes(connection: psycopg.Connection) -> set[tuple[str, str]]:
+    return set(connection.execute("select partition, note from varve.noted").fetchall())
+
+
+def wait_until(connection: psycopg.Connection, condition: Callable[[], object], *, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        connection.execute("select pg_sleep(0.02)")
+
+
+def test_an_upgrade_that_is_killed_in_the_middle_changes_nothing_and_is_repeated(
+    connection: psycopg.Connection, fresh_database: str, later: CatalogSchema, sales: Dataset
 ) -> None:
+    batch_id = publish(Catalog(connection), sales, PARIS)
+    before = columns(connection)
+
+    def upgrading() -> list[tuple[int, str]]:
+        query = "select pid, wait_event from pg_stat_activity where application_name = 'varve upgrading'"
+        return connection.execute(query).fetchall()
+
+    connection.execute("select pg_advisory_lock(42)")
+    command = [sys.executable, "-m", "tests.catalog.upgrading", fresh_database, str(later.folder), str(later.version)]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until(connection, lambda: [event for _, event in upgrading()] == ["advisory"])
+        finally:
+            process.kill()
+    connection.execute("select pg_advisory_unlock(42)")
+    wait_until(connection, lambda: not upgrading())
+    assert version_of(connection) == [VERSION]
+    assert columns(connection) == before
+    # This Varve goes on with the catalog, and so does the later one.
+    Catalog(connection).ensure_schema()
+    later.ensure(connection)
+    assert version_of(connection) == [AFTER_NEXT]
+    assert notes(connection) == {(PARIS.path, f"batch {batch_id.millis}")}
+    assert current(Catalog(connection), sales) == {PARIS.path: batch_id}
+
+
+def test_four_that_upgrade_at_once_run_each_step_once(
+    connection: psycopg.Connection, fresh_database: str, later: CatalogSchema, sales: Dataset
+) -> None:
+    publish(Catalog(connection), sales, PARIS, ZURICH)
+    together = threading.Barrier(4)
+
+    def upgrade(_: int) -> None:
+        with psycopg.connect(fresh_database, autocommit=True) as opened:
+            together.wait(timeout=30)
+            later.ensure(opened)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(upgrade, range(4)))
+    assert version_of(connection) == [AFTER_NEXT]
+    assert connection.execute("select count(*) from varve.noted").fetchall() == [(2,)]
+    assert publish(Catalog(connection), sales, PARIS) == current(Catalog(connection), sales)[PARIS.path]
+
+
+def test_a_new_catalog_and_an_upgraded_one_are_the_same(
+    connection: psycopg.Connection, fresh_database: str, later: CatalogSchema
+) -> None:
+    later.ensure(connection)
+    upgraded = columns(connection)
+    connection.execute("drop schema varve cascade")
     with psycopg.connect(fresh_database, autocommit=True) as opened:
-        for script in ("catalog.sql", "catalog_2.sql", "catalog_3.sql", "catalog_4.sql"):
-            opened.execute(package_files.files("varve.catalog").joinpath(script).read_text(encoding="utf-8").encode())
-        opened.execute("update varve.schema_version set version = 4")
-        opened.execute(
-            "insert into varve.dataset (dataset, store, declaration) values (%s, 'lake', '{}')", [sales.name]
-        )
-        opened.execute(OLD_BATCHES, (sales.name, PARIS.path))
-        opened.execute(OLD_BATCHES, (sales.name, ZURICH.path))
-        opened.execute(OLD_PUBLICATIONS, {"dataset": sales.name, "one": PARIS.path, "two": ZURICH.path})
-        before = opened.execute(ALL_PUBLICATIONS).fetchall()
-        Catalog(opened).ensure_schema()
-        assert opened.execute(ALL_PUBLICATIONS).fetchall() == before
-        history = History(opened)
-        told = [(one.partition, one.kind, one.run_id, one.reason) for one in history.changes(sales.name, [ZURICH.path])]
-        assert told == [
-            (ZURICH.path, "rollback", "third", "it was wrong"), (ZURICH.path, "publish", "first", "")
-        ]  # fmt: skip
-        at = dt.datetime.fromtimestamp(25, tz=dt.UTC)
-        in_force = {path: batch.batch_id for path, batch in history.as_of(sales.name, at).items()}
-        assert in_force == {PARIS.path: BatchId(20), ZURICH.path: BatchId(10)}
-        waiting = Catalog(opened).unrecorded(sales.name)
-        assert [(found.build_id, dict(found.partitions)) for found in waiting] == [
-            (BatchId(20), {PARIS.path: 20}), (BatchId(30), {PARIS.path: 10, ZURICH.path: None})
-        ]  # fmt: skip
+        later.ensure(opened)
+    assert version_of(connection) == [AFTER_NEXT]
+    assert columns(connection) == upgraded
 
 
-def test_a_catalog_of_a_newer_version_is_refused_in_words(fresh_database: str) -> None:
-    with psycopg.connect(fresh_database, autocommit=True) as opened:
-        Catalog(opened).ensure_schema()
-        opened.execute("update varve.schema_version set version = %s", (VERSION + 1,))
-        with pytest.raises(VarveError, match=f"version {VERSION + 1} of its schema, and this Varve knows {VERSION}"):
-            Catalog(opened).ensure_schema()
+def test_a_catalog_of_version_8_is_as_it_is_now(connection: psycopg.Connection, sales: Dataset) -> None:
+    batch_id = publish(Catalog(connection), sales, PARIS)
+    before = columns(connection)
+    connection.execute("update varve.schema_version set version = 8")
+    Catalog(connection).ensure_schema()
+    assert version_of(connection) == [FIRST_VERSION]
+    assert columns(connection) == before
+    assert current(Catalog(connection), sales) == {PARIS.path: batch_id}
 
 
-def test_what_had_arrived_before_version_6_is_looked_at_once_more_and_is_the_same(fresh_database: str) -> None:
-    with psycopg.connect(fresh_database, autocommit=True) as opened:
-        for version in range(1, 6):
-            name = "catalog.sql" if version == 1 else f"catalog_{version}.sql"
-            opened.execute(package_files.files("varve.catalog").joinpath(name).read_text(encoding="utf-8").encode())
-        opened.execute("update varve.schema_version set version = 5")
-        opened.execute("insert into varve.arrival (dataset, partition, uri, bytes, fingerprint) values "
-                       "('t.a', 'day=2013-01-05', '/landing/2013-01-05.csv', 4, 'f')")  # fmt: skip
-        since = opened.execute("select arrived_at from varve.arrival").fetchone()
-        catalog = Catalog(opened)
-        catalog.ensure_schema()
-        assert catalog.arrived_files("t.a") == {"day=2013-01-05": Arrived("/landing/2013-01-05.csv", "")}
-        key = PartitionKey.of(day=dt.date(2013, 1, 5))
-        found = {"uri": "/landing/2013-01-05.csv", "size": 4, "stamp": "now"}
-        # The same content is no news, and since then it is known in which state it was taken.
-        assert not catalog.arrived("t.a", key, fingerprint="f", **found)  # type: ignore[arg-type]
-        assert opened.execute("select arrived_at from varve.arrival").fetchone() == since
-        assert catalog.arrived_files("t.a") == {"day=2013-01-05": Arrived("/landing/2013-01-05.csv", "now")}
-        assert catalog.arrived("t.a", key, fingerprint="other", **found)  # type: ignore[arg-type]
-        assert opened.execute("select arrived_at from varve.arrival").fetchone() != since
+@pytest.mark.parametrize(
+    ("version", "reason", "remedy"),
+    [
+        (VERSION + 1, f"which a newer Varve has made; Varve .+ knows version {VERSION}", "Install the newer Varve"),
+        (7, "which is from before the first release; Varve .+ upgrades version 8 and later", "`varve up` of Varve 0.1"),
+    ],
+)
+def test_a_catalog_of_a_version_that_does_not_fit_is_refused_in_one_line(
+    connection: psycopg.Connection, version: int, reason: str, remedy: str
+) -> None:
+    connection.execute("update varve.schema_version set version = %s", (version,))
+    with pytest.raises(VarveError, match=reason) as refused:
+        Catalog(connection).ensure_schema()
+    message = str(refused.value)
+    place = f"database {connection.info.dbname} on {connection.info.host} port {connection.info.port}"
+    assert message.startswith(f"{place}: the catalog has schema version {version}, ")
+    assert f"Varve {metadata.version('varve')} " in message
+    assert remedy in message
+    assert "\n" not in message
+    assert version_of(connection) == [version]

@@ -59,7 +59,7 @@ def other(settings: Settings) -> Iterator[History]:
 
 
 def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey, run: str = "run") -> BatchId:
-    """A whole build, its locks given back."""
+    """A complete build, whose locks are released."""
     build = catalog.begin(dataset, partitions, run_id=run, code_version="test")
     staged = [
         StagedBatch(
@@ -94,14 +94,14 @@ def current(catalog: Catalog, dataset: Dataset) -> dict[str, BatchId]:
 
 
 def collectable(history: History, dataset: Dataset, *, keep_last: int = 0) -> set[BatchId]:
-    found = history.retired(dataset.name, older_than=NOW, keep_last=keep_last)
-    return {one.batch_id for one in found if not one.kept}
+    retired = history.retired(dataset.name, older_than=NOW, keep_last=keep_last)
+    return {batch.batch_id for batch in retired if not batch.kept}
 
 
 def sweep(history: History, dataset: Dataset, *, keep_last: int = 0) -> list[Retired]:
     """What the sweep of a store does, without a store."""
-    found = history.retired(dataset.name, older_than=NOW, keep_last=keep_last)
-    history.mark_swept([one for one in found if not one.kept])
+    retired = history.retired(dataset.name, older_than=NOW, keep_last=keep_last)
+    history.mark_swept([batch for batch in retired if not batch.kept])
     pending = history.undeleted(dataset.name)
     history.deleted(pending)
     return pending
@@ -118,8 +118,8 @@ def test_what_is_planned_for_many_new_partitions_knows_of_them(catalog: Catalog,
     publish(catalog, sales, *many(900))
     for table in ("batch", "current", "published"):
         asked = f"explain (format json) select from varve.{table} where dataset = %s"
-        (told,) = catalog.connection.execute(asked.encode(), [sales.name]).fetchone() or ([],)
-        assert 450 < told[0]["Plan"]["Plan Rows"] < 1_800, table
+        (plans,) = catalog.connection.execute(asked.encode(), [sales.name]).fetchone() or ([],)
+        assert 450 < plans[0]["Plan"]["Plan Rows"] < 1_800, table
     publish(catalog, sales, *many(900))
     assert len(current(catalog, sales)) == 900
 
@@ -134,7 +134,7 @@ def test_going_back_to_batches_of_many_runs_takes_for_each_partition_its_own(cat
         (batch.partition, batch.batch_id): batch.state.value
         for batch in History(catalog.connection).batches(sales.name)
     }
-    assert {one for one, state in states.items() if state == "published"} == {
+    assert {batch_id for batch_id, state in states.items() if state == "published"} == {
         (PARIS.path, first), (ZURICH.path, second)
     }  # fmt: skip
     assert states[PARIS.path, third] == states[ZURICH.path, first] == "retired"
@@ -142,15 +142,15 @@ def test_going_back_to_batches_of_many_runs_takes_for_each_partition_its_own(cat
     assert current(catalog, sales) == {PARIS.path: third, ZURICH.path: first}
 
 
-def test_going_back_puts_the_earlier_batch_in_force_and_remembers_both(
+def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
     second = publish(catalog, sales, PARIS)
     go_back(catalog, sales, {PARIS: first})
     assert current(catalog, sales) == {PARIS.path: first, ZURICH.path: first}
-    told = [(one.kind, one.batch_id, one.reason) for one in history.changes(sales.name, [PARIS.path])]
-    assert told == [("rollback", first, "it was wrong"), ("publish", second, ""), ("publish", first, "")]
+    changes = [(change.kind, change.batch_id, change.reason) for change in history.changes(sales.name, [PARIS.path])]
+    assert changes == [("rollback", first, "it was wrong"), ("publish", second, ""), ("publish", first, "")]
     batches = {batch.batch_id: batch for batch in history.batches(sales.name, [PARIS.path])}
     assert (batches[first].state.value, batches[first].in_force, batches[first].retired_at) == ("published", True, None)
     assert (batches[second].state.value, batches[second].in_force) == ("retired", False)
@@ -171,14 +171,14 @@ def test_going_back_compares_and_swaps_all_or_nothing(catalog: Catalog, other: H
     assert current(catalog, sales) == {PARIS.path: second, ZURICH.path: third}
 
 
-def test_a_partition_taken_back_to_before_its_first_batch_has_none(
+def test_a_partition_that_is_rolled_back_to_before_its_first_batch_has_none(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
     go_back(catalog, sales, {PARIS: None})
     assert current(catalog, sales) == {ZURICH.path: first}
     assert catalog.withdrawn(sales.name) == [PARIS.path]
-    assert [one.batch_id for one in history.changes(sales.name, [PARIS.path])] == [None, first]
+    assert [change.batch_id for change in history.changes(sales.name, [PARIS.path])] == [None, first]
     assert set(history.as_of(sales.name, dt.datetime.now(dt.UTC))) == {ZURICH.path}
     go_back(catalog, sales, {PARIS: first})
     assert current(catalog, sales) == {PARIS.path: first, ZURICH.path: first}
@@ -224,10 +224,11 @@ def test_as_of_an_instant_is_what_readers_saw_then(catalog: Catalog, history: Hi
     def now() -> dt.datetime:
         row = catalog.connection.execute("select clock_timestamp()").fetchone()
         assert row is not None
-        found: dt.datetime = row[0]
-        return found
+        instant: dt.datetime = row[0]
+        return instant
 
-    moments, expected = [now()], [{}]
+    moments = [now()]
+    expected: list[dict[str, BatchId]] = [{}]
     first = publish(catalog, sales, PARIS, ZURICH)
     moments.append(now())
     expected.append({PARIS.path: first, ZURICH.path: first})
@@ -237,9 +238,9 @@ def test_as_of_an_instant_is_what_readers_saw_then(catalog: Catalog, history: Hi
     go_back(catalog, sales, {PARIS: first, ZURICH: None})
     moments.append(now())
     expected.append({PARIS.path: first})
-    for moment, then in zip(moments, expected, strict=True):
-        found = {path: batch.batch_id for path, batch in history.as_of(sales.name, moment).items()}
-        assert found == then
+    for moment, shown in zip(moments, expected, strict=True):
+        batches = {path: batch.batch_id for path, batch in history.as_of(sales.name, moment).items()}
+        assert batches == shown
     # What is kept no longer is not passed over in silence by who asks for it.
     go_back(catalog, sales, {PARIS: None})
     followed(catalog, sales)
@@ -248,28 +249,31 @@ def test_as_of_an_instant_is_what_readers_saw_then(catalog: Catalog, history: Hi
     assert set(history.as_of(sales.name, moments[2], swept_too=True)) == {PARIS.path, ZURICH.path}
 
 
-def test_what_a_run_did_can_be_told_and_undone(catalog: Catalog, history: History, sales: Dataset) -> None:
+def test_what_a_run_did_can_be_listed_and_undone(catalog: Catalog, history: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS, run="monday")
     second = publish(catalog, sales, PARIS, ZURICH, run="tuesday")
-    found = {one.partition: (one.before, one.published, one.current) for one in history.of_run("tuesday")}
-    assert found == {PARIS.path: (first, second, second), ZURICH.path: (None, second, second)}
+    reversals = {
+        reversal.partition: (reversal.before, reversal.published, reversal.current)
+        for reversal in history.of_run("tuesday")
+    }
+    assert reversals == {PARIS.path: (first, second, second), ZURICH.path: (None, second, second)}
     assert history.of_run("wednesday") == []
     assert history.of_run("tuesday", "another.dataset") == []
 
 
 def test_a_sweep_takes_what_is_old_and_keeps_the_last(catalog: Catalog, history: History, sales: Dataset) -> None:
     first, second, third = (publish(catalog, sales, PARIS) for _ in range(3))
-    found = {one.batch_id: one.kept for one in history.retired(sales.name, older_than=DAY, keep_last=0)}
-    assert found == {first: "recent", second: "recent"}
-    found = {one.batch_id: one.kept for one in history.retired(sales.name, older_than=NOW, keep_last=1)}
-    assert found == {first: "", second: "last"}
-    assert [one.batch_id for one in sweep(history, sales, keep_last=1)] == [first]
+    reasons = {batch.batch_id: batch.kept for batch in history.retired(sales.name, older_than=DAY, keep_last=0)}
+    assert reasons == {first: "recent", second: "recent"}
+    reasons = {batch.batch_id: batch.kept for batch in history.retired(sales.name, older_than=NOW, keep_last=1)}
+    assert reasons == {first: "", second: "last"}
+    assert [batch.batch_id for batch in sweep(history, sales, keep_last=1)] == [first]
     assert current(catalog, sales) == {PARIS.path: third}
     assert states(history, sales) == ["published", "retired", "swept"]
     assert history.undeleted(sales.name) == []
 
 
-def test_what_was_in_force_since_the_oldest_living_build_began_is_kept(
+def test_what_was_current_since_the_oldest_living_build_began_is_kept(
     catalog: Catalog, history: History, other: History, sales: Dataset
 ) -> None:
     early = publish(catalog, sales, PARIS)
@@ -320,7 +324,7 @@ def test_a_pin_may_expire_and_be_renewed(catalog: Catalog, history: History, sal
     assert collectable(history, sales) == set()
 
 
-def test_what_was_swept_or_never_in_force_cannot_be_pinned(catalog: Catalog, history: History, sales: Dataset) -> None:
+def test_what_was_swept_or_never_current_cannot_be_pinned(catalog: Catalog, history: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS)
     publish(catalog, sales, PARIS)
     sweep(history, sales)
@@ -342,7 +346,9 @@ def test_a_pin_of_the_moment_of_a_sweep_holds_or_is_refused(
     for _ in range(25):
         target = publish(catalog, sales, PARIS)
         publish(catalog, sales, PARIS)
-        candidates = [one for one in history.retired(sales.name, older_than=NOW, keep_last=0) if not one.kept]
+        candidates = [
+            candidate for candidate in history.retired(sales.name, older_than=NOW, keep_last=0) if not candidate.kept
+        ]
         together = threading.Barrier(2)
 
         def pin(target: BatchId = target, together: threading.Barrier = together) -> bool:
@@ -358,14 +364,14 @@ def test_a_pin_of_the_moment_of_a_sweep_holds_or_is_refused(
             together.wait(timeout=30)
             history.mark_swept(candidates)
             pinned = pinning.result(timeout=30)
-        (batch,) = [one for one in history.batches(sales.name) if one.batch_id == target]
+        (batch,) = [candidate for candidate in history.batches(sales.name) if candidate.batch_id == target]
         assert batch.state == ("retired" if pinned else "swept")
         assert bool(batch.pins) == pinned
         history.unpin(sales.name, target)
         sweep(history, sales)
 
 
-def test_a_batch_put_back_in_force_after_the_sweep_has_chosen_it_is_not_swept(
+def test_a_batch_that_is_current_again_after_the_sweep_has_chosen_it_is_not_swept(
     catalog: Catalog, history: History, sales: Dataset
 ) -> None:
     first = publish(catalog, sales, PARIS)
@@ -383,8 +389,8 @@ def test_what_was_marked_but_not_deleted_is_on_the_next_sweeps_list(
 ) -> None:
     first = publish(catalog, sales, PARIS)
     publish(catalog, sales, PARIS)
-    found = history.retired(sales.name, older_than=NOW, keep_last=0)
-    assert history.mark_swept(found) == 1
+    retired = history.retired(sales.name, older_than=NOW, keep_last=0)
+    assert history.mark_swept(retired) == 1
     # Here the sweep dies.
     assert history.retired(sales.name, older_than=NOW, keep_last=0) == []
     (pending,) = history.undeleted(sales.name)

@@ -201,12 +201,12 @@ def test_a_capture_lets_go_of_its_table_when_its_run_counts_as_dead(
 
 @contextmanager
 def beating(settings: Settings, run_id: str) -> Iterator[Heartbeat]:
-    found = Heartbeat(settings, run_id)
-    found.start()
+    heartbeat = Heartbeat(settings, run_id)
+    heartbeat.start()
     try:
-        yield found
+        yield heartbeat
     finally:
-        found.stop(give_back=True)
+        heartbeat.stop(give_back=True)
 
 
 def test_a_heartbeat_renews_comes_back_after_a_lost_connection_and_gives_the_lease_back(
@@ -245,15 +245,15 @@ def test_a_run_that_was_frozen_beyond_its_lease_is_refused_by_name_when_it_goes_
         frozen.send_signal(signal.SIGCONT)
         frozen.stdin.write("publish\n")
         frozen.stdin.close()
-        told = frozen.stdout.read()
-        assert frozen.wait(60) == 0, told
+        output = frozen.stdout.read()
+        assert frozen.wait(60) == 0, output
     finally:
         frozen.kill()
         frozen.wait()
         assert frozen.stdout is not None
         frozen.stdout.close()
-    assert f"run {run_id} (process {frozen.pid} on" in told
-    assert "has counted as dead since" in told
-    assert "Nothing was published" in told
+    assert f"run {run_id} (process {frozen.pid} on" in output
+    assert "has counted as dead since" in output
+    assert "Nothing was published" in output
     assert current(catalog, sales) == {PARIS.path: new}
     assert publish(catalog, sales, PARIS, ZURICH) > new

@@ -78,7 +78,7 @@ def arrive(catalog: Catalog, key: PartitionKey, fingerprint: str) -> None:
 def states(catalog: Catalog) -> dict[str, State]:
     facts = CatalogFacts(catalog.connection, living(catalog.connection))
     plan = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
-    return {path: one.state for judged in plan.judgements.values() for path, one in judged.items()}
+    return {path: judgement.state for judged in plan.judgements.values() for path, judgement in judged.items()}
 
 
 def test_a_week_follows_its_days_and_not_a_rerun_that_holds_the_same_rows(opened: Catalog) -> None:
@@ -156,9 +156,9 @@ def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: C
     connection = opened.connection
 
     def seen() -> set[str]:
-        found = changes.since_last(connection, living(connection))
-        assert found is not None
-        return found.get("p.daily", set())
+        changed = changes.since_last(connection, living(connection))
+        assert changed is not None
+        return changed.get("p.daily", set())
 
     assert changes.since_last(connection, {}) is None
     assert seen() == set()
@@ -194,9 +194,9 @@ def test_a_change_that_commits_after_a_later_one_was_seen_is_not_missed(opened: 
         arrive(opened, day(2), "a")
         assert changes.since_last(opened.connection, {}) == {"p.daily": {day(2).path}}
         slow.commit()
-    found = changes.since_last(opened.connection, {})
-    assert found is not None
-    assert day(1).path in found["p.daily"]
+    changed = changes.since_last(opened.connection, {})
+    assert changed is not None
+    assert day(1).path in changed["p.daily"]
 
 
 def test_a_planner_that_follows_the_catalog_finds_what_a_fresh_look_finds(opened: Catalog) -> None:
@@ -231,7 +231,11 @@ def test_a_planner_that_follows_the_catalog_finds_what_a_fresh_look_finds(opened
         fresh = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
         assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
         for name, judged in fresh.judgements.items():
-            unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+            unsettled = {
+                path: judgement
+                for path, judgement in judged.items()
+                if judgement.state is not State.CURRENT or judgement.pending
+            }
             assert dict(plan.judgements[name]) == unsettled
         looked_at.append(plan.looked_at)
     assert looked_at[-1] <= 3

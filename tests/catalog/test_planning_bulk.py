@@ -84,17 +84,19 @@ def fill(connection: psycopg.Connection) -> None:
         "truncate varve.batch, varve.current, varve.arrival, varve.hold, varve.dirty, varve.backfill, varve.change"
         " cascade"
     )
-    for place, found in enumerate(GRAPH.in_order()):
-        connection.execute("insert into varve.dataset values (%s, 'lake', '{}') on conflict do nothing", (found.name,))
-        for key in found.partitioning.keys(None, NOW):
+    for place, dataset in enumerate(GRAPH.in_order()):
+        connection.execute(
+            "insert into varve.dataset values (%s, 'lake', '{}') on conflict do nothing", (dataset.name,)
+        )
+        for key in dataset.partitioning.keys(None, NOW):
             trace = []
-            if found.landing:
-                trace.append([landing_source(found), key.path, "a"])
-                arrive(connection, found.name, key.path, "a")
-            for edge in GRAPH.edges[found.name]:
+            if dataset.landing:
+                trace.append([landing_source(dataset), key.path, "a"])
+                arrive(connection, dataset.name, key.path, "a")
+            for edge in GRAPH.edges[dataset.name]:
                 mapped = edge.dependency.upstream_of(key, now=NOW)
                 trace += [[edge.upstream.name, up.path, str(batch_of(edge.upstream))] for up in listed(mapped.existing)]
-            publish(connection, found.name, key.path, 1_000 + place, trace)
+            publish(connection, dataset.name, key.path, 1_000 + place, trace)
 
 
 def batch_of(dataset: Dataset) -> int:
@@ -179,24 +181,30 @@ def test_the_answer_in_bulk_leads_to_the_judgements_of_looking_at_each(
         in_flight |= disturb(opened, name, place, what, number)
     facts = CatalogFacts(opened, in_flight)
     plan = Planner(GRAPH, LIMITS).tick(facts, None, now=NOW)
-    each = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
-    for name, judged in each.judgements.items():
-        unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+    one_by_one = reconcile(GRAPH, facts, now=NOW, limits=LIMITS)
+    for name, judged in one_by_one.judgements.items():
+        unsettled = {
+            path: judgement
+            for path, judgement in judged.items()
+            if judgement.state is not State.CURRENT or judgement.pending
+        }
         assert dict(plan.judgements[name]) == unsettled, name
-    assert [run.identity for run in plan.runs] == [run.identity for run in each.runs]
-    assert plan.retire == each.retire
-    for found in GRAPH.datasets.values():
-        landing = landing_source(found) if found.landing else ""
+    assert [run.identity for run in plan.runs] == [run.identity for run in one_by_one.runs]
+    assert plan.retire == one_by_one.retire
+    for dataset in GRAPH.datasets.values():
+        landing = landing_source(dataset) if dataset.landing else ""
         wanted = [
             WantedInputs(
                 edge.upstream.name,
                 {
                     key.path: [up.path for up in edge.dependency.upstream_of(key, now=NOW).keys]
-                    for key in found.partitioning.keys(None, NOW)
+                    for key in dataset.partitioning.keys(None, NOW)
                 },
             )
-            for edge in GRAPH.edges[found.name]
+            for edge in GRAPH.edges[dataset.name]
         ]
-        assert facts.there(found.name) == OneByOne(facts).there(found.name)
+        assert facts.there(dataset.name) == OneByOne(facts).there(dataset.name)
         # Not only safe, but exact: else the first tick would be no cheaper.
-        assert facts.unsettled(found.name, landing, wanted) == OneByOne(facts).unsettled(found.name, landing, wanted)
+        assert facts.unsettled(dataset.name, landing, wanted) == OneByOne(facts).unsettled(
+            dataset.name, landing, wanted
+        )

@@ -75,17 +75,17 @@ SHADOWS = """
 """
 
 
-def known(connection: psycopg.Connection) -> dict[str, tuple[str, str]]:
-    """Those that this server has."""
-    there = {name.lower() for (name,) in connection.execute("select name from pg_settings")}
-    return {name: values for name, values in HOSTILE.items() if name in there}
+def settings_of(connection: psycopg.Connection) -> dict[str, tuple[str, str]]:
+    """The hostile settings that this server has."""
+    existing = {name.lower() for (name,) in connection.execute("select name from pg_settings")}
+    return {name: values for name, values in HOSTILE.items() if name in existing}
 
 
 def turn(url: str) -> None:
     """Turn a database against those who connect to it from now on."""
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(SHADOWS)
-        for name, (value, _) in known(admin).items():
+        for name, (value, _) in settings_of(admin).items():
             # A list has its parts, which are no text together.
             parts = value.split(", ") if name == "search_path" else [value]
             admin.execute(
@@ -110,9 +110,9 @@ def sales() -> Dataset:
 @pytest.fixture
 def desks(hostile: Settings, sales: Dataset, tmp_path: Path) -> Iterator[list[Desk]]:
     """Two publishers of one dataset."""
-    with connect(hostile) as one, connect(hostile) as two:
-        Catalog(one).ensure_schema()
-        yield [Desk(hostile, sales, tmp_path, Catalog(opened)) for opened in (one, two)]
+    with connect(hostile) as first, connect(hostile) as second:
+        Catalog(first).ensure_schema()
+        yield [Desk(hostile, sales, tmp_path, Catalog(opened)) for opened in (first, second)]
 
 
 def shown(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
@@ -120,16 +120,16 @@ def shown(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
     query = sql.SQL("select store, min(sold), max(sold), count(*) from {} group by store").format(
         sql.Identifier(*dataset.name.split("."))
     )
-    found = {}
+    batches = {}
     for store, low, high, rows in connection.execute(query):
         assert (low, rows) == (high, 50)
-        found[f"day=2013-01-05/store={store}"] = low
-    return found
+        batches[f"day=2013-01-05/store={store}"] = low
+    return batches
 
 
 def test_a_session_of_ours_has_none_of_their_defaults(hostile: Settings) -> None:
     with psycopg.connect(hostile.postgres_url or "") as theirs, connect(hostile) as ours:
-        for name, (value, wanted) in known(ours).items():
+        for name, (value, wanted) in settings_of(ours).items():
             show = sql.SQL("show {}").format(sql.Identifier(name))
             assert theirs.execute(show).fetchone() == (value,), name
             theirs.rollback()
@@ -162,7 +162,7 @@ def test_two_publishers_of_one_view_leave_it_as_the_catalog_says(desks: list[Des
             done.result()
     connection = desks[0].catalog.connection
     assert shown(connection, sales) == desks[0].current()
-    # The planner is told of every publish by a trigger.
+    # A trigger notes every publish for the planner.
     assert connection.execute("select count(*) from varve.change").fetchone() == (3 + 12,)
 
 
@@ -189,9 +189,9 @@ def test_what_was_loaded_is_read_back_and_what_was_replaced_is_swept(desks: list
     assert rows["sold"].to_pylist() == [second.batch_id.millis] * 50
     history = History(catalog.connection)
     retired = history.retired(sales.name, older_than=dt.timedelta(0), keep_last=0)
-    assert [one.batch_id for one in retired if not one.kept] == [first.batch_id]
-    history.mark_swept([one for one in retired if not one.kept])
-    clean.drop(catalog.connection, sales.name, [one.location for one in history.undeleted(sales.name)])
+    assert [batch.batch_id for batch in retired if not batch.kept] == [first.batch_id]
+    history.mark_swept([batch for batch in retired if not batch.kept])
+    clean.drop(catalog.connection, sales.name, [batch.location for batch in history.undeleted(sales.name)])
     left = catalog.connection.execute("select tablename from pg_tables where schemaname = %s", [schema]).fetchall()
     assert left == [(batch.location,)]
     assert Changes().since_last(catalog.connection, {}) is None
@@ -215,13 +215,13 @@ def test_changes_are_captured_whole(settings: Settings, fresh_database: str) -> 
         with psycopg.connect(PostgresServer(settings.home_dir).url("postgres"), autocommit=True) as admin:
             drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s"
             admin.execute(drop, [conninfo_to_dict(fresh_database)["dbname"]])
-    told = [row["columnValues"] for row in events if row["columnValues"]]
-    assert [row[:3] for row in told] == [["1", "1", "é€"], ["1", "2", "é€"], ["1", "3", "é€"], ["2", "4", "ü"]]
-    assert {row[4] for row in told} == {"2013-01-02 03:04:05+00"}
-    assert [row[6] for row in told] == ["0.1"] * 3 + [None]
+    captured = [row["columnValues"] for row in events if row["columnValues"]]
+    assert [row[:3] for row in captured] == [["1", "1", "é€"], ["1", "2", "é€"], ["1", "3", "é€"], ["2", "4", "ü"]]
+    assert {row[4] for row in captured} == {"2013-01-02 03:04:05+00"}
+    assert [row[6] for row in captured] == ["0.1"] * 3 + [None]
 
 
-# Whose sessions the first statements make ours, in processes that cannot import src/varve/services/sessions.py.
+# They open a session by its driver: their first statements give it our settings (varve/services/sessions.py).
 MAY_CONNECT = {
     "src/varve/services/sessions.py",
     "src/varve/stores/warehouse/loading/copying.py",
@@ -245,14 +245,14 @@ def connects(node: ast.AST) -> bool:
 
 
 def test_nobody_else_opens_a_session() -> None:
-    found = {
+    places = {
         f"{path.relative_to(ROOT)}:{node.lineno}"  # type: ignore[attr-defined]
         for folder in ("src", "pipeline_defs", "resources", "assets")
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if connects(node)
     }
-    others = {place for place in found if place.split(":")[0] not in MAY_CONNECT}
+    others = {place for place in places if place.split(":")[0] not in MAY_CONNECT}
     # The one that makes a replication slot has to be a session of its own kind; it takes our settings next.
     assert {place.split(":")[0] for place in others} == {"src/varve/cdc/capture/source_database.py"}
     assert len(others) == 1

@@ -158,8 +158,8 @@ def test_the_wheels_java_runs_behind_a_wrapper_that_is_made_once(
     assert java.java_home(state) == home
     assert wrapper.stat().st_mtime_ns == made
     arguments = [wrapper, "--add-modules=jdk.incubator.vector", "-Done=a b", "-Dtwo=*", "-version"]
-    said = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stderr
-    assert "version" in said
+    output = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stderr
+    assert "version" in output
     assert [path.name for path in wrapper.parent.iterdir()] == ["java"]
 
 

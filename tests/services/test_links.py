@@ -17,12 +17,12 @@ DATASET = landing_dataset()
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
-    found = Landing(str(tmp_path / "landing"))
-    Path(found.folder(DATASET)).mkdir(parents=True)
+    landing = Landing(str(tmp_path / "landing"))
+    Path(landing.folder(DATASET)).mkdir(parents=True)
     (tmp_path / "secret.csv").write_bytes(CONTENT)
     (tmp_path / "landing-of-others").mkdir()
     (tmp_path / "landing-of-others" / "secret.csv").write_bytes(CONTENT)
-    return found
+    return landing
 
 
 @pytest.mark.parametrize("target", ["../../../secret.csv", "../../../landing-of-others/secret.csv", "/etc/passwd"])
@@ -31,9 +31,9 @@ def test_a_link_out_of_the_folder_is_refused_by_name(landing: Landing, target: s
     path.symlink_to(target)
     with pytest.raises(BadInput) as refused:
         inspect(DATASET, str(path))
-    told = str(refused.value)
-    assert told.startswith(f"{path} ({DATASET}): a link leads out of the landing folder, to {path.resolve()}.")
-    assert "Nothing was published" in told
+    error_message = str(refused.value)
+    assert error_message.startswith(f"{path} ({DATASET}): a link leads out of the landing folder, to {path.resolve()}.")
+    assert "Nothing was published" in error_message
 
 
 def test_so_is_a_chain_of_links_and_a_folder_that_is_one(landing: Landing, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_link_within_the_folder_is_its_file_and_the_folder_itself_may_be_one(
     Path(landing.uri(DATASET, "2013-01-05")).symlink_to(os.path.relpath(kept, landing.folder(DATASET)))
     (tmp_path / "way").symlink_to(landing.root)
     for root in (landing.root, str(tmp_path / "way"), f"file://{landing.root}"):
-        found = inspect(DATASET, Landing(root).uri(DATASET, "2013-01-05"))
-        assert found is not None
-        assert found.size == len(CONTENT)
+        arrival = inspect(DATASET, Landing(root).uri(DATASET, "2013-01-05"))
+        assert arrival is not None
+        assert arrival.size == len(CONTENT)
     assert inspect(DATASET, landing.uri(DATASET, "2013-01-06")) is None

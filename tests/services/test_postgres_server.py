@@ -32,9 +32,9 @@ def server() -> Iterator[PostgresServer]:
     """A server of its own, not started yet, ended with the test."""
     folder = Path(tempfile.mkdtemp(prefix="varve-"))
     folder.chmod(0o755)
-    found = PostgresServer(folder)
-    yield found
-    found.stop()
+    server = PostgresServer(folder)
+    yield server
+    server.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -81,9 +81,9 @@ def test_two_processes_that_need_it_at_once_find_one_server(server: PostgresServ
         )
         for _ in range(2)
     ]
-    told = [process.communicate(timeout=120) for process in starting]
-    assert [process.returncode for process in starting] == [0, 0], told
-    assert {out.strip() for out, _ in told} == {str(server.pid())}
+    outputs = [process.communicate(timeout=120) for process in starting]
+    assert [process.returncode for process in starting] == [0, 0], outputs
+    assert {out.strip() for out, _ in outputs} == {str(server.pid())}
     assert answers(server)
 
 

@@ -80,10 +80,10 @@ def test_a_malformed_address_is_one_line_that_does_not_repeat_it(
     monkeypatch.setenv(name, text)
     with pytest.raises(VarveError) as refused:
         Settings()
-    told = str(refused.value)
-    assert told.startswith(name)
-    assert SECRET not in told
-    assert "\n" not in told
+    error_message = str(refused.value)
+    assert error_message.startswith(name)
+    assert SECRET not in error_message
+    assert "\n" not in error_message
     # A traceback, of Dagster for example, tells what an error came from, too.
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
@@ -123,8 +123,8 @@ def test_what_others_say_of_our_connections_is_told_without_its_secrets(monkeypa
     monkeypatch.setenv("VARVE_SPARK_CONF", f'{{"spark.hadoop.fs.s3a.secret.key": "{SECRET}2", "spark.x": "visible"}}')
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"{SECRET}3")
     monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://varve:varve@db/varve")
-    told = f"cannot reach ({SECRET}) with {SECRET}2 or {SECRET}3; visible: run `varve repair`"
-    assert redacted(told) == "cannot reach (***) with *** or ***; visible: run `varve repair`"
+    message = f"cannot reach ({SECRET}) with {SECRET}2 or {SECRET}3; visible: run `varve repair`"
+    assert redacted(message) == "cannot reach (***) with *** or ***; visible: run `varve repair`"
 
 
 def test_no_setting_with_a_secret_is_part_of_what_settings_print(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +169,15 @@ def test_the_password_of_the_catalog_is_in_no_command_line_and_not_in_the_status
         **os.environ, "VARVE_POSTGRES_URL": url, "VARVE_DAGSTER_POSTGRES_URL": url, "VARVE_SPARK_REMOTE": remote,
     }  # fmt: skip
     varve = [str(Path(sys.executable).parent / "varve")]
-    told = [
+    results = [
         subprocess.run(
             [*varve, "status", *words], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60,
             check=True,
         )
         for words in ((), ("--json",))
     ]  # fmt: skip
-    assert SECRET not in "".join(done.stdout + done.stderr for done in told)
-    assert json.loads(told[1].stdout)["postgres"]["up"] is True
+    assert SECRET not in "".join(done.stdout + done.stderr for done in results)
+    assert json.loads(results[1].stdout)["postgres"]["up"] is True
     process = subprocess.Popen(
         [*varve, "psql", "-Atc", "select 'connected'", "-c", "select pg_sleep(60)"],
         env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True,

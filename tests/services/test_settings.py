@@ -1,4 +1,4 @@
-"""Settings that are wrong are told by their variables; a home that cannot be used, by its folder."""
+"""An error names the variable of a wrong setting, and the folder of a home that cannot be used."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "text", "told"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
+@pytest.mark.parametrize(("name", "text", "beginning"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
 def test_a_setting_that_is_wrong_is_told_by_its_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str, told: str
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, beginning: str
 ) -> None:
     monkeypatch.setenv(name, text)
     with pytest.raises(VarveError) as refused:
         Settings()
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(beginning)
     assert "docs/reference.md" in str(refused.value)
 
 

@@ -32,9 +32,9 @@ pytestmark = pytest.mark.needs_seconds
 def own(settings: Settings) -> Iterator[Settings]:
     """Settings with a home of their own, whose server ends with the test."""
     folder = Path(tempfile.mkdtemp(prefix="varve-"))
-    found = Settings(home=folder, spark_driver_memory="1g", spark_master=None)
-    yield found
-    SparkServer(found).stop()
+    settings = Settings(home=folder, spark_driver_memory="1g", spark_master=None)
+    yield settings
+    SparkServer(settings).stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -67,7 +67,7 @@ def test_a_server_that_is_not_ready_in_time_is_ended_whole(
     with pytest.raises(ServiceUnavailable, match=r"not ready within .* seconds"):
         SparkServer(own).ensure_up()
     deadline = time.monotonic() + 20
-    while left := [each.pid for each in psutil.process_iter() if str(own.home) in _words_of(each)]:
+    while left := [process.pid for process in psutil.process_iter() if str(own.home) in _words_of(process)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
     assert SparkServer(own).pid() is None
@@ -122,8 +122,8 @@ def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: 
 def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(own: Settings) -> None:
     odd = own.model_copy(update={"home": own.home / "my häuse, it's 🎈"})
     try:
-        told, _ = client(odd, 3, odd.home_dir / "rows", LC_ALL="C").communicate(timeout=180)
-        assert told.strip() == "3"
+        output, _ = client(odd, 3, odd.home_dir / "rows", LC_ALL="C").communicate(timeout=180)
+        assert output.strip() == "3"
     finally:
         assert SparkServer(odd).stop()
     assert (odd.home_dir / "spark" / "metastore_db").is_dir()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 WEEK = TimeDimension("week", Grain.WEEK, pendulum.datetime(2026, 9, 7))
 SCHEMA = Schema((Column("product", ColumnType.STRING), Column("sold", ColumnType.BIGINT)))
-# A week that is over: it may be put together, and takes files as long as it is not closed.
+# A week that is over: it may be folded, and takes files as long as it is not closed.
 OVER = pendulum.datetime(2026, 11, 2)
 
 
@@ -87,11 +87,11 @@ class Growing:
 
     def expected(self) -> list[tuple[str, int]]:
         """The rows of all files that lie there."""
-        found = []
+        rows = []
         for path in sorted(self.folder.glob("*.csv")):
             with path.open() as file:
-                found += [(row["product"], int(row["sold"])) for row in csv.DictReader(file)]
-        return sorted(found)
+                rows += [(row["product"], int(row["sold"])) for row in csv.DictReader(file)]
+        return sorted(rows)
 
     def stage(self, catalog: Catalog, *, again: bool = False) -> tuple[OpenBuild, Store]:
         """A run up to its publish."""
@@ -108,7 +108,7 @@ class Growing:
         return opened, store
 
     def take(self, *, again: bool = False) -> Batch:
-        """A whole run; the batch that is current then."""
+        """A complete run. Returns the batch that is current afterwards."""
         catalog = self.workbench.catalog()
         try:
             opened, store = self.stage(catalog, again=again)
@@ -167,7 +167,7 @@ class Growing:
 
         def count(catalog: Catalog, store: Store) -> int:
             del store
-            found = Parts(catalog.connection).of(self.dataset.name, [(batch.partition, batch.batch_id)])
-            return len(found[batch.partition, batch.batch_id.millis])
+            parts_by_batch = Parts(catalog.connection).of(self.dataset.name, [(batch.partition, batch.batch_id)])
+            return len(parts_by_batch[batch.partition, batch.batch_id.millis])
 
         return self.with_catalog(count)

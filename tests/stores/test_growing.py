@@ -50,15 +50,15 @@ def lake_week(workbench: Workbench) -> Growing:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are opened, in order."""
-    found: list[str] = []
+    names: list[str] = []
     inspect = landing.inspect
 
     def noted(dataset: object, uri: str) -> object:
-        found.append(uri.rsplit("/", 1)[-1])
+        names.append(uri.rsplit("/", 1)[-1])
         return inspect(dataset, uri)  # type: ignore[arg-type]
 
     monkeypatch.setattr(landing, "inspect", noted)
-    return found
+    return names
 
 
 def swept(week: Growing) -> sweep.Report:
@@ -252,7 +252,7 @@ def test_a_sweep_takes_what_no_batch_needs_and_nothing_else(either_week: Growing
     week.take()
     folded = week.take(again=True)
     swept(week)
-    # The pinned one, which needs two parts, and the one that was put together.
+    # The pinned batch, which needs two parts, and the fold.
     assert len(lying_there(week)) == (3 if week.dataset.store is StoreKind.WAREHOUSE else 2)
     assert week.read() == week.expected()
     week.go_back(batches[1])
@@ -280,7 +280,7 @@ def test_a_lost_catalog_is_made_again_with_what_batches_consist_of(week: Growing
                 sql.SQL("delete from {} where dataset = %s").format(sql.Identifier("varve", table)),
                 (week.dataset.name,),
             )
-        (remains,) = [one for one in store.remains() if one.dataset == week.dataset.name]
+        (remains,) = [inventory for inventory in store.remains() if inventory.dataset == week.dataset.name]
         assert remains.findings == []
         assert recover(catalog.connection, week.dataset.store, remains).in_force == 1
         store.mend(week.dataset)
@@ -316,8 +316,8 @@ def test_several_weeks_at_once_of_which_one_is_put_together_one_grows_and_one_is
 
     keys = sorted([week.key, other.key, third.key])
     build = catalog.begin(week.dataset, keys, run_id="several", code_version="test")
-    one = OpenBuild(build, catalog)
-    frame = Landing(week.workbench.settings.landing).read(one, week.workbench.spark, again=True)
+    opened = OpenBuild(build, catalog)
+    frame = Landing(week.workbench.settings.landing).read(opened, week.workbench.spark, again=True)
     store = week.workbench.store(week.dataset, catalog)
     staged = store.stage(build, frame)
     catalog.staged(build, staged)
@@ -343,19 +343,19 @@ def test_a_part_that_somebody_has_changed_or_dropped_is_found_and_not_put_togeth
 
     def tables(catalog: Catalog, store: Store) -> list[str]:
         del store
-        found = Parts(catalog.connection).of(week.dataset.name, [(batch.partition, batch.batch_id)])
-        return [part.location for part in found[batch.partition, batch.batch_id.millis]]
+        parts = Parts(catalog.connection).of(week.dataset.name, [(batch.partition, batch.batch_id)])
+        return [part.location for part in parts[batch.partition, batch.batch_id.millis]]
 
     first, second, _ = week.with_catalog(tables)
     name = sql.Identifier(f"{week.dataset.db}_periods", first)
     week.with_catalog(lambda c, _: c.connection.execute(sql.SQL("update {} set sold = 77").format(name)))
-    assert any(first in found and "are not those" in found for found in week.findings())
+    assert any(first in problem and "are not those" in problem for problem in week.findings())
     with pytest.raises(VerifyFailed, match="of another hash"):
         week.take(again=True)
     assert ("h0", 77) in week.read()
     gone = sql.Identifier(f"{week.dataset.db}_periods", second)
     week.with_catalog(lambda c, _: c.connection.execute(sql.SQL("drop table {} cascade").format(gone)))
-    assert any(second in found and "gone" in found for found in week.findings())
+    assert any(second in problem and "gone" in problem for problem in week.findings())
     week.send("h3", [3])
     with pytest.raises(MissingUpstream, match="varve backfill"):
         week.take()

@@ -51,7 +51,7 @@ Found = dict[str, tuple[int, int]]
 
 @dataclass
 class Readers:
-    """Readers of one week; `published` counts the files that are in force."""
+    """Readers of one week; `published` counts the files of its current batch."""
 
     week: Growing
     published: int = 0
@@ -65,20 +65,20 @@ class Readers:
         while not self.stop.is_set():
             at_least = max(before, self.published)
             try:
-                found = look()
+                rows = look()
             except Exception as error:  # noqa: BLE001 - whatever a reader meets is what is looked for
                 self.wrong.append(f"{type(error).__name__}: {error}")
                 return
-            before = self._judged(found, at_least)
+            before = self._judged(rows, at_least)
             self.reads += 1
             # They share this process with the loads: without a pause these would wait for them, not the other way.
             self.stop.wait(0.03)
 
-    def _judged(self, found: Found, at_least: int) -> int:
-        whole = {f"h{hour:02}": (ROWS, sum(sold(hour))) for hour in range(len(found))}
-        if found != whole or not at_least <= len(found) <= self.sent:
-            self.wrong.append(f"{at_least} to {self.sent} files were expected, and found {found}")
-        return len(found)
+    def _judged(self, rows: Found, at_least: int) -> int:
+        whole = {f"h{hour:02}": (ROWS, sum(sold(hour))) for hour in range(len(rows))}
+        if rows != whole or not at_least <= len(rows) <= self.sent:
+            self.wrong.append(f"{at_least} to {self.sent} files were expected, and found {rows}")
+        return len(rows)
 
 
 def of_the_view(week: Growing, *, repeatable: bool) -> Iterator[Callable[[], Found]]:
@@ -100,7 +100,7 @@ def of_the_view(week: Growing, *, repeatable: bool) -> Iterator[Callable[[], Fou
 
 
 def of_the_lake(week: Growing) -> Iterator[Callable[[], Found]]:
-    """A reader that asks the catalog for the folder in force, and reads its files with no code of ours."""
+    """A reader that asks the catalog for the current folder, and reads its files without code of Varve."""
     with psycopg.connect(warehouse_url(week.workbench.settings), autocommit=True) as connection:
 
         def look() -> Found:
@@ -154,7 +154,7 @@ def tortured(week: Growing, files: int) -> tuple[Readers, list[float]]:
             if week.dataset.store is StoreKind.WAREHOUSE and hour % 6 == 0:
                 swept(week)
         folded = week.take(again=True)
-        # They read what was put together, each at least once.
+        # Each has read the folded batch at least once.
         enough, deadline = readers.reads + 3 * READERS, time.monotonic() + 60
         while readers.reads < enough and not readers.wrong and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -178,8 +178,8 @@ def refuses_late_files(week: Growing) -> None:
         looking = ArrivalLook(catalog, week.workbench.settings, None, logging.getLogger(__name__))  # type: ignore[arg-type]
         looking.at([closing])
         assert looking.left_out == []
-        found = RejectedArrivals(catalog.connection).of(closing.name)
-        return {uri.rsplit("/", 1)[-1]: one.kind for uri, one in found.items()}
+        rejected = RejectedArrivals(catalog.connection).of(closing.name)
+        return {uri.rsplit("/", 1)[-1]: arrival.kind for uri, arrival in rejected.items()}
 
     assert late.with_catalog(look) == {}
     before = late.expected()

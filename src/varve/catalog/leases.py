@@ -1,7 +1,8 @@
-"""Which runs live: a lease per run in the catalog, renewed by the run's own process, expiring by the server's clock.
+"""Leases say which runs live: the catalog has one for each run, which the run's own process renews.
 
-The life of a lease: kept for a process that is coming up, taken, then given back; or expired, missed and lost. A lost
-one is never renewed, and whatever its run would publish is refused.
+A lease is kept for a process that is starting, is taken by it, and is given back at its end; or it expires, is missed,
+and is lost. A lost lease is never renewed, and what its run would publish is refused. Only the server's clock counts.
+Why a lease and not a lock: docs/decisions/0012.
 
 Not here: renewing (varve/dagster/leases/heartbeat.py), and what Dagster is told (varve/dagster/internal.py).
 """
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection
 
-# A process renews three times in a term, and between two looks at an expired lease there is time for one renewal.
+# A process renews its lease three times in a term. Two looks at an expired lease leave time for one renewal.
 BEATS_A_TERM = 3
-# A process that is coming up has so many terms before it must have taken its lease.
+# How many terms a process that is starting has before it must have taken its lease.
 _TERMS_TO_COME_UP = 2
 _TERMINATE_MILLISECONDS = 5_000
 
@@ -32,7 +33,7 @@ _KEEP = """
     from unnest(%s::text[]) as run_id
     on conflict do nothing
 """
-# What was lost before any process had it may still be taken: its run has written nothing, and holds nothing.
+# A lease that was lost before any process took it may still be taken: its run has written and locked nothing.
 _TAKE = """
     insert into varve.lease as l (run_id, holder, taken, term, expires_at)
     select run_id, holder, true, term, clock_timestamp() + term
@@ -57,7 +58,7 @@ _OVERDUE = """
     select run_id from varve.lease
     where lost_at is null and expires_at < clock_timestamp() and missed_at + term / %(beats)s < clock_timestamp()
 """
-# A publish holds the row until it ends (CHECK), and is then not dead; a renewal in between is seen too.
+# Rows that a publish has locked (_CHECK) are skipped: its run lives. A renewal in between is seen too.
 _LOSE = """
     update varve.lease set lost_at = clock_timestamp(), lost_because = %(because)s
     where run_id in (
@@ -69,7 +70,7 @@ _LOSE = """
 """
 _LOST = "select run_id from varve.lease where run_id = any(%s) and lost_at is not null"
 _FORGET = "delete from varve.lease where lost_at < clock_timestamp() - interval '30 days'"
-# Renewals do not wait for this lock; who takes the run for dead does.
+# Renewals do not wait for this lock; whoever declares the run dead does.
 _CHECK = """
     select holder, taken, taken_at, renewed_at, expires_at, lost_at, lost_because from varve.lease
     where run_id = %s for key share
@@ -77,7 +78,7 @@ _CHECK = """
 _OF = """
     select holder, taken, taken_at, renewed_at, expires_at, lost_at, lost_because from varve.lease where run_id = %s
 """
-# Every session that builds for a run holds a shared lock of the run's name, by which it is found.
+# Every session that builds for a run holds a shared lock of the run's name, by which `sessions` finds it.
 MARK_SESSION = "select pg_advisory_lock_shared(hashtextextended('sessions of run ' || %s, 0))"
 UNMARK_SESSION = "select pg_advisory_unlock_shared(hashtextextended('sessions of run ' || %s, 0))"
 _SESSIONS = """
@@ -93,11 +94,11 @@ _EXPIRED = "it did not renew its lease"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of one run. All instants are by the server's clock, in UTC.
+    """The lease of one run. All times are of the server's clock, in UTC.
 
     Attributes:
-        holder: the process and its host, or who has launched it.
-        taken: whether the run's own process has it by now.
+        holder: the process and its host, or who has launched the run.
+        taken: whether the run's own process has taken it.
         renewed_at: its last sign of life.
         lost_at: since when the run counts as dead; None where it lives or may live.
     """
@@ -119,12 +120,12 @@ class Leases:
     connection: psycopg.Connection
 
     def keep(self, run_ids: Collection[str], holder: str, term: float) -> None:
-        """Begin the leases of runs whose processes are coming up, where they have none; `term` in seconds."""
+        """Begin the leases of runs whose processes are starting, where they have none; `term` is in seconds."""
         if run_ids:
             self.connection.execute(_KEEP, (holder, term, term * _TERMS_TO_COME_UP, sorted(run_ids)))
 
     def take(self, run_id: str, holder: str, term: float) -> bool:
-        """Take or renew the lease of a run, for `term` seconds from now; False where it is lost for good."""
+        """Take or renew the lease of a run for `term` seconds from now. Returns False where it is lost for good."""
         return self.connection.execute(_TAKE, (run_id, holder, term)).rowcount == 1
 
     def give_back(self, run_id: str) -> None:
@@ -141,37 +142,43 @@ class Leases:
         return None if row is None else Lease(run_id, *row)
 
     def lost(self, run_ids: Collection[str]) -> set[str]:
-        """Which of these runs count as dead, by now. Whoever asks moves the leases on, of all runs."""
+        """Which of these runs count as dead.
+
+        Before it answers, it marks the expired leases of all runs: as missed at the first look, as lost at a later one.
+        """
         self.connection.execute(_MISS)
         beats = {"beats": BEATS_A_TERM}
         if overdue := [run_id for (run_id,) in self.connection.execute(_OVERDUE, beats).fetchall()]:
             for run_id in overdue:
-                # First: a frozen process may be in the middle of its publish, and its lock is in the way of ours.
+                # First: a frozen process may be in the middle of its publish, whose lock would keep us from the row.
                 self.end_sessions(run_id)
             self.connection.execute(_LOSE, {"runs": overdue, "because": _EXPIRED, **beats})
             self.connection.execute(_FORGET)
         return {run_id for (run_id,) in self.connection.execute(_LOST, (sorted(run_ids),)).fetchall()}
 
     def sessions(self, run_id: str) -> list[int]:
-        """The server's processes of the sessions in which the run builds."""
+        """The process ids (of the server) of the sessions in which the run builds."""
         return [pid for (pid,) in self.connection.execute(_SESSIONS, (run_id,)).fetchall()]
 
-    def refuse_lost(self, run_id: str, told: str) -> None:
-        """In a transaction that publishes: nobody takes the run for dead until it ends. Raises LeaseLost."""
+    def refuse_lost(self, run_id: str, action: str) -> None:
+        """Raise LeaseLost where the run counts as dead; nobody can declare it dead until the transaction ends.
+
+        `action` is what the run is doing, for the message.
+        """
         row = self.connection.execute(_CHECK, (run_id,)).fetchone()
         if row is not None and (lease := Lease(run_id, *row)).lost_at is not None:
-            raise lost(lease, told)
+            raise lost(lease, action)
 
     def end_sessions(self, run_id: str) -> None:
-        """End the sessions in which a dead run builds, and so its locks, as far as we may."""
+        """End the sessions in which a dead run builds, and with them its locks, as far as we may."""
         for pid in self.sessions(run_id):
-            # Where we may not: the partitions stay locked, and who wants them is told by whom.
+            # Where we may not, the partitions stay locked, and the next build of them names the holder (`holding`).
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
                 self.connection.execute(_TERMINATE, (pid, _TERMINATE_MILLISECONDS))
 
 
 def holding(leases: Leases, run_id: str) -> str:
-    """What can be said of a run that holds partitions, after a comma; nothing of one without a lease."""
+    """Describes a run that holds partitions, beginning with a comma; empty for a run without a lease."""
     lease = leases.of(run_id)
     if lease is None:
         return ""
@@ -181,10 +188,10 @@ def holding(leases: Leases, run_id: str) -> str:
     return f", {lease.holder}, which counts as dead, but whose session we may not end: {pids or 'it is ending now'}"
 
 
-def lost(lease: Lease, told: str) -> LeaseLost:
-    """The error of a run that counts as dead and does something nevertheless; `told` is what it was doing."""
+def lost(lease: Lease, action: str) -> LeaseLost:
+    """The error for a run that counts as dead and goes on nevertheless; `action` is what it was doing."""
     return LeaseLost(
-        f"{told}: run {lease.run_id} ({lease.holder}) has counted as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC: "
-        f"{lease.lost_because}; its last sign of life was at {lease.renewed_at:%H:%M:%S}. {NOTHING_LOST} Other runs "
+        f"{action}: run {lease.run_id} ({lease.holder}) has counted as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC"
+        f": {lease.lost_because}; its last sign of life was at {lease.renewed_at:%H:%M:%S}. {NOTHING_LOST} Other runs "
         "may have built the partition since: run it again where `varve why` says that it is due."
     )

@@ -1,6 +1,7 @@
-"""Partitions that grow, in the catalog: the parts of each batch, the files of each part, and what was opened again.
+"""Partitions that grow, in the catalog: the parts of each batch, the files of each part, and reopened partitions.
 
-Not here: which files are new (varve/planning/arrivals/growing.py), and how stores add rows (lake/, warehouse/).
+Why a batch lists parts: docs/decisions/0013. Not here: which files are new (planning/arrivals/growing.py), and how
+stores add rows (stores/).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.inventory import DescribedBatch
 
-# Each batch is looked up by its key: statistics may not know the dataset yet.
+# Each batch is looked up by its key and not joined: PostgreSQL's statistics may not know the dataset yet.
 _OF = """
     select b.partition, b.batch_id, p.part_id, p.location, p.rows, p.bytes
     from unnest(%s::text[], %s::bigint[]) as w (partition, batch_id)
@@ -54,7 +55,7 @@ _RECORD_BATCH = """
     on conflict do nothing
 """
 _REASONS = "select partition, reason from varve.batch_part where dataset = %s and batch_id = %s"
-# The current batches of several parts, with what made them.
+# The current batches with several parts, and the hash of the code that made each.
 _SEVERAL = """
     select c.partition, c.batch_id, cardinality(g.parts), b.code_version
     from varve.current c
@@ -65,7 +66,7 @@ _CODE = (
     "select partition, code_version from varve.batch where dataset = %s and batch_id = any(%s) and partition = any(%s)"
 )
 _MARKED = "select partition from varve.dirty where dataset = %s and partition = any(%s)"
-# What no batch needs any more: those that were swept and deleted, and those that have failed.
+# Batches whose data was deleted, and batches that failed.
 _FORGET_BATCHES = """
     delete from varve.batch_part g using varve.batch b
     where g.dataset = %s and (b.dataset, b.partition, b.batch_id) = (g.dataset, g.partition, g.batch_id)
@@ -96,43 +97,46 @@ _REOPEN = """
 
 @dataclass(frozen=True)
 class Parts:
-    """That part of the catalog, over its connection."""
+    """The tables of growing partitions, over the catalog's connection."""
 
     connection: psycopg.Connection
 
     def of(self, dataset: str, batches: Iterable[tuple[str, BatchId]]) -> dict[tuple[str, int], tuple[Part, ...]]:
-        """The parts of these batches, by partition and batch id, without files; one that did not grow has none."""
+        """The parts of these batches, by partition and batch id, without their files.
+
+        A batch that did not grow has no parts, and is missing.
+        """
         keys = list(batches)
         paths, ids = [path for path, _ in keys], [batch_id.millis for _, batch_id in keys]
-        found: dict[tuple[str, int], list[Part]] = defaultdict(list)
+        collected: dict[tuple[str, int], list[Part]] = defaultdict(list)
         for path, batch_id, part_id, *part in self.connection.execute(_OF, (paths, ids, dataset)):
-            found[path, batch_id].append(Part(BatchId(part_id), *part))
-        return {key: tuple(parts) for key, parts in found.items()}
+            collected[path, batch_id].append(Part(BatchId(part_id), *part))
+        return {key: tuple(parts) for key, parts in collected.items()}
 
     def with_files(self, dataset: str, batches: Sequence[Batch]) -> dict[str, tuple[Part, ...]]:
         """The parts of these batches with their files, by partition."""
         parts = self.of(dataset, [(batch.partition, batch.batch_id) for batch in batches])
-        ids = sorted({part.batch_id.millis for found in parts.values() for part in found})
+        ids = sorted({part.batch_id.millis for batch_parts in parts.values() for part in batch_parts})
         paths = [path for path, _ in parts]
         files: dict[tuple[str, int], list[TakenFile]] = defaultdict(list)
         for path, part_id, *file in self.connection.execute(_FILES, (dataset, paths, ids)):
             files[path, part_id].append(TakenFile(*file))
         return {
-            path: tuple(replace(part, files=tuple(files[path, part.batch_id.millis])) for part in found)
-            for (path, _), found in parts.items()
+            path: tuple(replace(part, files=tuple(files[path, part.batch_id.millis])) for part in batch_parts)
+            for (path, _), batch_parts in parts.items()
         }
 
     def code_versions(self, dataset: str, batches: Sequence[Batch]) -> dict[str, str]:
-        """By partition the hash of the code that made these batches, one of each partition."""
+        """The hash of the code that made each of these batches, by partition; one batch of each partition."""
         ids, paths = [batch.batch_id.millis for batch in batches], [batch.partition for batch in batches]
         return dict(self.connection.execute(_CODE, (dataset, ids, paths)).fetchall())
 
     def marked(self, dataset: str, paths: Sequence[str]) -> set[str]:
-        """Those of the partitions that somebody has marked as wrong, and that are not made anew yet."""
+        """Those of the partitions that somebody has marked as dirty and that are not computed again yet."""
         return {path for (path,) in self.connection.execute(_MARKED, (dataset, list(paths)))}
 
     def several(self, dataset: str) -> list[tuple[str, BatchId, int, str]]:
-        """(partition, batch, number of parts, code version) of all current batches that have more than one part."""
+        """(partition, batch, number of parts, code version) of all current batches with more than one part."""
         rows = self.connection.execute(_SEVERAL, (dataset,))
         return [(path, BatchId(batch_id), count, version) for path, batch_id, count, version in rows]
 
@@ -141,30 +145,30 @@ class Parts:
         return dict(self.connection.execute(_REASONS, (dataset, batch_id.millis)).fetchall())
 
     def record(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """Keep of what staged batches consist, with the files of what is new; in the caller's transaction."""
+        """Record the parts of staged batches, with the files of the new part; in the caller's transaction."""
         for batch in staged:
             if batch.parts:
                 growth = build.growth.get(batch.partition)
                 reason = growth.reason if growth is not None else ""
-                # The others are those of the batch before, and known.
+                # The other parts are those of the batch before, which are recorded already.
                 self._record_parts(build.dataset.name, batch.partition.path, batch.parts[-1:])
                 self._record_batch(build.dataset.name, batch.partition.path, build.batch_id, batch.parts, reason)
 
     def restore(self, dataset: str, described: Sequence[DescribedBatch]) -> None:
-        """Keep again of what batches consist, as they have said where they lie."""
+        """Record the parts of batches again, as the batches describe them in their store."""
         for batch in described:
             if batch.parts:
                 self._record_parts(dataset, batch.partition, batch.parts)
                 self._record_batch(dataset, batch.partition, batch.batch_id, batch.parts, "found again in its store")
 
     def forget(self, dataset: str) -> None:
-        """Forget what consists of rows that were deleted."""
+        """Delete the rows of batches that were deleted or failed, and of parts that no batch lists any more."""
         with self.connection.transaction():
             self.connection.execute(_FORGET_BATCHES, (dataset,))
             self.connection.execute(_FORGET_PARTS, {"dataset": dataset})
 
     def open_again(self, dataset: str) -> set[str]:
-        """The partitions of a dataset that a person has opened, however long they are over."""
+        """The partitions of a dataset that a person has opened again after they were closed."""
         return {path for (path,) in self.connection.execute(_OPEN_AGAIN, (dataset,))}
 
     def reopen(self, dataset: str, paths: Sequence[str], *, is_open: bool, owner: str, reason: str) -> None:
@@ -176,7 +180,9 @@ class Parts:
             key = (dataset, path, part.batch_id.millis)
             self.connection.execute(_RECORD_PART, (*key, part.location, part.rows, part.size))
             if part.files:
-                columns = zip(*[(one.name, one.token, one.fingerprint, one.size) for one in part.files], strict=True)
+                columns = zip(
+                    *[(file.name, file.token, file.fingerprint, file.size) for file in part.files], strict=True
+                )
                 self.connection.execute(_RECORD_FILES, (*key, *map(list, columns)))
 
     def _record_batch(self, dataset: str, path: str, batch_id: BatchId, parts: Sequence[Part], reason: str) -> None:
@@ -185,7 +191,7 @@ class Parts:
 
 
 def rows_of(parts: Iterable[Part]) -> int:
-    """The rows of parts, taken together."""
+    """The number of rows of these parts together."""
     return sum(part.rows for part in parts)
 
 
@@ -193,10 +199,10 @@ def added_content(before: str | None, added: str | None) -> str | None:
     """The hash of the rows of two batches together (stores/folders/content.py); None where one of them has none."""
     if before is None or added is None:
         return None
-    (rows, total), (more, value) = before.split(":"), added.split(":")
-    return f"{int(rows) + int(more)}:{(int(total, 16) + int(value, 16)) % (1 << 64):016x}"
+    (rows, total), (added_rows, added_total) = before.split(":"), added.split(":")
+    return f"{int(rows) + int(added_rows)}:{(int(total, 16) + int(added_total, 16)) % (1 << 64):016x}"
 
 
 def locations(parts: Mapping[tuple[str, int], Sequence[Part]]) -> dict[tuple[str, int], tuple[str, ...]]:
     """The tables of parts, by partition and batch id."""
-    return {key: tuple(part.location for part in found) for key, found in parts.items()}
+    return {key: tuple(part.location for part in batch_parts) for key, batch_parts in parts.items()}

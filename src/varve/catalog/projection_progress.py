@@ -1,6 +1,6 @@
-"""What the catalog notes of those who follow it: how far a dataset's Hive table has come, and the store's own record.
+"""How far those have come who follow the catalog: a dataset's Hive table (its projection) and the store's own record.
 
-Not here: the table itself (varve/stores/lake/projection.py) and the record (varve/stores/lake/record.py).
+Not here: the Hive table (stores/lake/projection.py) and the record (stores/lake/record.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProjectionProgress:
-    """That part of the catalog (catalog.py), over its connection."""
+    """The progress of projections and records, over the catalog's connection."""
 
     connection: psycopg.Connection
 
@@ -35,7 +35,7 @@ class ProjectionProgress:
         return batches_of(self.connection.execute(statements.LAGGING, (dataset,)))
 
     def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
-        """Those of the partitions that the projection knows, at whatever batch."""
+        """Those of the partitions that the projection has shown before, at whatever batch."""
         return {path for (path,) in self.connection.execute(statements.EVER_PROJECTED, (dataset, list(partitions)))}
 
     def projected(self, dataset: str, batches: Iterable[Batch]) -> None:
@@ -45,12 +45,12 @@ class ProjectionProgress:
         self.connection.execute(statements.PROJECTED, (paths, ids, dataset))
 
     def unrecorded(self, dataset: str) -> list[Publication]:
-        """What was put in force and is not in the store's own record yet, oldest first."""
+        """The publications that are not in the store's own record yet, oldest first."""
         rows = self.connection.execute(statements.UNRECORDED, (dataset,))
         return [Publication(BatchId(build_id), *rest) for build_id, *rest in rows]
 
     def recorded(self, dataset: str, publications: Iterable[Publication]) -> None:
-        """Note that these are in the store's own record."""
+        """Record that these publications are in the store's own record."""
         builds = [publication.build_id.millis for publication in publications]
         self.connection.execute(statements.RECORDED, (dataset, builds))
 
@@ -60,7 +60,7 @@ class ProjectionProgress:
         return None if row is None else row[0]
 
     def set_shown_columns(self, dataset: Dataset) -> None:
-        """Record that the projection has the columns as declared."""
+        """Record that the projection has the columns that the dataset declares."""
         self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
 
     def withdrawn(self, dataset: str) -> list[str]:
@@ -72,7 +72,7 @@ class ProjectionProgress:
         self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
 
     def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
-        """Record that the projection shows some partitions at other batches, and others that have no batch."""
+        """Record that the projection shows wrong batches of some partitions, and shows others that have none."""
         self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
         self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
 
@@ -85,5 +85,5 @@ class ProjectionProgress:
         self.connection.execute(statements.LOCK_PROJECTION, (dataset,))
 
     def unlock_projection(self, dataset: str) -> None:
-        """Give that lock back."""
+        """Release that lock."""
         self.connection.execute(statements.UNLOCK_PROJECTION, (dataset,))

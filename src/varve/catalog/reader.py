@@ -1,6 +1,6 @@
-"""What can be asked of the catalog: what is in force, what has failed, what has arrived, and how much there is of each.
+"""Queries of the catalog: which batches are current, what has failed, what has arrived, and how much there is.
 
-Not here: what changes it (catalog.py), what was in force before (history/history.py), and what the planner asks
+Not here: changes of the catalog (catalog.py), what was current before (history/history.py), and the planner's queries
 (planning/facts.py).
 """
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
 
-# What a partition that was taken back counts in `failures`: more than any limit of attempts.
+# The number of failures of a partition on hold (`failures`): more than any limit of attempts.
 HELD = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """One line of a summary: partitions with a current batch, their rows and bytes, and all batches ever staged."""
+    """One dataset in a summary: its current partitions, their rows and bytes, and how many batches it has in all."""
 
     dataset: str
     store: str
@@ -41,7 +41,7 @@ class DatasetCounts:
 
 @dataclass(frozen=True)
 class CatalogReader:
-    """That part of the catalog (catalog.py), over its connection."""
+    """The queries of the catalog (catalog.py), over its connection."""
 
     connection: psycopg.Connection
 
@@ -51,23 +51,23 @@ class CatalogReader:
         return batches_of(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
 
     def in_flight(self, dataset: str) -> set[str]:
-        """The partitions that a living run is building; a dead one's lock is free, whatever its row says."""
+        """The partitions that a living run is building: their locks are taken, which those of a dead run are not."""
         return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
 
     def was_published(self, build: Build) -> bool:
-        """Whether a build has come into force, of which all partitions do at once."""
+        """Whether a build was published; all of its partitions are published at once."""
         return (
             self.connection.execute(statements.WAS_PUBLISHED, (build.dataset.name, build.batch_id.millis)).rowcount > 0
         )
 
     def failures(self, dataset: str, *, since: Mapping[str, dt.datetime] | None = None) -> dict[str, int]:
-        """How many builds of a partition have failed since its last publish, where any has.
+        """By partition, how many of its builds have failed since its last publish; only partitions with failures.
 
-        Those that began before its landing file arrived, or before the instant in `since`, had other inputs: they do
-        not count. A partition that was taken back counts as HELD until then.
+        Builds that began before the partition's landing file arrived, or before its time in `since`, had other inputs
+        and do not count. A partition on hold has HELD failures, until such a time comes.
         """
-        given = since or {}
-        parameters = (dataset, HELD, dataset, dataset, list(given), list(given.values()))
+        since = since or {}
+        parameters = (dataset, HELD, dataset, dataset, list(since), list(since.values()))
         return dict(self.connection.execute(statements.FAILURES, parameters).fetchall())
 
     def arrivals(self, dataset: str) -> dict[str, str]:
@@ -80,7 +80,7 @@ class CatalogReader:
         return {path: Arrived(uri, stamp) for path, uri, stamp in rows}
 
     def declared(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """(dataset, store, declaration) of every dataset that has a batch in force, as it was published last."""
+        """(dataset, store, declaration) of every dataset that has a current batch, as it was published last."""
         return list(self.connection.execute(statements.ALL_DECLARED).fetchall())
 
     def partitions_by_dataset(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""What arrived and is not taken, in files and in rows, and what a tick left out, in the catalog: states people see.
+"""Rejected files, rejected rows and what a sensor's tick left out, in the catalog, where people can see them.
 
-Not here: why something is not taken (varve/planning/arrivals/arrivals.py), and who looks
-(varve/dagster/automation/sensors.py).
+Why they are states of the catalog: docs/decisions/0009. Not here: why something is rejected
+(planning/arrivals/arrivals.py), and who looks (dagster/automation/sensors.py).
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ _ROWS = """
         and (%(partition)s::text is null or b.partition = %(partition)s)
     order by 1, 2
 """
-# Years that PostgreSQL has; a file may say that it is of another.
+# The end of the year 9999: a file's time of change may be later than PostgreSQL can store.
 _LATEST = 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that a tick could not do.
+    """Something that a sensor's tick could not do.
 
     Attributes:
-        kind: `look` (at what arrives), `plan` (judge the dataset) or `request` (ask for a run).
-        subject: of a request its partitions, in words.
+        kind: `look` (at arriving files), `plan` (judge the dataset) or `request` (ask for a run).
+        subject: the partitions of a request, as people read them.
     """
 
     dataset: str
@@ -81,10 +81,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRows:
-    """How many rows of a current partition of a landing dataset were rejected, of how many at most.
+    """How many rows of a current partition of a landing dataset were rejected, and how many may be.
 
     Attributes:
-        into: the dataset that holds them.
+        into: the dataset that holds the rejected rows.
     """
 
     dataset: str
@@ -101,52 +101,56 @@ class RejectedRows:
 def rejected_rows(
     connection: psycopg.Connection, dataset: str | None = None, partition: str | None = None
 ) -> list[RejectedRows]:
-    """The current partitions with rejected rows: of a landing dataset (None: of all), and of a partition."""
+    """The current partitions with rejected rows; of one landing dataset or all, of one partition or all."""
     parameters = {"dataset": dataset, "partition": partition}
     return [RejectedRows(*row) for row in connection.execute(_ROWS, parameters)]
 
 
 @dataclass(frozen=True)
 class RejectedArrivals:
-    """That part of the catalog, over a connection in autocommit mode."""
+    """The rejected arrivals in the catalog, over a connection in autocommit mode."""
 
     connection: psycopg.Connection
 
     def of(self, dataset: str) -> dict[str, Rejected]:
-        """What of a dataset is not taken, by uri."""
+        """The rejected arrivals of a dataset, by uri."""
         return {row[0]: _rejected(row) for row in self.connection.execute(_OF, (dataset,))}
 
     def all(self) -> list[tuple[str, Rejected]]:
-        """(dataset, what is not taken), in order; without what was written just now and is about to be taken."""
+        """(dataset, rejected arrival) of all datasets, in order; without files that only have to settle first."""
         rows = self.connection.execute(_ALL).fetchall()
-        found = [(row[0], _rejected(row[1:])) for row in rows]
-        return [(dataset, one) for dataset, one in found if one.kind is not RejectionKind.SETTLING]
+        arrivals = [(row[0], _rejected(row[1:])) for row in rows]
+        return [(dataset, arrival) for dataset, arrival in arrivals if arrival.kind is not RejectionKind.SETTLING]
 
     def write(self, dataset: str, before: Mapping[str, Rejected], now: Mapping[str, Rejected]) -> None:
-        """Bring the catalog from what it was to what it is now."""
-        changed = [one for uri, one in now.items() if before.get(uri) != one]
+        """Write the differences between the rejected arrivals `before` and `now`, both by uri."""
+        changed = [arrival for uri, arrival in now.items() if before.get(uri) != arrival]
         with self.connection.cursor() as cursor:
             cursor.executemany(
                 _WRITE,
                 [
-                    (dataset, one.uri, one.kind.value, one.reason, one.since, one.seen_at, one.partition, one.size,
-                     one.stamp, None if one.changed_at is None else min(one.changed_at, _LATEST),
-                     None if one.until is None else min(one.until, _LATEST), one.declared)
-                    for one in changed
+                    (dataset, arrival.uri, arrival.kind.value, arrival.reason, arrival.since, arrival.seen_at,
+                     arrival.partition, arrival.size, arrival.stamp,
+                     None if arrival.changed_at is None else min(arrival.changed_at, _LATEST),
+                     None if arrival.until is None else min(arrival.until, _LATEST), arrival.declared)
+                    for arrival in changed
                 ],
             )  # fmt: skip
         if gone := [uri for uri in before if uri not in now]:
             self.connection.execute(_GONE, (dataset, gone))
 
-    def leave_out(self, sensor: str, found: Iterable[LeftOut]) -> None:
-        """Remember what the last tick of a sensor left out, and nothing of the ticks before it."""
-        listed = list(found)
+    def leave_out(self, sensor: str, left_out: Iterable[LeftOut]) -> None:
+        """Record what the last tick of a sensor left out, in the place of what earlier ticks left out."""
+        listed = list(left_out)
         with self.connection.cursor() as cursor:
             cursor.executemany(
                 _LEAVE_OUT,
-                [(sensor, one.dataset, one.kind, one.subject, list(one.partitions), one.reason) for one in listed],
+                [
+                    (sensor, item.dataset, item.kind, item.subject, list(item.partitions), item.reason)
+                    for item in listed
+                ],
             )
-        columns = [[one.dataset for one in listed], [one.kind for one in listed], [one.subject for one in listed]]
+        columns = [[item.dataset for item in listed], [item.kind for item in listed], [item.subject for item in listed]]
         self.connection.execute(_NO_MORE, (sensor, *columns))
 
     def left_out(self) -> Sequence[LeftOut]:

@@ -1,6 +1,6 @@
-"""What the catalog keeps, as values and back: declarations, and the rows of its queries for batches.
+"""Conversions between values and what the catalog stores: declarations, and the rows of queries for batches.
 
-Not here: any query (catalog.py, history/history.py).
+Not here: the queries (statements.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def declaration(dataset: Dataset) -> dict[str, Any]:
-    """What a dataset declares, as the catalog and manifests keep it."""
+    """The declaration of a dataset, as the catalog and the manifests store it."""
     return {
         "columns": [[column.name, column.type, column.nullable, column.comment] for column in dataset.schema.columns],
         "partition_columns": [[column.name, column.type] for column in dataset.partition_columns],
@@ -26,7 +26,7 @@ def declaration(dataset: Dataset) -> dict[str, Any]:
 
 
 def batches_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
-    """Rows of a query for published batches as values, by partition."""
+    """The batches in the rows of a query, by partition."""
     return {
         partition: Batch(
             partition,
@@ -36,7 +36,7 @@ def batches_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:
             size,
             run_id,
             published_at,
-            frozenset(Input(*found) for found in inputs),
+            frozenset(Input(*input_fields) for input_fields in inputs),
             content,
         )
         for partition, batch_id, location, count, size, run_id, published_at, inputs, content in rows

@@ -1,12 +1,7 @@
-"""The SQL of the catalog, a constant for each statement; catalog.py executes them, catalog.sql made their tables."""
+"""The SQL of the catalog, one constant for each statement. catalog.py executes them; schema.sql makes their tables."""
 
 from __future__ import annotations
 
-# Not to_regclass: after waiting for the lock it still answers from what this session had cached before.
-HAS_SCHEMA = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'schema_version'"
-SCHEMA_VERSION = "select version from varve.schema_version"
-SET_SCHEMA_VERSION = "update varve.schema_version set version = %s"
-LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve schema', 0))"
 REGISTER = """
     insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s)
     on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration, updated_at = now()
@@ -19,7 +14,7 @@ DECLARED = """
     select declaration from varve.dataset d
     where dataset = %s and exists (select from varve.publish p where p.dataset = d.dataset)
 """
-# A clock that stands still or goes back must not give an id twice, nor a smaller one.
+# The ids grow although the server's clock may stand still or go back.
 NEXT_BATCH_ID = """
     update varve.clock
     set last_batch_id = greatest(last_batch_id + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
@@ -43,7 +38,7 @@ DEAD = """
     left join varve.living l using (dataset, partition, batch_id)
     where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
 """
-# The planner is told in the same statement: a trigger would be asked about every row of every publish.
+# The same statement notes the change for the planner: a trigger would run for every row of every publish.
 _FAILED = """
     with failed as (
         update varve.batch b set state = 'failed', failed_at = clock_timestamp(), failure = %s
@@ -56,7 +51,7 @@ BURY_DEAD = _FAILED.format(
     which="""not exists (
         select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))"""
 )
-# We hold the locks: whoever was building these partitions is dead.
+# The caller holds the locks of these partitions: whoever was building them is dead.
 BURY = _FAILED.format(which="b.dataset = %s and b.partition = any(%s)")
 BEGIN = """
     insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version)
@@ -75,23 +70,23 @@ LOCK_CURRENT = """
     select partition, batch_id from varve.current where dataset = %s and partition = any(%b::text[])
     order by partition for update
 """
-# One instant for all of a publish, so that "as of" sees all of it or nothing.
+# A publish has one time for all of its partitions, so that "as of" sees all of it or nothing.
 INSTANT = "select clock_timestamp()"
-# What a rollback points at again: locked against the sweep, which skips what is locked.
+# The targets of a rollback are locked against the sweep, which skips what is locked.
 LOCK_TARGETS = """
     select b.partition, b.batch_id, b.state, b.swept_at from varve.batch b
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     where b.dataset = %s order by b.partition for update of b
 """
-# Batches by lists and not by joins: under statistics that do not know a dataset yet, PostgreSQL joins every row with
-# every other, and 10,000 partitions take a minute. The last list says which partition has which, if ids differ.
+# Lists instead of joins: where its statistics do not know a dataset yet, PostgreSQL joins every row with every other,
+# and 10,000 partitions take a minute. Where the batch ids differ, the last list has the pairs of id and partition.
 RETIRE = """
     update varve.batch b set state = 'retired', retired_at = %s
     where b.dataset = %s and b.partition = any(%b::text[]) and b.batch_id = any(%b::bigint[])
       and (%s::text[] is null or b.batch_id || '/' || b.partition = any(%s))
 """
-# An update of what is there and an insert of the rest would be a quarter faster; but with old statistics it joins every
-# row with every other, and a thousand partitions take a second.
+# To update the existing rows and insert the others would be a quarter faster; but with old statistics PostgreSQL joins
+# every row with every other, and a thousand partitions take a second.
 POINT = """
     insert into varve.current (dataset, partition, batch_id)
     select %s, t.partition, t.batch_id from unnest(%b::text[], %b::bigint[]) as t (partition, batch_id)
@@ -123,7 +118,7 @@ WITHDRAW = """
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")
-# Each batch is looked up by its key, for the reason that RETIRE has lists.
+# Each batch is looked up by its key and not joined, for the same reason as in RETIRE.
 CURRENT = """
     select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from varve.current c cross join lateral (
@@ -172,7 +167,7 @@ FORGET_PROJECTION = "update varve.current set projected_batch_id = null where da
 LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
 UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"
 IN_FLIGHT = "select distinct partition from varve.living where dataset = %s"
-# What a person took back counts as given up: the same inputs would only give the same batch again.
+# A partition that a person rolled back counts as failed for good: the same inputs would give the same batch again.
 FAILURES = """
     select f.partition, sum(f.times)::bigint from (
         select b.partition, 1 as times, b.started_at as at from varve.batch b
@@ -186,7 +181,7 @@ FAILURES = """
     where f.at > coalesce(greatest(a.arrived_at, s.at), '-infinity')
     group by f.partition
 """
-# Whether the content is another one than before; `arrived_at` is since when it is that.
+# Returns whether the content differs from before; `arrived_at` is the time since when it is what it is.
 ARRIVED = """
     with before as (select fingerprint from varve.arrival where dataset = %(dataset)s and partition = %(partition)s)
     insert into varve.arrival as a (dataset, partition, uri, bytes, fingerprint, stamp)
@@ -198,7 +193,7 @@ ARRIVED = """
     returning not exists (select from before where fingerprint = a.fingerprint)
 """
 DEPARTED = "delete from varve.arrival where dataset = %s and partition = any(%s)"
-# Of files that are gone before anything was made of them; what was made of the others stays as it is.
+# Only files from which no current batch was made; the others stay, with their batches.
 DEPARTED_UNUSED = """
     delete from varve.arrival a where dataset = %s and partition = any(%s) and not exists (
         select from varve.current c join varve.batch b using (dataset, partition, batch_id)
@@ -219,5 +214,5 @@ ALL_DECLARED = """
     where exists (select from varve.current c where c.dataset = d.dataset) order by dataset
 """
 PARTITIONS_BY_DATASET = "select dataset, count(*) from varve.current group by dataset"
-# After many partitions that were not there before. PostgreSQL would do it some time, and plan like a fool until then.
+# After many new partitions. PostgreSQL does this by itself some time later; until then its plans are bad.
 ANALYZE = "analyze varve.batch, varve.current, varve.published"

@@ -1,4 +1,4 @@
-"""Traces: what batches were made from, to show it, and to know the same work again.
+"""Traces: from which inputs batches were made, to show them, and to recognise work that was done before.
 
 Not here: what a build reads (varve/dagster/runs/builds.py), and whether a partition is stale (varve/planning).
 """
@@ -31,8 +31,9 @@ _READ_BY = """
     select dataset, partition, batch_id, state from varve.batch
     where inputs @> jsonb_build_array(jsonb_build_array(%s::text, %s::text, %s::text)) order by 1, 2, 3
 """
-# The newest batch of each partition that is kept and that the same code made of the same inputs. One in force is none:
-# who runs it again wants it computed. A mark says that the data is wrong, whatever it was made from.
+# The newest batch of each partition that still exists and that the same code made from the same inputs. The current
+# batch does not count: who runs its partition again wants it computed. Partitions that are marked dirty have none: a
+# mark says that the data is wrong, whatever it was made from.
 _EQUAL = """
     select distinct on (b.partition) b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at,
         b.inputs, b.content
@@ -47,7 +48,7 @@ _FORGET = "delete from varve.batch where dataset = %s and batch_id = %s and stat
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One batch and all that it was made from.
+    """One batch, and everything from which it was made.
 
     Attributes:
         code_version: the hash of the code that made it.
@@ -68,7 +69,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class ReusedBatches:
-    """What an asset returns in the place of rows: batches that hold what it would compute."""
+    """What an asset returns instead of rows: existing batches that hold what it would compute."""
 
     batches: tuple[Batch, ...]
 
@@ -80,27 +81,27 @@ class Traces:
     connection: psycopg.Connection
 
     def of(self, dataset: str, batch_id: BatchId, partitions: Sequence[str] | None = None) -> list[Trace]:
-        """The partitions (of these, or all) that a build made a batch of, whatever became of them."""
+        """The traces of a build's batches, of these partitions or of all, whatever state the batches are in."""
         paths = None if partitions is None else list(partitions)
         rows = self.connection.execute(_OF, (dataset, batch_id.millis, paths, paths))
-        return [Trace(*known, tuple(Input(*each) for each in inputs)) for *known, inputs in rows]  # type: ignore[call-arg]
+        return [Trace(*fields, tuple(Input(*read) for read in inputs)) for *fields, inputs in rows]  # type: ignore[call-arg]
 
     def read_by(self, dataset: str, partition: str, batch_id: BatchId) -> list[tuple[str, str, int, str]]:
         """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""
         return self.connection.execute(_READ_BY, (dataset, partition, str(batch_id))).fetchall()
 
     def again(self, build: Build) -> ReusedBatches | None:
-        """Earlier batches that the same code made from what the build reads; None unless there is one of each."""
+        """Earlier batches that the same code made from the build's inputs; None unless every partition has one."""
         if not all(build.inputs.get(partition) for partition in build.partitions):
             return None
         paths = build.paths
         inputs = [
-            json.dumps(sorted([each.source, each.partition, each.version] for each in build.inputs[partition]))
+            json.dumps(sorted([read.source, read.partition, read.version] for read in build.inputs[partition]))
             for partition in build.partitions
         ]
-        found = batches_of(self.connection.execute(_EQUAL, (paths, inputs, build.dataset.name, build.code_version)))
-        return ReusedBatches(tuple(found.values())) if len(found) == len(paths) else None
+        batches = batches_of(self.connection.execute(_EQUAL, (paths, inputs, build.dataset.name, build.code_version)))
+        return ReusedBatches(tuple(batches.values())) if len(batches) == len(paths) else None
 
     def forget(self, build: Build) -> None:
-        """Take back the batches that a build began, and that it needs no more."""
+        """Delete the rows of batches that a build began and does not need."""
         self.connection.execute(_FORGET, (build.dataset.name, build.batch_id.millis))

@@ -1,7 +1,7 @@
-"""The addresses of servers and folders in the settings: what is wrong with one, told without repeating it.
+"""The addresses of servers and folders in the settings: says what is wrong with one without repeating it.
 
-An address may hold a password, and what a driver says of one that is malformed often repeats a part of it: so it is
-looked at here before any driver sees it.
+An address may hold a password, and the message of a driver about a malformed address often repeats a part of it.
+So addresses are checked here, before any driver sees them.
 
 Not here: which settings there are (settings.py), and how an address is shown (secrets.py).
 """
@@ -30,17 +30,18 @@ _MOST_PORT = 65_535
 
 
 def libpq_url(url: str) -> str:
-    """Any PostgreSQL URL as libpq (psycopg, ADBC, psql) reads it: without an SQLAlchemy driver name.
+    """Any PostgreSQL URL as libpq (psycopg, ADBC, psql) reads it: without the name of an SQLAlchemy driver.
 
-    Raises VarveError, which does not repeat it.
+    Raises VarveError, whose message does not repeat the URL.
     """
     return _parsed(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def dagster_url(url: str) -> str:
-    """Any PostgreSQL URL as dagster-postgres needs it. Raises VarveError, which does not repeat it.
+    """Any PostgreSQL URL as dagster-postgres needs it. Raises VarveError, whose message does not repeat the URL.
 
-    Under SQLAlchemy 2.1 a plain `postgresql://` picks psycopg 3, on which its `NOTIFY $1` fails.
+    It names the driver, because SQLAlchemy 2.1 takes psycopg 3 for a plain `postgresql://`, with which the `NOTIFY $1`
+    of dagster-postgres fails.
     """
     return _parsed(url).set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)
 
@@ -50,48 +51,48 @@ def problem_of_postgres(url: str) -> str | None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
-    found = None
+    problem = None
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() not in {"postgresql", "postgres"}:
-            found = "it begins with another scheme"
+            problem = "it begins with another scheme"
         elif "@" in (parsed.host or ""):
-            found = "it has more than one @"
+            problem = "it has more than one @"
         elif parsed.port is not None and not 0 < parsed.port <= _MOST_PORT:
-            found = f"its port is not between 1 and {_MOST_PORT}"
+            problem = f"its port is not between 1 and {_MOST_PORT}"
         else:
             conninfo_to_dict(parsed.set(drivername="postgresql").render_as_string(hide_password=False))
     except ArgumentError:
-        found = "it has another form"
+        problem = "it has another form"
     except ValueError:
-        found = "its port is no number"
+        problem = "its port is no number"
     except psycopg.ProgrammingError:
-        # libpq's own words repeat a part of it.
-        found = "libpq cannot read it, or does not know one of its parameters"
-    return f"is no PostgreSQL URL: {found}. {_WRITE_POSTGRES}" if found else None
+        # The message of libpq repeats a part of the URL.
+        problem = "libpq cannot read it, or does not know one of its parameters"
+    return f"is no PostgreSQL URL: {problem}. {_WRITE_POSTGRES}" if problem else None
 
 
 def remote_address(remote: str) -> tuple[str, int]:
-    """Host and port of a Spark Connect URL. Raises VarveError, which does not repeat it."""
+    """Host and port of a Spark Connect URL. Raises VarveError, whose message does not repeat the URL."""
     if problem := problem_of_remote(remote):
         raise VarveError(f"VARVE_SPARK_REMOTE {problem}")
-    found = _REMOTE.fullmatch(remote)
-    assert found is not None
-    return found["host"].strip("[]"), int(found["port"] or 15_002)
+    match = _REMOTE.fullmatch(remote)
+    assert match is not None
+    return match["host"].strip("[]"), int(match["port"] or 15_002)
 
 
 def problem_of_remote(remote: str) -> str | None:
     """What is wrong with the URL of a Spark Connect server, and what to write; None where nothing is."""
-    found = _REMOTE.fullmatch(remote)
-    if found is None:
+    match = _REMOTE.fullmatch(remote)
+    if match is None:
         return f"is no Spark Connect URL. {_WRITE_REMOTE}"
-    if not 0 < int(found["port"] or 1) <= _MOST_PORT:
+    if not 0 < int(match["port"] or 1) <= _MOST_PORT:
         return f"is no Spark Connect URL: its port is not between 1 and {_MOST_PORT}. {_WRITE_REMOTE}"
     return None
 
 
 def problem_of_root(uri: str) -> str | None:
-    """What is wrong with the place of a folder or a metastore: it is written down where everybody reads it."""
+    """What is wrong with the URI of a folder or a metastore, which is stored and shown; None where nothing is."""
     if re.match(r"[\w+.-]+://[^/?#@]*:[^/?#]*@", uri):
         return (
             "holds a password, and places of files are shown and stored with every batch. Leave it out, and give it "

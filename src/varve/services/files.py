@@ -1,6 +1,6 @@
 """The file systems that hold lake and landing folders, as Python sees them (fsspec); Spark sees them through Hadoop.
 
-Not here: which folders there are (varve/stores/folders/layout.py).
+Not here: which folders there are (stores/folders/layout.py).
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import fsspec
 
 from varve.model.errors import VarveError
 
-# By Hadoop's names. Others are object stores, where a rename is a copy and a folder is the beginning of a name.
+# File systems by Hadoop's names. All others are object stores, where a rename is a copy and a folder is a prefix.
 _WITH_RENAME = frozenset({"file", "local", "hdfs", "viewfs", "abfs", "abfss"})
 
 
 def open_files(location: str) -> tuple[Any, str]:
-    """The file system of a folder or URI, and the place in it.
+    """The file system of a folder or URI, and the path in it.
 
-    Listings are never remembered: Spark writes the same folders, and an answer of before would hide what it wrote.
-    Raises VarveError where the package is missing that speaks to this kind.
+    Listings are not cached: Spark writes the same folders, and an older listing would hide what it wrote.
+
+    Raises VarveError where the package for this kind of file system is missing.
     """
     try:
         files, place = fsspec.core.url_to_fs(location, use_listings_cache=False)
@@ -32,6 +33,6 @@ def open_files(location: str) -> tuple[Any, str]:
 
 
 def renames_cheaply(location: str) -> bool:
-    """Whether a rename is one step there, however large the file."""
+    """Whether a rename is one step in this file system, however large the file."""
     scheme, separator, _ = location.partition("://")
     return not separator or scheme in _WITH_RENAME

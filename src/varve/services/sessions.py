@@ -1,8 +1,8 @@
-"""How Varve opens a session of PostgreSQL: whatever its statements depend on is set by us, the first thing of all.
+"""Opens sessions of PostgreSQL. Their first statements set everything on which our other statements depend.
 
-A role, a database or a server may have any defaults. Under REPEATABLE READ a publisher would make a view from a list
-that another has just changed; with a `statement_timeout` a load would fail; under another `search_path` a name would
-mean something else. Where to store (`default_tablespace`) and what to spend (`work_mem`) is theirs to say.
+A role, a database or a server may have any defaults. Under REPEATABLE READ, a publisher would make a view from a list
+that another publisher has just changed; with a `statement_timeout`, a load would fail; under another `search_path`, a
+name would mean another table. Settings of storage (`default_tablespace`) and memory (`work_mem`) stay as they are.
 
 Not here: which server it is (postgres.py).
 """
@@ -19,20 +19,20 @@ from psycopg.conninfo import make_conninfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# As PostgreSQL itself writes them.
+# The values are written as PostgreSQL shows them.
 _WANTED = {
     # What a transaction sees, and whether it may write.
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
-    # What ends a statement, a transaction or a session: where we want a limit we set it there.
+    # Limits of statements, transactions and sessions: where we want one, we set it for that statement.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "transaction_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
-    # What names and texts mean. PostgreSQL's own come first, whatever others have made of the same name; `public` is
-    # where extensions mostly are.
+    # What names and texts mean. PostgreSQL's own names come first, whatever else has the same name; most extensions are
+    # in `public`.
     "search_path": "pg_catalog, public",
     "client_encoding": "UTF8",
     "standard_conforming_strings": "on",
@@ -45,15 +45,15 @@ _WANTED = {
     "array_nulls": "on",
     "transform_null_equals": "off",
     "quote_all_identifiers": "off",
-    # A policy that hides rows from us is an error, not a smaller table; and our triggers are not left out.
+    # A policy that hides rows from us is an error, not a smaller table. Our triggers always run.
     "row_security": "off",
     "session_replication_role": "origin",
-    # Views of period tables are pruned by it.
+    # PostgreSQL prunes the views over period tables by it.
     "constraint_exclusion": "partition",
 }
-# What an older server does not know, and what not everybody may set.
+# Settings that older servers do not have, and settings that not everybody may change.
 _NOT_EVERYWHERE = {"transaction_timeout", "session_replication_role"}
-# A publish that is told of is kept, whatever happens to the server next. Who wants more than that may have it.
+# A publish that was reported is kept, whatever happens to the server next. A stronger setting stays.
 _DURABLE = "on"
 _TOO_WEAK = ("off", "local")
 
@@ -66,10 +66,10 @@ _SETTINGS = """
 
 
 def settings_statement(wanted: Mapping[str, str] | None = None, *, local: bool = False) -> str:
-    """The statement that makes a session ours, or (`local`) the transaction that it is executed in.
+    """The statement that gives our settings to a session or, if `local`, to the transaction that executes it.
 
-    `wanted` are settings that are to be otherwise than in all sessions. What the server does not know, as an older one
-    does not, is left out; what has its value already costs nothing.
+    `wanted` are settings that differ from those of all sessions. Settings that an older server does not have are left
+    out. A setting that has its value already costs nothing.
     """
     pairs = {**_WANTED, "synchronous_commit": _DURABLE, **(wanted or {})}
     rows = [sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in pairs.items()]
@@ -79,16 +79,16 @@ def settings_statement(wanted: Mapping[str, str] | None = None, *, local: bool =
     return statement.as_string(None)
 
 
-# Before the other: it may be the one that takes too long.
+# Executed first: a default limit may be so low that the statement of all settings exceeds it.
 NO_LIMIT = "set statement_timeout = 0"
 FIRST_NAMES = "set search_path = pg_catalog, public"
 
 
 def session_url(url: str, **parameters: str) -> str:
-    """A libpq URL that has the settings with it, for drivers that ask the server before our first statement.
+    """A libpq URL that contains the settings, for drivers that query the server before our first statement.
 
-    ADBC tells types by the names of functions, which `quote_all_identifiers` writes otherwise. A pooler would not let
-    it pass. `parameters` are libpq's own. What the URL itself has as `options` stays.
+    ADBC recognises types by the names of functions, which `quote_all_identifiers` changes. A pooler refuses such a URL.
+    `parameters` are those of libpq. `options` of the URL itself stay.
     """
     base, _, query = url.partition("?")
     given = [pair.partition("=") for pair in query.split("&") if pair]
@@ -110,17 +110,17 @@ def open_session(
     wanted: Mapping[str, str] | None = None,
     connecting: Mapping[str, str | int] | None = None,
 ) -> psycopg.Connection:
-    """A new autocommit connection with our settings, but for those in `wanted`; `connecting` is for libpq.
+    """A new autocommit connection with our settings, except those in `wanted`; `connecting` are libpq's parameters.
 
-    Raises psycopg.OperationalError where there is none to be had.
+    Raises psycopg.OperationalError where the server does not let us in.
     """
     parameters = {"connect_timeout": 10, "application_name": application, **(connecting or {})}
-    opened = psycopg.connect(make_conninfo(url, **parameters), autocommit=True)
+    connection = psycopg.connect(make_conninfo(url, **parameters), autocommit=True)
     try:
-        opened.execute(NO_LIMIT)
-        opened.execute(FIRST_NAMES)
-        opened.execute(settings_statement(wanted).encode())
+        connection.execute(NO_LIMIT)
+        connection.execute(FIRST_NAMES)
+        connection.execute(settings_statement(wanted).encode())
     except BaseException:
-        opened.close()
+        connection.close()
         raise
-    return opened
+    return connection

@@ -32,34 +32,37 @@ class Compression(StrEnum):
 
 
 class ContentHash(StrEnum):
-    """Which runs hash the rows of their batches, so that a rerun with the same rows can be told from a change."""
+    """Which runs hash the rows of their batches, which tells a rerun with the same rows from a change."""
 
     SINGLE = "single"
-    """Runs of one partition, as their rows are written: next to nothing."""
+    """Runs of one partition, while they write the rows: this costs next to nothing."""
     ALWAYS = "always"
-    """All; a run of many partitions reads what it has written once more (about a quarter of the time of the write)."""
+    """All runs; one of many partitions reads its rows again, which takes about a quarter of the time of the write."""
     NEVER = "never"
 
 
 class _FromEnvironment(BaseSettings):
-    """Fields that are read from `VARVE_...`, each with one line of what is wrong with it."""
+    """Fields that are read from `VARVE_...`; what is wrong with them is said in one line."""
 
     model_config = SettingsConfigDict(
         env_prefix="VARVE_", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
-    def __init__(self, **given: Any) -> None:
-        """From the environment, but for what is given. Raises VarveError that names the variable and what it has."""
+    def __init__(self, **values: Any) -> None:
+        """Read the environment, except for these values. Raises VarveError that names variables and their values."""
         try:
-            super().__init__(**given)
+            super().__init__(**values)
         except SettingsError as error:
-            # What has parts is JSON; pydantic names the field in its message alone.
+            # A setting with parts is JSON; pydantic names its field only in the message.
             field = re.search(r'field "(\w+)"', str(error))
             name = _variable(field[1]) if field else "a setting"
             raise VarveError(f"{name} is not JSON: {error.__cause__}. {_LISTED}") from None
         except ValidationError as error:
-            told = [f"{_told(*one['loc'], found=one['input'])}: {one['msg']}" for one in error.errors()]
-            raise VarveError(f"{'; '.join(told)}. {_LISTED}") from None
+            problems = [
+                f"{_with_value(*details['loc'], value=details['input'])}: {details['msg']}"
+                for details in error.errors()
+            ]
+            raise VarveError(f"{'; '.join(problems)}. {_LISTED}") from None
         for name, problem_of in _CHECKS.items():
             value = getattr(self, name, None)
             if value is not None and (problem := problem_of(value)):
@@ -67,9 +70,9 @@ class _FromEnvironment(BaseSettings):
 
 
 class SensorSettings(_FromEnvironment):
-    """What the definitions themselves depend on. They load though another setting is wrong; runs and ticks say that."""
+    """The settings on which the definitions depend: they load though another one is wrong; runs and ticks say so."""
 
-    # Below the 5 seconds in which Dagster's daemon goes round: an interval of 5 misses every second round.
+    # Less than the 5 seconds of one round of Dagster's daemon: an interval of 5 would miss every second round.
     sensor_interval_seconds: int = Field(2, ge=1, description="the sensors look again after so many seconds")
 
 
@@ -143,17 +146,17 @@ class Settings(SensorSettings):
 
 
 def _variable(*path: int | str) -> str:
-    """The variable of a field, and the place within it."""
+    """The environment variable of a field, with the place within it."""
     return "VARVE_" + str(path[0]).upper() + "".join(f".{step}" for step in path[1:])
 
 
-def _told(*path: int | str, found: object) -> str:
-    """The variable with what it holds, where that may be shown."""
+def _with_value(*path: int | str, value: object) -> str:
+    """The environment variable of a field with its value, unless that may be a secret."""
     variable = _variable(*path)
-    return variable if path[0] in {*_CHECKS, "spark_conf"} else f"{variable}={found!r}"
+    return variable if path[0] in {*_CHECKS, "spark_conf"} else f"{variable}={value!r}"
 
 
-# What may hold a password, and so is looked at before a driver tells what is wrong with it.
+# Settings that may hold a password are checked here, before the message of a driver repeats a part of them.
 _CHECKS: dict[str, Callable[[str], str | None]] = {
     "postgres_url": problem_of_postgres,
     "dagster_postgres_url": problem_of_postgres,

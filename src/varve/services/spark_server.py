@@ -1,7 +1,8 @@
 """The embedded Spark: one long-lived Spark Connect server that PySpark starts and every process of Varve shares.
 
 PySpark's own `spark.local.connect.reuse` does the work (pyspark.sql.connect.local_server, which calls itself
-experimental: it is used nowhere else). A warm server costs a run about 2 s where a JVM of its own costs 10 to 14.
+experimental; this is the only module that uses it). With a warm server a run is ready after about 2 s; with a JVM of
+its own, after 10 to 14 s. Why a shared server: docs/decisions/0011.
 
 Not here: sessions (spark.py).
 """
@@ -36,7 +37,7 @@ START_SECONDS = 300
 
 
 def static_conf(settings: Settings) -> dict[str, str]:
-    """What a Spark that Varve starts is given once, at start: catalog, memory, loopback; the same in both modes."""
+    """The settings of a Spark that Varve starts: catalog, memory, loopback; the same in connect and classic mode."""
     home = settings.home_dir
     conf = {
         "spark.sql.catalogImplementation": "hive",
@@ -48,7 +49,7 @@ def static_conf(settings: Settings) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         # Partition columns and timestamps mean the same to every reader of this server.
         "spark.sql.session.timeZone": "UTC",
-        # Data here is days and hours, not terabytes, unless a deployment says otherwise.
+        # Partitions here are days and hours, not terabytes; a deployment may set another number.
         "spark.sql.shuffle.partitions": "8",
         "spark.log.level": "WARN",
     }
@@ -57,15 +58,15 @@ def static_conf(settings: Settings) -> dict[str, str]:
     else:
         derby = home / "spark" / "metastore_db"
         conf["spark.hadoop.javax.jdo.option.ConnectionURL"] = f"jdbc:derby:;databaseName={derby};create=true"
-        # Derby writes its log into the working directory otherwise.
+        # Otherwise Derby writes its log into the working directory.
         conf["spark.driver.extraJavaOptions"] = _quoted(f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}")
     return {**conf, **settings.spark_conf}
 
 
 def utf8_locale() -> str:
-    """The locale of this process where it is one of UTF-8, else the one that every glibc has."""
-    found = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
-    return found if re.search("utf-?8", found, re.IGNORECASE) else "C.UTF-8"
+    """The locale of this process where it is one of UTF-8, else C.UTF-8, which every glibc has."""
+    locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
+    return locale if re.search("utf-?8", locale, re.IGNORECASE) else "C.UTF-8"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class SparkServer:
 
     @property
     def folder(self) -> Path:
-        """Its discovery file (which holds the token, mode 0600), pid file, logs and metastore."""
+        """The folder of its discovery file (which holds the token, mode 0600), pid file, logs and metastore."""
         return self.settings.home_dir / "spark"
 
     @property
@@ -85,40 +86,40 @@ class SparkServer:
         return self.folder / "connect.json"
 
     def pid(self) -> int | None:
-        """The server's pid as recorded, whether it lives or not; while it is starting, as its script has it."""
-        if (found := self._recorded()) is not None:
-            return int(str(found["pid"]))
+        """The server's recorded process id, whether or not it lives; while the server starts, the one of its script."""
+        if (record := self._recorded()) is not None:
+            return int(str(record["pid"]))
         for file in self.folder.glob("spark-*.pid"):
             with contextlib.suppress(OSError, ValueError):
                 return int(file.read_text(encoding="utf-8"))
         return None
 
     def remote(self) -> tuple[str, str] | None:
-        """The `sc://` URL and the token if the server lives and listens; no JVM and no PySpark are touched.
+        """The `sc://` URL and the token if the server lives and listens; starts no JVM and imports no PySpark.
 
-        The token is not part of the URL: PySpark would then speak TLS, which a loopback server does not. It goes into
-        SPARK_CONNECT_AUTHENTICATE_TOKEN.
+        The token is not part of the URL, because PySpark would then use TLS, which a loopback server does not. It
+        belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN.
         """
-        found = self._recorded()
-        if found is None or not _alive(int(str(found["pid"]))):
+        record = self._recorded()
+        if record is None or not _alive(int(str(record["pid"]))):
             return None
         try:
-            socket.create_connection(("127.0.0.1", int(str(found["port"]))), timeout=2).close()
+            socket.create_connection(("127.0.0.1", int(str(record["port"]))), timeout=2).close()
         except OSError:
             return None
-        return f"sc://localhost:{found['port']}", str(found["token"])
+        return f"sc://localhost:{record['port']}", str(record["token"])
 
     def ensure_up(self) -> tuple[str, str]:
-        """The server's URL and token, after starting it where it is not up; several processes may call it at once.
+        """Start the server where it is not up, and return its URL and token; several processes may call it at once.
 
         Raises ServiceUnavailable with the reason and the place of the log.
         """
-        if found := self.remote():
-            return found
+        if address := self.remote():
+            return address
         writable(self.settings.home_dir)
         with FileLock(writable(self.folder, mode=0o700) / "start.lock"):
-            if found := self.remote():
-                return found
+            if address := self.remote():
+                return address
             if self.settings.spark_port is not None:
                 refuse_taken_port(
                     self.settings.spark_port,
@@ -127,12 +128,12 @@ class SparkServer:
                 )
             self._end_unreachable()
             self._start()
-            if found := self.remote():
-                return found
+            if address := self.remote():
+                return address
         raise ServiceUnavailable(f"the Spark server started but cannot be reached; see {self.folder / 'logs'}.")
 
     def stop(self) -> bool:
-        """Stop the server if it runs; whether it did."""
+        """Stop the server if it runs. Returns whether it ran."""
         from psutil import NoSuchProcess, Process, TimeoutExpired
 
         pid = self.pid()
@@ -161,16 +162,16 @@ class SparkServer:
             "JAVA_HOME": str(java_home(self.settings.home_dir)),
             "SPARK_LOCAL_CONNECT_DISCOVERY": str(self._plain_folder() / self.discovery.name),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # In an ASCII locale Java cannot open a file whose name has other letters.
+            # In an ASCII locale, Java cannot open a file whose name has other letters.
             "LC_ALL": utf8_locale(),
-            # Python workers need what this environment has (pyarrow, ADBC); `python3` of the PATH may be any.
+            # Python workers need the packages of this environment (pyarrow, ADBC); another `python3` may not have them.
             "PYSPARK_PYTHON": sys.executable,
         }
-        # A token or a Spark of the caller's environment is not this server's.
+        # A token or a Spark of the caller's environment belongs to another server.
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
             environment.pop(name, None)
         conf = static_conf(self.settings)
-        # Any free port, unless one is asked for: 15002 may be somebody else's next minute.
+        # Any free port, unless the settings name one: 15002 may soon be somebody else's.
         conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
         starter = subprocess.Popen(
             [sys.executable, "-m", "varve.services.spark_server"],
@@ -180,7 +181,7 @@ class SparkServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # The server outlives its starter, and a Ctrl-C meant for the starter is not meant for it.
+            # The server outlives its starter, and a Ctrl-C for the starter must not end it.
             start_new_session=True,
         )
         try:
@@ -196,9 +197,9 @@ class SparkServer:
         raise ServiceUnavailable(f"the Spark server did not start: {_last_line(errors)} See {self.folder / 'logs'}.")
 
     def _plain_folder(self) -> Path:
-        """Our folder by a path without a space: Spark's start script does not quote those of its log and its pid file.
+        """A path to our folder without a space: Spark's start script does not quote the paths of its log and pid file.
 
-        A home of another kind is reached through a link under the system's temporary folder, named after it.
+        Where the folder's own path has a space, this is a link under the system's temporary folder, named after it.
         """
         if not re.search(r"\s", str(self.folder)):
             return self.folder
@@ -215,13 +216,13 @@ class SparkServer:
 
     def _recorded(self) -> dict[str, object] | None:
         try:
-            found = json.loads(self.discovery.read_text(encoding="utf-8"))
+            record = json.loads(self.discovery.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and {"pid", "port", "token"} <= set(found) else None
+        return record if isinstance(record, dict) and {"pid", "port", "token"} <= set(record) else None
 
     def _end_unreachable(self) -> None:
-        """A server of ours that lives but does not listen would keep the metastore locked."""
+        """End a server of ours that lives but does not listen: it would keep the metastore locked."""
         pid = self.pid()
         if pid is not None and self._ours(pid):
             os.kill(pid, signal.SIGKILL)
@@ -240,12 +241,12 @@ class SparkServer:
 
 
 def _quoted(option: str) -> str:
-    """An option as a word of `extraJavaOptions`, which Spark takes apart as a shell does."""
+    """An option as a word of `extraJavaOptions`, which Spark splits as a shell does."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _end_group(starter: subprocess.Popen[str]) -> None:
-    """End the scripts and the JVM that it has begun: a server that came up later would belong to nobody."""
+    """End the scripts and the JVM that the starter has begun: nobody would stop a server that came up later."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(starter.pid, signal.SIGKILL)
 
@@ -254,7 +255,7 @@ def _alive(pid: int) -> bool:
     from psutil import STATUS_ZOMBIE, Error, Process
 
     try:
-        # A killed JVM is a zombie whose sockets still take connections for a moment; nobody would answer.
+        # The sockets of a killed JVM (a zombie) still accept connections for a moment, and nobody answers.
         return bool(Process(pid).status() != STATUS_ZOMBIE)
     except Error:
         return False
@@ -268,6 +269,6 @@ def _last_line(text: str) -> str:
 if __name__ == "__main__":
     from pyspark.sql.connect.local_server import ServerLauncher, reuse_or_start_local_connect_server
 
-    # PySpark gives up after 120 s, within which a JVM has not come up on a machine that others kept busy.
+    # PySpark gives up after 120 s. On a busy machine, a JVM took longer to start.
     ServerLauncher._READY_TIMEOUT = START_SECONDS - 20
     reuse_or_start_local_connect_server("local[*]", json.load(sys.stdin))

@@ -29,8 +29,8 @@ def spark_session() -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    from varve.dagster.runs.spark import open_session
     from varve.services.settings import Settings
+    from varve.services.spark import open_session
 
     if (session := SparkSession.getActiveSession()) is not None:
         return session

@@ -17,7 +17,7 @@ from varve.project import NoProject, Project
 from varve.sql import sql_project
 from varve.sql.answers import Answers
 from varve.sql.cache import Cache
-from varve.sql.spark.analysis import analysed, columns_by_spark
+from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.syntax.errors import Problem, SqlErrors
 from varve.sql.syntax.sql_file import Body
 from varve.testing.partitions import partition_keys
@@ -89,7 +89,7 @@ def check(source: Project | str | Path | None = None, *, spark: SparkSession | N
         return [str(each) for each in error.problems]
     problems = [*files.problems]
     for found in files.values():
-        problems += analysed(session, found)
+        problems += analysis_problems(session, found)
     return [str(each) for each in SqlErrors(problems).problems]
 
 
@@ -179,7 +179,7 @@ def _inputs(
     frames = {}
     for name in found.reads:
         upstream = found.upstreams[name]
-        columns = upstream.read_columns(found.kept.columns[name])
+        columns = upstream.read_columns(found.compiled.columns[name])
         frames[name] = frame_of(spark, upstream, given[name]).select(*[f"`{column.name}`" for column in columns])
     return narrowed(found, keys, frames)
 

@@ -33,8 +33,8 @@ WRITERS, ROUNDS, ROWS = 8, 26, 60
 
 
 def dataset() -> Dataset:
-    found = sales_dataset(StoreKind.LAKE, dimensions=(DAY,))
-    return dataclasses.replace(found, schema=Schema((Column("n", ColumnType.BIGINT),)))
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY,))
+    return dataclasses.replace(sales, schema=Schema((Column("n", ColumnType.BIGINT),)))
 
 
 def days(writer: int) -> list[PartitionKey]:
@@ -69,8 +69,8 @@ def test_more_than_two_hundred_overlapping_writes_lose_no_row(workbench: Workben
             for number in range(ROUNDS):
                 target = dataset()
                 written: dict[str, tuple[int, str | None]] = {}
-                for found in pool.map(lambda writer: write(writer, target, number), range(WRITERS)):  # noqa: B023
-                    written |= found
+                for locations in pool.map(lambda writer: write(writer, target, number), range(WRITERS)):  # noqa: B023
+                    written |= locations
                 assert_whole(workbench, target, written, expected=range(number, number + ROWS))
     finally:
         for catalog in catalogs:

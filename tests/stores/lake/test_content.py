@@ -36,16 +36,16 @@ def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: Spar
     }  # fmt: skip
     given = [(name, *row) for name, some in rows.items() for row in some]
     frame = spark.createDataFrame(given, f"which STRING, {KINDS}")
-    found = hashes(frame)
-    assert found["plain"] == found["again"]
-    assert found["nan"] == found["other nan"]
-    assert found["two"] == found["two in another order"]
+    hash_of = hashes(frame)
+    assert hash_of["plain"] == hash_of["again"]
+    assert hash_of["nan"] == hash_of["other nan"]
+    assert hash_of["two"] == hash_of["two in another order"]
     different = [name for name in rows if name not in {"again", "other nan", "two in another order"}]
-    assert len({found[name] for name in different}) == len(different)
-    # A batch of before, without such zeros, has the hash that it had: nothing runs again for it.
+    assert len({hash_of[name] for name in different}) == len(different)
+    # An older batch without such zeros has the same hash as before: nothing runs again for it.
     words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS)
     (before,) = frame.where("which = 'nan'").select(F.expr(f"xxhash64({words})")).collect()
-    assert found["nan"] == f"1:{before[0] % (1 << 64):016x}"
+    assert hash_of["nan"] == f"1:{before[0] % (1 << 64):016x}"
 
 
 def hashes(frame: DataFrame) -> dict[str, str | None]:

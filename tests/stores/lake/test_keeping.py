@@ -54,22 +54,22 @@ def sales() -> Dataset:
 
 @pytest.fixture
 def catalog(workbench: Workbench) -> Iterator[Catalog]:
-    found = workbench.catalog()
-    yield found
-    found.connection.close()
+    opened = workbench.catalog()
+    yield opened
+    opened.connection.close()
 
 
 @pytest.fixture
 def store(workbench: Workbench, catalog: Catalog, sales: Dataset) -> LakeStore:
-    found = workbench.store(sales, catalog)
-    assert isinstance(found, LakeStore)
-    return found
+    lake = workbench.store(sales, catalog)
+    assert isinstance(lake, LakeStore)
+    return lake
 
 
 def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
     """What a user of Spark reads by name."""
-    found = workbench.spark.sql(f"SELECT store, product, sold FROM {projection.table_name(dataset)}").collect()
-    return sorted(tuple(row) for row in found)
+    rows = workbench.spark.sql(f"SELECT store, product, sold FROM {projection.table_name(dataset)}").collect()
+    return sorted(tuple(row) for row in rows)
 
 
 def go_back(
@@ -83,17 +83,17 @@ def go_back(
 
 
 def leftovers(store: LakeStore, dataset: Dataset) -> list[str]:
-    return [found.location for found in store.leftovers() if found.dataset == dataset.name]
+    return [leftover.location for leftover in store.leftovers() if leftover.dataset == dataset.name]
 
 
 def sweep(store: LakeStore, dataset: Dataset) -> list[str]:
     """What `varve sweep --older-than 0` does to the batches of the dataset."""
     history = History(store.catalog.connection)
-    history.mark_swept(one for one in history.retired(dataset.name, older_than=NOW, keep_last=0) if not one.kept)
+    history.mark_swept(batch for batch in history.retired(dataset.name, older_than=NOW, keep_last=0) if not batch.kept)
     pending = history.undeleted(dataset.name)
-    store.sweep(dataset.name, [one.location for one in pending])
+    store.sweep(dataset.name, [batch.location for batch in pending])
     history.deleted(pending)
-    return [one.location for one in pending]
+    return [batch.location for batch in pending]
 
 
 def examine(store: LakeStore, dataset: Dataset) -> Sequence[Finding]:
@@ -194,14 +194,16 @@ def test_what_killed_runs_leave_is_found_and_what_living_ones_write_is_not(
     assert leftovers(store, sales) == [str(staging.parent)]
     # The run dies: its connection and with it its locks are gone.
     catalog.release(build)
-    found = {one.location: one for one in store.leftovers() if one.dataset == sales.name}
+    leftovers_by_place = {
+        leftover.location: leftover for leftover in store.leftovers() if leftover.dataset == sales.name
+    }
     folders = {store.layout.batch(sales, partition, build.batch_id) for partition in (PARIS, ZURICH)}
-    assert set(found) == {str(staging.parent), *folders}
-    assert found[str(staging.parent)].size == 4
-    for one in found.values():
-        assert one.changed_at is not None
-        assert abs(one.changed_at - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
-    store.sweep(sales.name, list(found))
+    assert set(leftovers_by_place) == {str(staging.parent), *folders}
+    assert leftovers_by_place[str(staging.parent)].size == 4
+    for leftover in leftovers_by_place.values():
+        assert leftover.changed_at is not None
+        assert abs(leftover.changed_at - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
+    store.sweep(sales.name, list(leftovers_by_place))
     assert leftovers(store, sales) == []
     assert Path(current[PARIS.path].location).exists()
 
@@ -212,19 +214,19 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
     stores = ["Paris", "Zürich", "Detroit"]
     days = {name: key(name, day) for day, name in enumerate(stores, start=1)}
     keys = [*days.values(), key("Paris", 8), key("Zürich", 9), key("Paris", 10)]
-    current = workbench.publish(sales, keys, [(found, "pen", 1) for found in keys])
+    current = workbench.publish(sales, keys, [(partition, "pen", 1) for partition in keys])
     assert examine(store, sales) == []
-    gone, cut, odd, other, more, unnamed = (Path(current[found.path].location) for found in keys)
+    gone, cut, odd, other, more, unnamed = (Path(current[partition.path].location) for partition in keys)
     remove(current[keys[0].path])
     data, *_ = sorted(cut.glob("*.parquet"))
     data.write_bytes(data.read_bytes()[:-20])
-    said = json.loads((odd / MANIFEST).read_text(encoding="utf-8"))
-    (odd / MANIFEST).write_text(json.dumps({**said, "rows": 7}), encoding="utf-8")
+    description = json.loads((odd / MANIFEST).read_text(encoding="utf-8"))
+    (odd / MANIFEST).write_text(json.dumps({**description, "rows": 7}), encoding="utf-8")
     (other / MANIFEST).write_text("{not json", encoding="utf-8")
     (more / "part-1.parquet").write_bytes(next(odd.glob("*.parquet")).read_bytes())
     (unnamed / MANIFEST).unlink()
     batch_id = current[keys[2].path].batch_id
-    sizes = [current[found.path].size for found in keys]
+    sizes = [current[partition.path].size for partition in keys]
     expected = [
         f"the folder {gone} is gone",
         f"{cut}/{data.name} is no whole parquet file",
@@ -233,10 +235,10 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
         f"the folder holds 2 rows in {2 * sizes[4]} bytes, and 1 rows in {sizes[4]} bytes were published",
         "the folder has no description",
     ]
-    found = {one.partition: one.found.split(":")[0] for one in examine(store, sales)}
-    assert found == {partition.path: text for partition, text in zip(keys, expected, strict=True)}
+    problems = {finding.partition: finding.found.split(":")[0] for finding in examine(store, sales)}
+    assert problems == {partition.path: text for partition, text in zip(keys, expected, strict=True)}
     assert store.mend(sales) == 3
-    assert {one.partition for one in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
+    assert {finding.partition for finding in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
     assert len(workbench.read(sales, [keys[2], keys[3], keys[5]])) == 3
 
 
@@ -261,12 +263,12 @@ def test_a_damaged_page_of_equal_size_is_found_by_a_deep_look_and_another_footer
     changed = text.replace(b"parquet-mr", b"parquet-mx")
     assert changed != text
     footer.write_bytes(changed)
-    assert {one.partition: one.found for one in store.examine(sales, present)} == {
+    assert {finding.partition: finding.found for finding in store.examine(sales, present)} == {
         ZURICH.path: "a footer of its files is not the one that was published, although rows and size are"
     }
-    found = {one.partition: one.found for one in store.examine(sales, present, deep=True)}
-    assert set(found) == {PARIS.path, ZURICH.path}
-    assert found[PARIS.path].startswith(f"{page} is damaged: ")
+    problems = {finding.partition: finding.found for finding in store.examine(sales, present, deep=True)}
+    assert set(problems) == {PARIS.path, ZURICH.path}
+    assert problems[PARIS.path].startswith(f"{page} is damaged: ")
     page.write_bytes(whole)
     footer.write_bytes(text)
     assert store.examine(sales, present, deep=True) == []
@@ -281,13 +283,13 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     workbench.spark.sql(projection.set_location_sql(sales, first[PARIS.path]))
     workbench.spark.sql(f"ALTER TABLE {name} DROP PARTITION (day='2013-01-05', store='Zürich')")
     workbench.spark.sql(f"ALTER TABLE {name} ADD PARTITION (day='2013-01-09', store='Paris')")
-    found = {one.partition: one.found for one in examine(store, sales)}
-    assert set(found) == {PARIS.path, ZURICH.path, key("Paris", 9).path}
-    assert found[PARIS.path] == (
+    problems = {finding.partition: finding.found for finding in examine(store, sales)}
+    assert set(problems) == {PARIS.path, ZURICH.path, key("Paris", 9).path}
+    assert problems[PARIS.path] == (
         f"the Hive table shows {first[PARIS.path].batch_id.folder}, and batch {second[PARIS.path].batch_id} is current"
     )
-    assert found[ZURICH.path] == f"the Hive table does not show batch {first[ZURICH.path].batch_id}"
-    assert found[key("Paris", 9).path].endswith("and nothing is current")
+    assert problems[ZURICH.path] == f"the Hive table does not show batch {first[ZURICH.path].batch_id}"
+    assert problems[key("Paris", 9).path].endswith("and nothing is current")
     assert store.mend(sales) == 3
     assert examine(store, sales) == []
     assert table(workbench, sales) == [("Paris", "pen", 3), ("Zürich", "ink", 2)]
@@ -322,7 +324,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
     first = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "bad", 10), (ZURICH, "ink", 20)])
     go_back(store, sales, [PARIS], {PARIS.path: first[PARIS.path]})
-    # One that was staged, and never in force: the newest folder is not the current one.
+    # A batch that was staged and never current: the newest folder is not the current one.
     build = workbench.begin(catalog, sales, [PARIS])
     store.stage(build, workbench.frame(sales, [(PARIS, "failed", 9)]))
     catalog.release(build)
@@ -336,7 +338,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
         anew = Catalog(opened)
         anew.ensure_schema()
         lost = LakeStore(store.layout, anew, store.spark)
-        (remains,) = [one for one in lost.remains() if one.dataset == sales.name]
+        (remains,) = [inventory for inventory in lost.remains() if inventory.dataset == sales.name]
         for expected in ((6, 2), (0, 0)):
             recovered = recover(opened, StoreKind.LAKE, remains)
             assert (recovered.batches, recovered.in_force, recovered.findings) == (*expected, ())
@@ -363,12 +365,12 @@ def test_what_is_not_whole_is_left_out_of_a_rebuilt_catalog_by_name(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [one for one in store.remains() if one.dataset == sales.name]
+        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
         recovered = recover(opened, StoreKind.LAKE, remains)
         assert set(catalog.current(sales.name)) == {ZURICH.path}
-        told = [(one.partition, one.batch_id, one.found.split(":")[0]) for one in recovered.findings]
+        findings = [(item.partition, item.batch_id, item.found.split(":")[0]) for item in recovered.findings]
         broken = newer[PARIS.path].batch_id
-        assert told == [
+        assert findings == [
             (PARIS.path, broken, "the folder holds a broken parquet file"),
             (PARIS.path, broken, "this batch was in force, and does not lie there whole"),
         ]
@@ -386,13 +388,13 @@ def test_a_lake_without_a_record_gives_the_newest_batches_and_says_so(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [one for one in store.remains() if one.dataset == sales.name]
+        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
         recovered = recover(opened, StoreKind.LAKE, remains)
-        assert [one.found for one in recovered.findings] == [
+        assert [item.found for item in recovered.findings] == [
             "the store has no record of what was in force; the newest batch of each partition was taken"
         ]
-        found = {path: batch.batch_id for path, batch in catalog.current(sales.name).items()}
-        assert found == {path: batch.batch_id for path, batch in current.items()}
+        recovered_ids = {path: batch.batch_id for path, batch in catalog.current(sales.name).items()}
+        assert recovered_ids == {path: batch.batch_id for path, batch in current.items()}
 
 
 def test_a_publish_that_died_before_its_record_is_recorded_by_the_next(
@@ -428,7 +430,7 @@ def test_a_run_that_is_ended_right_after_its_publish_takes_nothing_away(
 
 
 def remove(batch: Batch) -> None:
-    """Delete a folder behind the catalog's back."""
+    """Delete the folder of a batch, and tell the catalog nothing."""
     for file in sorted(Path(batch.location).rglob("*")):
         file.unlink()
     Path(batch.location).rmdir()
@@ -441,6 +443,6 @@ def test_folders_are_told_apart_by_name(tmp_path: Path) -> None:
         (table / place).parent.mkdir(parents=True, exist_ok=True)
         (table / place).write_bytes(b"12")
     (tmp_path / "batch_id=9").mkdir()
-    found = {unit.location.removeprefix(f"{tmp_path}/"): unit.size for unit in clean.units(layout)}
-    assert found == {"db/sales/day=1/batch_id=5": 2, "db/sales/_temporary": 2}
-    assert [clean.batch_of(place) for place in sorted(found)] == [None, 5]
+    sizes = {unit.location.removeprefix(f"{tmp_path}/"): unit.size for unit in clean.units(layout)}
+    assert sizes == {"db/sales/day=1/batch_id=5": 2, "db/sales/_temporary": 2}
+    assert [clean.batch_of(place) for place in sorted(sizes)] == [None, 5]

@@ -1,4 +1,4 @@
-"""Batches are plain parquet: DuckDB, given the folders that are in force, reads the rows that Spark reads by name."""
+"""Batches are plain parquet: DuckDB reads from the current folders the rows that Spark reads by name."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def duckdb_rows(batches: Iterable[Batch], names: str) -> list[dict[str, object]]
     globs = [f"{batch.location}/*.parquet" for batch in batches]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.sql(
+        rows = connection.sql(
             f"SELECT {names} FROM read_parquet(?, hive_partitioning = true, hive_types = "
             "{'day': DATE, 'store': VARCHAR}) ORDER BY day, store, n",
             params=[globs],
         )
-        return list(found.to_arrow_table().to_pylist())
+        return list(rows.to_arrow_table().to_pylist())
 
 
 def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, typed: Dataset) -> None:
@@ -76,8 +76,8 @@ def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, ty
     names = ", ".join(f"`{name}`" for name in (*SCHEMA.names, "day", "store"))
     table = f"SELECT {names} FROM {projection.table_name(typed)} ORDER BY day, store, n"
     by_name = workbench.spark.sql(table).toArrow().to_pylist()
-    found = duckdb_rows(current.values(), names.replace("`", '"'))
+    duckdb_result = duckdb_rows(current.values(), names.replace("`", '"'))
     assert len(current) == len(keys)
-    assert len(found) == 7 + 20 * (len(STORES) - 1)
+    assert len(duckdb_result) == 7 + 20 * (len(STORES) - 1)
     # As texts, in which NaN equals itself.
-    assert list(map(str, found)) == list(map(str, by_name))
+    assert list(map(str, duckdb_result)) == list(map(str, by_name))

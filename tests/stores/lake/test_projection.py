@@ -39,16 +39,16 @@ def sales() -> Dataset:
 
 @pytest.fixture
 def catalog(workbench: Workbench) -> Iterator[Catalog]:
-    found = workbench.catalog()
-    yield found
-    found.connection.close()
+    opened = workbench.catalog()
+    yield opened
+    opened.connection.close()
 
 
 def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
     """What a user of Spark reads by name."""
     names = ", ".join(dataset.partitioning.names)
-    found = workbench.spark.sql(f"SELECT {names}, product, sold FROM {projection.table_name(dataset)}").collect()
-    return sorted(tuple(row) for row in found)
+    rows = workbench.spark.sql(f"SELECT {names}, product, sold FROM {projection.table_name(dataset)}").collect()
+    return sorted(tuple(row) for row in rows)
 
 
 def locations(workbench: Workbench, dataset: Dataset, partition: PartitionKey) -> str:
@@ -169,7 +169,7 @@ def test_a_lost_table_is_rebuilt_by_the_first_publish_of_another_partition(
 def test_partitions_of_any_characters_are_read_by_value_and_pruned(workbench: Workbench) -> None:
     sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, StaticDimension("store", ODD)))
     keys = [key(store) for store in ODD]
-    workbench.publish(sales, keys, [(found, "pen", place) for place, found in enumerate(keys)])
+    workbench.publish(sales, keys, [(partition, "pen", place) for place, partition in enumerate(keys)])
     expected = sorted((PARIS["day"], store, "pen", place) for place, store in enumerate(ODD))
     assert table(workbench, sales) == expected
     assert workbench.read(sales) == expected
@@ -184,8 +184,8 @@ def test_partitions_of_any_characters_are_read_by_value_and_pruned(workbench: Wo
     assert table(workbench, sales) == renewed
     assert workbench.read(sales) == renewed
     for place, store in enumerate(ODD):
-        found = workbench.spark.table(projection.table_name(sales)).where(f"store = {_sql(store)}")
-        assert [row["sold"] for row in found.collect()] == [100 + place if store in again else place]
+        frame = workbench.spark.table(projection.table_name(sales)).where(f"store = {_sql(store)}")
+        assert [row["sold"] for row in frame.collect()] == [100 + place if store in again else place]
 
 
 def _sql(text: str) -> str:

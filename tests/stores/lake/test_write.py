@@ -51,10 +51,10 @@ def sales() -> Dataset:
 
 @pytest.fixture
 def catalog(workbench: Workbench) -> Iterator[Catalog]:
-    found = workbench.catalog()
-    yield found
-    found.connection.execute("select pg_advisory_unlock_all()")
-    found.connection.close()
+    opened = workbench.catalog()
+    yield opened
+    opened.connection.execute("select pg_advisory_unlock_all()")
+    opened.connection.close()
 
 
 def lake(workbench: Workbench, catalog: Catalog, **options: object) -> LakeStore:
@@ -120,8 +120,8 @@ def test_rows_are_sorted_in_their_files_where_asked(
     keys = [PARIS, ZURICH] if together else [PARIS]
     _, (batch, *_) = stage(workbench, lake(workbench, catalog), ordered, keys, workbench.frame(ordered, rows))
     files = [pq.read_table(file)["sold"].to_pylist() for file in data_of(batch)]
-    assert all(found == sorted(found) for found in files)
-    assert sorted(sold for found in files for sold in found) == list(range(101))
+    assert all(values == sorted(values) for values in files)
+    assert sorted(sold for values in files for sold in values) == list(range(101))
     assert batch.bounds == (
         Bounds("sold", "0", "100"),
         Bounds("product", "p0", "p99"),
@@ -146,32 +146,32 @@ def test_equal_rows_have_equal_hashes_whatever_their_order_files_and_run(
     rows = [(PARIS, f"p{number}", number) for number in range(40)]
     store = lake(workbench, catalog, hashing=ContentHash.ALWAYS)
 
-    def hashed(keys: Sequence[PartitionKey], found: Sequence[tuple[PartitionKey, str, int]]) -> dict[str, str | None]:
-        build, staged = stage(workbench, store, sales, keys, workbench.frame(sales, found))
+    def hashed(keys: Sequence[PartitionKey], values: Sequence[tuple[PartitionKey, str, int]]) -> dict[str, str | None]:
+        build, staged = stage(workbench, store, sales, keys, workbench.frame(sales, values))
         catalog.release(build)
         return {batch.partition.path: batch.content for batch in staged}
 
-    one = hashed([PARIS], rows)[PARIS.path]
-    assert one is not None
-    assert one.startswith("40:")
-    assert hashed([PARIS], rows[::-1])[PARIS.path] == one
+    expected = hashed([PARIS], rows)[PARIS.path]
+    assert expected is not None
+    assert expected.startswith("40:")
+    assert hashed([PARIS], rows[::-1])[PARIS.path] == expected
     both = hashed([PARIS, ZURICH, DETROIT], [*rows[20:], *rows[:20], (ZURICH, "p0", 0)])
-    assert both[PARIS.path] == one
+    assert both[PARIS.path] == expected
     assert both[DETROIT.path] == hashed([DETROIT], [])[DETROIT.path] == "0:0000000000000000"
     assert both[ZURICH.path] == hashed([PARIS], rows[:1])[PARIS.path]
     others = [rows[:-1], [*rows, rows[0]], [*rows[:-1], (PARIS, "p39", 40)]]
-    assert len({one, *(hashed([PARIS], other)[PARIS.path] for other in others)}) == 4
+    assert len({expected, *(hashed([PARIS], other)[PARIS.path] for other in others)}) == 4
 
 
 def test_nulls_that_change_places_change_the_hash(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     pair = dataclasses.replace(sales, schema=Schema((Column("a", ColumnType.STRING), Column("b", ColumnType.STRING))))
     store = lake(workbench, catalog)
-    found = set()
+    hashes = set()
     for query in ("SELECT 'x' a, CAST(NULL AS STRING) b", "SELECT CAST(NULL AS STRING) a, 'x' b"):
         build, (batch,) = stage(workbench, store, pair, [PARIS], workbench.spark.sql(query))
         catalog.release(build)
-        found.add(batch.content)
-    assert len(found) == 2
+        hashes.add(batch.content)
+    assert len(hashes) == 2
 
 
 def test_the_hash_is_in_the_catalog_and_may_be_left_out(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
@@ -293,23 +293,24 @@ def test_what_breaks_them_is_told_by_partition_and_row_and_stays_unseen(
     staged = store.stage(build, workbench.frame(promising, rows))
     with pytest.raises(ExpectationFailed) as refused:
         audit(store, build, staged)
-    told = str(refused.value)
+    error_message = str(refused.value)
     assert (
-        f"Expectation positive (sold > 0) is broken by 1 of 2 rows of {PARIS}, for example product=pen, sold=-5" in told
+        f"Expectation positive (sold > 0) is broken by 1 of 2 rows of {PARIS}, for example product=pen, sold=-5"
+        in error_message
     )
-    assert f"Expectation not_empty (count(*) > 0) does not hold for {DETROIT}." in told
-    assert ZURICH.path not in told
-    assert f"lies unseen in {staged[0].location}" in told
+    assert f"Expectation not_empty (count(*) > 0) does not hold for {DETROIT}." in error_message
+    assert ZURICH.path not in error_message
+    assert f"lies unseen in {staged[0].location}" in error_message
     assert [row[-1] for row in workbench.read(promising)] == [1]
 
 
 def test_a_condition_that_is_none_is_told_by_name(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     build, staged = stage(workbench, lake(workbench, catalog), sales, [PARIS], workbench.frame(sales, []))
-    for condition, told in {
+    for condition, expected in {
         "solt > 0": "Spark does not understand the expectation wrong",
         "sold >": "Spark does not understand the expectation wrong",
         "product": r"the expectation wrong \(product\) is of type string, and no condition",
     }.items():
         build.dataset = dataclasses.replace(sales, expectations=(Expectation("wrong", condition),))
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(BadInput, match=expected):
             audit(lake(workbench, catalog), build, staged)

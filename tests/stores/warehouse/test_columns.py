@@ -52,8 +52,8 @@ def project(db: str) -> list[DatasetAsset]:
         text("counted", "n BIGINT", f"AS SELECT COUNT(*) AS n FROM {db}.receipts WHERE day = today"),
         text("starred", WIDE, f"AS SELECT * EXCEPT (day) FROM {db}.receipts WHERE day = today"),
     ]
-    found = sql_assets(compiled(files, {}))
-    receipts = found[0].dataset
+    assets = sql_assets(compiled(files, {}))
+    receipts = assets[0].dataset
     schema = Schema((Column("price", ColumnType.INT),))
     priced = Dataset(f"{db}.priced", receipts.partitioning, schema, StoreKind.LAKE, "The prices.")
 
@@ -61,7 +61,7 @@ def project(db: str) -> list[DatasetAsset]:
     def prices(receipts: DataFrame) -> DataFrame:
         return receipts
 
-    return [*found, prices]
+    return [*assets, prices]
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int]]:
 def test_only_the_columns_that_are_read_are_fetched(
     workbench: "Workbench", db: str, fetched: list[tuple[list[str], int]]
 ) -> None:
-    found = {one.dataset.table: one for one in project(db)}
-    whole = build_defs(found.values()).resolve_implicit_global_asset_job_def()
+    assets = {asset.dataset.table: asset for asset in project(db)}
+    whole = build_defs(assets.values()).resolve_implicit_global_asset_job_def()
     tags = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
     expected = {
         "receipts": None,
@@ -112,12 +112,12 @@ def test_only_the_columns_that_are_read_are_fetched(
     catalog = workbench.catalog()
     try:
         reader = Reader(workbench.settings, catalog, lambda: workbench.spark)
-        sums = {(row["product"], row["day"], row["price"]) for row in reader.read(found["named"].dataset).collect()}
+        sums = {(row["product"], row["day"], row["price"]) for row in reader.read(assets["named"].dataset).collect()}
         assert sums == {(product, day, price) for day in DAYS for product, price in (("pen", 380), ("ink", 400))}
-        assert [row["n"] for row in reader.read(found["counted"].dataset).collect()] == [40, 40]
-        assert reader.read(found["starred"].dataset).count() == 80
+        assert [row["n"] for row in reader.read(assets["counted"].dataset).collect()] == [40, 40]
+        assert reader.read(assets["starred"].dataset).count() == 80
         for table in ("receipts", "named"):
-            frame = reader.read(found[table].dataset, columns=["product"], with_batch_id=True)
+            frame = reader.read(assets[table].dataset, columns=["product"], with_batch_id=True)
             assert frame.columns == ["product", "day", "_batch_id"]
             assert {row["product"] for row in frame.collect()} == {"pen", "ink"}
     finally:
@@ -126,6 +126,6 @@ def test_only_the_columns_that_are_read_are_fetched(
 
 def test_a_column_that_is_none_of_the_dataset_s_is_refused_when_it_is_declared(workbench: "Workbench") -> None:
     del workbench
-    receipts = next(one.dataset for one in project("w0") if one.dataset.table == "receipts")
+    receipts = next(asset.dataset for asset in project("w0") if asset.dataset.table == "receipts")
     with pytest.raises(VarveError, match=r"w0\.receipts has no data column pryce; it has product, price, note,"):
         Reads(receipts, columns=("pryce",))

@@ -120,13 +120,13 @@ def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is
     shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
     batches = shop.catalog.current(sales.name)
     together(shop, sales)
-    left = [one.location for one in clean.leftovers(shop.connection) if one.dataset == sales.name]
-    own = {f"{sales.db}_periods.{one.location}" for path, one in batches.items() if path != key(14).path}
+    left = [item.location for item in clean.leftovers(shop.connection) if item.dataset == sales.name]
+    own = {f"{sales.db}_periods.{item.location}" for path, item in batches.items() if path != key(14).path}
     assert set(left) == own
     before = shop.rows(sales)
     clean.drop(shop.connection, sales.name, left)
     assert shop.rows(sales) == before
-    assert [one for one in clean.leftovers(shop.connection) if one.dataset == sales.name] == []
+    assert [item for item in clean.leftovers(shop.connection) if item.dataset == sales.name] == []
     assert list(examine.tables(shop.connection, sales, list(batches.values()))) == []
     (shared,) = shown(shop, sales) - {batches[key(14).path].location}
     with pytest.raises(Exception, match="belong to batches that are kept"):
@@ -147,7 +147,7 @@ def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_an
     publish.republish(shop.catalog, build, [first], reason="", seconds=10)
     shop.catalog.release(build)
     assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
-    # And put together anew with what was loaded again.
+    # The period is compacted again, with the partition that was loaded again.
     shop.publish(sales, {key(9): [("pen", 901)]})
     assert together(shop, sales) == 1
     assert sold(shop, sales) == [7, 8, 901, 10, 11, 12, 13, 14]
@@ -208,7 +208,7 @@ def test_readers_in_the_way_leave_the_tables_apart_and_are_told(
         assert compact.compact_closed(shop.catalog, lax, seconds=0.3) == 0
     assert "stays in tables of its own for now" in caplog.text
     assert len(shown(shop, sales)) == 8
-    assert len([one for one in clean.leftovers(shop.connection) if one.dataset == sales.name]) == 2
+    assert len([leftover for leftover in clean.leftovers(shop.connection) if leftover.dataset == sales.name]) == 2
     assert together(shop, sales) == 1
 
 
@@ -218,15 +218,15 @@ def test_a_run_puts_closed_periods_together_and_what_reads_them_gets_the_same_ro
 ) -> None:
     sales = replace(sales_dataset(StoreKind.WAREHOUSE), warehouse=WarehouseOptions(compact=Period.WEEK))
     keys = [key(day, store) for day in range(7, 15) for store in ("Detroit", "Paris")]
-    rows = [(one, "pen", place) for place, one in enumerate(keys)]
+    rows = [(item, "pen", place) for place, item in enumerate(keys)]
     for start in (0, 8):
         workbench.publish(sales, keys[start : start + 8], rows[start : start + 8])
     catalog = workbench.catalog()
     assert len(examine.tables_under(catalog.connection, str(sales))) == 3
-    own = [one.location for one in clean.leftovers(catalog.connection) if one.dataset == sales.name]
+    own = [item.location for item in clean.leftovers(catalog.connection) if item.dataset == sales.name]
     assert len(own) == 14
     workbench.store(sales, catalog).sweep(sales.name, own)
-    expected = sorted((*one.values, "pen", place) for place, one in enumerate(keys))
+    expected = sorted((*item.values, "pen", place) for place, item in enumerate(keys))
     assert workbench.read(sales) == expected
     assert workbench.read(sales, keys[2:5]) == expected[2:5]
     monkeypatch.setattr(reading, "_BYTES_FOR_SPARK", 0)
@@ -249,11 +249,11 @@ def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_o
         return report
 
     def in_one_table() -> list[str]:
-        found = shop.connection.execute(
+        rows = shop.connection.execute(
             "select relname from pg_class c join pg_namespace n on n.oid = relnamespace "
             "where nspname = %s and relkind = 'r' and relname like '%%all%%'", (f"{sales.db}_periods",),
         )  # fmt: skip
-        return [name for (name,) in found]
+        return [name for (name,) in rows]
 
     with connect(settings) as holder, connect(settings) as other, ThreadPoolExecutor(1) as pool:
         with holder.transaction():
@@ -268,7 +268,7 @@ def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_o
             report = swept()
             assert len(in_one_table()) == 1
             assert (report.orphans, report.orphan_locations, report.young_orphans.count) == ({}, [], 0)
-            # Its session is ended, as with a kill: then the table is nobody's, and its age is known.
+            # Its session is ended, as by a kill: then nobody owns the table, and its age is known.
             shop.connection.execute("select pg_terminate_backend(%s)", (other.info.backend_pid,))
             with pytest.raises(psycopg.Error):
                 compacting.result(60)

@@ -46,9 +46,9 @@ def server() -> Iterator[PostgresServer]:
     """A server that may be killed, as nobody else is on it."""
     folder = Path(tempfile.mkdtemp(prefix="varve-"))
     folder.chmod(0o755)
-    found = PostgresServer(folder)
-    yield found
-    found.stop()
+    started = PostgresServer(folder)
+    yield started
+    started.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -90,10 +90,10 @@ def test_a_server_that_is_killed_loses_no_period(
         desk = Desk(own, sales, tmp_path, catalog)
         assert periods(connection, sales) == desk.current() == {key.path: first for key in KEYS}
         assert list(examine.tables(connection, sales, list(catalog.current(sales.name).values()))) == []
-        left = [one.location for one in clean.leftovers(connection) if one.dataset == sales.name]
+        left = [leftover.location for leftover in clean.leftovers(connection) if leftover.dataset == sales.name]
         assert len(left) == 1
         clean.drop(connection, sales.name, left)
-        assert [one for one in clean.leftovers(connection) if one.dataset == sales.name] == []
+        assert [leftover for leftover in clean.leftovers(connection) if leftover.dataset == sales.name] == []
         second = desk.publish([PARIS]).batch_id.millis
         assert periods(connection, sales) == desk.current()
         assert desk.current()[PARIS.path] == second

@@ -41,8 +41,10 @@ def databases(settings: Settings) -> Iterator[tuple[Settings, Settings]]:
     with connect(settings) as administrator:
         for name in names:
             administrator.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    one, two = [settings.model_copy(update={"postgres_url": url._replace(path=f"/{name}").geturl()}) for name in names]
-    yield one, two
+    source, target = [
+        settings.model_copy(update={"postgres_url": url._replace(path=f"/{name}").geturl()}) for name in names
+    ]
+    yield source, target
     with connect(settings) as administrator:
         for name in names:
             administrator.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
@@ -69,17 +71,17 @@ def filled(settings: Settings, sales: Dataset, folder: Path) -> dict[str, int]:
 
 
 def test_a_restored_dump_is_a_working_warehouse(databases: tuple[Settings, Settings], tmp_path: Path) -> None:
-    one, two = databases
+    source, target = databases
     sales = sales_dataset(StoreKind.WAREHOUSE)
-    before = filled(one, sales, tmp_path)
-    dump(one, two, tmp_path / "dump.sql")
-    with connect(two) as connection:
-        desk = Desk(two, sales, tmp_path, Catalog(connection))
+    before = filled(source, sales, tmp_path)
+    dump(source, target, tmp_path / "dump.sql")
+    with connect(target) as connection:
+        desk = Desk(target, sales, tmp_path, Catalog(connection))
         assert periods(connection, sales) == desk.current() == before
         assert comments_of(connection, sales)[None] == sales.comment
         second = desk.publish([PARIS]).batch_id.millis
         assert periods(connection, sales) == before | {PARIS.path: second}
-    with connect(one) as connection:
+    with connect(source) as connection:
         assert periods(connection, sales) == before
 
 
@@ -104,14 +106,14 @@ def test_a_lost_catalog_is_made_again_from_tables_and_views(
         assert periods(connection, sales) == seen
 
         catalog.ensure_schema()
-        (found,) = remains.remains(connection)
-        recovered = recover(connection, StoreKind.WAREHOUSE, found)
+        (inventory,) = remains.remains(connection)
+        recovered = recover(connection, StoreKind.WAREHOUSE, inventory)
 
         assert recovered.in_force == len(current)
         assert desk.current() == current
         after = catalog.current(sales.name)
-        assert {path: (one.location, one.rows, one.inputs) for path, one in after.items()} == {
-            path: (one.location, one.rows, one.inputs) for path, one in batches.items()
+        assert {path: (batch.location, batch.rows, batch.inputs) for path, batch in after.items()} == {
+            path: (batch.location, batch.rows, batch.inputs) for path, batch in batches.items()
         }
         assert list(examine.shown(connection, sales, after)) == []
         assert list(examine.tables(connection, sales, list(after.values()))) == []

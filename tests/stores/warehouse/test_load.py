@@ -73,8 +73,8 @@ def spooled(workbench: Workbench, sales: Dataset, rows: DataFrame) -> Iterator[t
     catalog.connection.close()
 
 
-def counts(connection: psycopg.Connection, sales: Dataset, found: list[StagedBatch]) -> list[int]:
-    names = [view.table_name(sales, batch.location).as_string(connection) for batch in found]
+def counts(connection: psycopg.Connection, sales: Dataset, batches: list[StagedBatch]) -> list[int]:
+    names = [view.table_name(sales, batch.location).as_string(connection) for batch in batches]
     return [(connection.execute(f"select count(*) from {name}".encode()).fetchone() or (0,))[0] for name in names]
 
 
@@ -104,9 +104,9 @@ def test_a_piece_tried_again_adds_nothing(
         yield from once(url, schema, pieces)
 
     monkeypatch.setattr(copying, "copy_pieces", twice)
-    found = load.load(connection, route, build, files)
-    load.verify_rows(connection, build, files, found)
-    assert counts(connection, build.dataset, found) == [ROWS // 2] * 2
+    loaded = load.load(connection, route, build, files)
+    load.verify_rows(connection, build, files, loaded)
+    assert counts(connection, build.dataset, loaded) == [ROWS // 2] * 2
 
 
 def test_two_attempts_at_one_piece_at_the_same_time_add_it_once(
@@ -128,9 +128,9 @@ def test_two_attempts_at_one_piece_at_the_same_time_add_it_once(
                 yield from attempt.result(60)
 
     monkeypatch.setattr(load, "in_threads", speculate)
-    found = load.load(connection, route, build, files)
-    load.verify_rows(connection, build, files, found)
-    assert counts(connection, build.dataset, found) == [ROWS // 2] * 2
+    loaded = load.load(connection, route, build, files)
+    load.verify_rows(connection, build, files, loaded)
+    assert counts(connection, build.dataset, loaded) == [ROWS // 2] * 2
 
 
 def test_a_piece_whose_table_is_gone_leaves_no_note(
@@ -149,10 +149,10 @@ def test_rows_that_are_not_the_files_fail_the_build(
     connection: psycopg.Connection, workbench: Workbench, spooled: tuple[Build, list[StagedBatch]]
 ) -> None:
     build, files = spooled
-    found = load.load(connection, load.Route(warehouse_url(workbench.settings)), build, files)
-    name = view.table_name(build.dataset, found[0].location).as_string(connection)
+    loaded = load.load(connection, load.Route(warehouse_url(workbench.settings)), build, files)
+    name = view.table_name(build.dataset, loaded[0].location).as_string(connection)
     connection.execute(f"delete from {name} where sold = 0".encode())
-    counted = [replace(found[0], rows=counts(connection, build.dataset, found)[0]), found[1]]
+    counted = [replace(loaded[0], rows=counts(connection, build.dataset, loaded)[0]), loaded[1]]
     with pytest.raises(VerifyFailed, match=rf"store=Detroit has {ROWS // 2} rows, its table .* holds {ROWS // 2 - 1}"):
         load.verify_rows(connection, build, files, counted)
 
@@ -178,11 +178,11 @@ def test_indexes_are_built_before_the_publish_and_refuse_doubles_by_key(
 ) -> None:
     indexed = replace(sales, warehouse=WarehouseOptions((Index(("product",), unique=True), Index(("sold", "at")))))
     current = workbench.publish_frame(indexed, KEYS, rows)
-    found = connection.execute(
+    counts = connection.execute(
         "select tablename, count(*) from pg_indexes where tablename = any(%s) group by 1",
         ([batch.location for batch in current.values()],),
     ).fetchall()
-    assert dict(found) == {batch.location: 2 for batch in current.values()}
+    assert dict(counts) == {batch.location: 2 for batch in current.values()}
     with pytest.raises(BadInput, match=r"an index of day=2013-01-05/store=Detroit refused .*\(product\)=\(pen\)"):
         workbench.publish_frame(indexed, KEYS, rows.withColumn("product", F.lit("pen")))
     assert workbench.current(indexed) == current
@@ -208,14 +208,14 @@ def test_large_batches_are_read_in_parallel_with_filters_pushed_down(
     monkeypatch.setattr(reading, "_BYTES_FOR_SPARK", 0)
     monkeypatch.setattr(reading, "_BYTES_A_TASK", reading._PAGE)
     catalog = workbench.catalog()
-    found = workbench.store(sales, catalog).read(sales, list(current.values()))
+    frame = workbench.store(sales, catalog).read(sales, list(current.values()))
     pages = catalog.connection.execute(
         "select sum(pg_relation_size(c.oid) / 8192)::int from pg_class c where relname = any(%s)",
         ([batch.location for batch in current.values()],),
     ).fetchone()
-    assert found.select(F.spark_partition_id()).distinct().count() == (pages or (0,))[0] >= 4
-    assert sorted(row["sold"] for row in found.collect()) == list(range(ROWS))
-    paris = found.where((F.col("store") == "Paris") & (F.col("sold") < 10) & F.col("product").isin("p1", "p3", "p4"))
+    assert frame.select(F.spark_partition_id()).distinct().count() == (pages or (0,))[0] >= 4
+    assert sorted(row["sold"] for row in frame.collect()) == list(range(ROWS))
+    paris = frame.where((F.col("store") == "Paris") & (F.col("sold") < 10) & F.col("product").isin("p1", "p3", "p4"))
     assert sorted(row["sold"] for row in paris.collect()) == [1, 3]
     paris_table = view.table_name(sales, current[KEYS[1].path].location).as_string(catalog.connection)
     with ThreadPoolExecutor(1) as pool, catalog.connection.transaction():

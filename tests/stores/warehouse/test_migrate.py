@@ -97,8 +97,8 @@ def test_dropped_added_renamed_and_reordered_columns_are_exactly_as_declared_aft
     shop.connection.execute(f"create view {sales.db}.mine as select product from {sales}".encode())
     shop.connection.execute(f"grant select (product, sold) on {sales} to {role}".encode())
     other = having(sales, Column("price", DOUBLE, "euros"), Column("thing", STRING, was=("product",)))
-    found = migrate(shop.catalog, other, seconds=5, dry_run=False)
-    assert found.changes == ("price: new, double precision", "product -> thing", "sold: dropped")
+    migration = migrate(shop.catalog, other, seconds=5, dry_run=False)
+    assert migration.changes == ("price: new, double precision", "product -> thing", "sold: dropped")
     assert shop.columns(sales) == ["day", "store", "price", "thing"]
     assert [row[2:] for row in shop.rows(sales)] == [(None, "pen")]
     assert shop.connection.execute(f"select product from {sales.db}.mine".encode()).fetchone() == ("pen",)
@@ -126,7 +126,7 @@ def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) 
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "expected"),
     [
         ("create materialized view {db}.m as select * from {db}.sales", r"materialised view t\w+\.m depend"),
         ("create function {db}.f() returns bigint begin atomic select sum(sold) from {db}.sales; end", r"function .*f"),
@@ -134,13 +134,13 @@ def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) 
         ("create rule r as on insert to {db}.sales do instead nothing", "rule r on view"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_made_again_is_named_and_nothing_is_changed(shop: Shop, statement: str, said: str) -> None:
+def test_what_cannot_be_made_again_is_named_and_nothing_is_changed(shop: Shop, statement: str, expected: str) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})
     shop.connection.execute(statement.format(db=sales.db).encode())
     before = state(shop, sales)
     wider = having(sales, Column("product", STRING), Column("sold", BIGINT))
-    with pytest.raises(VarveError, match=said):
+    with pytest.raises(VarveError, match=expected):
         migrate(shop.catalog, wider, seconds=5, dry_run=False)
     assert state(shop, sales) == before
 

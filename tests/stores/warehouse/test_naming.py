@@ -37,8 +37,8 @@ batches = st.builds(BatchId, st.integers(1, 101_559_956_668_415))
 
 def test_a_name_can_be_read_by_people() -> None:
     weekly = dataset("flights.weekly_delays")
-    found = period_table(weekly, PartitionKey.of(week=dt.date(2013, 1, 7), origin="EWR"), BATCH)
-    assert re.fullmatch(r"weekly_delays__2013_01_07_ewr__[a-z2-7]{12}_[0-9a-z]{8}", found)
+    name = period_table(weekly, PartitionKey.of(week=dt.date(2013, 1, 7), origin="EWR"), BATCH)
+    assert re.fullmatch(r"weekly_delays__2013_01_07_ewr__[a-z2-7]{12}_[0-9a-z]{8}", name)
 
 
 def test_period_tables_lie_beside_the_schema_of_the_view() -> None:
@@ -51,8 +51,8 @@ def test_nasty_keys_have_names_of_their_own() -> None:
 
 
 def test_keys_whose_values_join_to_the_same_text_have_names_of_their_own() -> None:
-    one = period_table(SALES, PartitionKey.of(a="x", b="y z"), BATCH)
-    assert one != period_table(SALES, PartitionKey.of(a="x y", b="z"), BATCH)
+    name = period_table(SALES, PartitionKey.of(a="x", b="y z"), BATCH)
+    assert name != period_table(SALES, PartitionKey.of(a="x y", b="z"), BATCH)
 
 
 def test_namesakes_in_other_datasets_and_batches_have_names_of_their_own() -> None:
@@ -68,13 +68,15 @@ def test_a_name_is_never_longer_than_postgresql_keeps_and_needs_no_quotes(
     table: str, values: list[str], batch: BatchId
 ) -> None:
     key = PartitionKey(tuple((f"d{place}", value) for place, value in enumerate(values)))
-    found = period_table(dataset(f"db.{table}"), key, batch)
-    assert len(found.encode()) <= 62
-    assert re.fullmatch(r"[a-z0-9_]+", found)
+    name = period_table(dataset(f"db.{table}"), key, batch)
+    assert len(name.encode()) <= 62
+    assert re.fullmatch(r"[a-z0-9_]+", name)
 
 
 @settings(deadline=None)
 @given(st.tuples(texts, batches), st.tuples(texts, batches))
-def test_unlike_partitions_and_batches_have_unlike_names(one: tuple[str, BatchId], other: tuple[str, BatchId]) -> None:
-    names = [period_table(SALES, PartitionKey.of(store=store), batch) for store, batch in (one, other)]
-    assert (names[0] == names[1]) == (one == other)
+def test_unlike_partitions_and_batches_have_unlike_names(
+    first: tuple[str, BatchId], second: tuple[str, BatchId]
+) -> None:
+    names = [period_table(SALES, PartitionKey.of(store=store), batch) for store, batch in (first, second)]
+    assert (names[0] == names[1]) == (first == second)

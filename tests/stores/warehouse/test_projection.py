@@ -88,8 +88,8 @@ class Shop:
         return self.connection.execute(f"select {columns} from {dataset} order by 1, 2, 3".encode()).fetchall()
 
     def columns(self, dataset: Dataset) -> list[str]:
-        found = self.connection.execute(f"select * from {dataset} limit 0".encode())
-        return [column.name for column in found.description or ()]
+        cursor = self.connection.execute(f"select * from {dataset} limit 0".encode())
+        return [column.name for column in cursor.description or ()]
 
 
 @pytest.fixture
@@ -217,14 +217,15 @@ def comments_of(connection: psycopg.Connection, sales: Dataset) -> dict[str | No
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("table", "a table"), ("materialized view", "a materialised view"), ("sequence", "something")]
+    ("kind", "expected"),
+    [("table", "a table"), ("materialized view", "a materialised view"), ("sequence", "something")],
 )
-def test_something_else_in_the_place_of_the_view_is_refused_by_kind(shop: Shop, kind: str, said: str) -> None:
+def test_something_else_in_the_place_of_the_view_is_refused_by_kind(shop: Shop, kind: str, expected: str) -> None:
     sales = dataset()
     shop.connection.execute(f"create schema {sales.db}".encode())
     rest = "" if kind == "sequence" else " as select 1 as a"
     shop.connection.execute(f"create {kind} {sales}{rest}".encode())
-    with pytest.raises(VarveError, match=f"{said}.* has the name of its view. Nothing was published"):
+    with pytest.raises(VarveError, match=f"{expected}.* has the name of its view. Nothing was published"):
         shop.publish(sales, {key(5): [("pen", 1)]})
 
 
@@ -248,22 +249,22 @@ def test_an_earlier_batch_comes_back_into_force_and_a_first_one_is_withdrawn(
 
 
 def test_two_datasets_are_published_at_once_or_not_at_all(shop: Shop) -> None:
-    one, two = dataset(), dataset()
-    for each in (one, two):
-        shop.publish(each, {key(1): [("pen", 1)]})
-    builds = [shop.stage(each, {key(1): [("pen", 2)]}) for each in (one, two)]
+    first, second = dataset(), dataset()
+    for sales in (first, second):
+        shop.publish(sales, {key(1): [("pen", 1)]})
+    builds = [shop.stage(sales, {key(1): [("pen", 2)]}) for sales in (first, second)]
     shop.catalog.fail(builds[1], "as a crash would")
     with pytest.raises(VarveError, match="not staged any more"):
         publish.publish(shop.catalog, *builds, seconds=10)
-    assert [shop.rows(each)[0][3] for each in (one, two)] == [1, 1]
+    assert [shop.rows(sales)[0][3] for sales in (first, second)] == [1, 1]
     for build in builds:
         shop.catalog.release(build)
-    builds = [shop.stage(each, {key(1): [("pen", 3)]}) for each in (one, two)]
+    builds = [shop.stage(sales, {key(1): [("pen", 3)]}) for sales in (first, second)]
     publish.publish(shop.catalog, *builds, seconds=10)
-    assert [shop.rows(each)[0][3] for each in (one, two)] == [3, 3]
+    assert [shop.rows(sales)[0][3] for sales in (first, second)] == [3, 3]
     with shop.connection.transaction():
         # Who reads the one view waits no longer than for a publish of it alone.
-        assert publish.lock_publishers(shop.connection, one, two) == one.warehouse.stall_milliseconds / 2
+        assert publish.lock_publishers(shop.connection, first, second) == first.warehouse.stall_milliseconds / 2
     for build in builds:
         shop.catalog.release(build)
 
@@ -275,12 +276,14 @@ def test_tables_nobody_keeps_are_found_and_dropped_and_others_are_not(shop: Shop
     living = shop.stage(sales, {key(3): [("pen", 3)]})
     shop.catalog.fail(killed, "killed")
     shop.catalog.release(killed)
-    left = [one for one in clean.leftovers(shop.connection) if one.dataset == sales.name]
-    assert [one.location for one in left] == [f"{sales.db}_periods.{period_table(sales, key(2), killed.batch_id)}"]
+    left = [leftover for leftover in clean.leftovers(shop.connection) if leftover.dataset == sales.name]
+    assert [leftover.location for leftover in left] == [
+        f"{sales.db}_periods.{period_table(sales, key(2), killed.batch_id)}"
+    ]
     assert left[0].changed_at == killed.batch_id.started
-    clean.drop(shop.connection, sales.name, [one.location for one in left])
-    clean.drop(shop.connection, sales.name, [one.location for one in left])
-    assert [one for one in clean.leftovers(shop.connection) if one.dataset == sales.name] == []
+    clean.drop(shop.connection, sales.name, [leftover.location for leftover in left])
+    clean.drop(shop.connection, sales.name, [leftover.location for leftover in left])
+    assert [leftover for leftover in clean.leftovers(shop.connection) if leftover.dataset == sales.name] == []
     with pytest.raises(VarveError, match="belong to batches that are kept"):
         clean.drop(shop.connection, sales.name, [period_table(sales, key(3), living.batch_id)])
     shop.catalog.release(living)
@@ -323,7 +326,10 @@ def test_what_is_gone_or_shown_wrongly_is_found(shop: Shop) -> None:
     shop.connection.execute(f"drop table {table} cascade".encode())
     (gone,) = examine.tables(shop.connection, sales, list(current.values()))
     assert gone.found.endswith("is gone")
-    assert {found.partition for found in examine.shown(shop.connection, sales, current)} == {key(1).path, key(2).path}
+    assert {finding.partition for finding in examine.shown(shop.connection, sales, current)} == {
+        key(1).path,
+        key(2).path,
+    }
 
 
 @pytest.mark.parametrize(

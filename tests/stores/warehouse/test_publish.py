@@ -69,7 +69,7 @@ class Desk:
         return build
 
     def publish(self, partitions: Sequence[PartitionKey], *, seconds: float = 20) -> Build:
-        """A whole build."""
+        """A complete build."""
         build = self.stage(partitions)
         publish.publish(self.catalog, build, seconds=seconds)
         self.catalog.release(build)
@@ -114,13 +114,13 @@ def query(dataset: Dataset) -> bytes:
 
 
 def periods(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
-    """The one batch of each period as a reader sees it; refuses anything but whole single batches."""
-    found = {}
+    """The batch of each period as a reader sees it; fails unless a period is exactly one complete batch."""
+    batch_by_period = {}
     for store, batches, rows in connection.execute(query(dataset)).fetchall():
         assert len(batches) == 1, f"{store} shows batches {batches}"
         assert rows == ROWS, f"{store} shows {rows} rows"
-        found[f"day=2013-01-05/store={store}"] = batches[0]
-    return found
+        batch_by_period[f"day=2013-01-05/store={store}"] = batches[0]
+    return batch_by_period
 
 
 def test_readers_during_concurrent_republishes_see_every_period_exactly_once(
@@ -153,7 +153,7 @@ def test_readers_during_concurrent_republishes_see_every_period_exactly_once(
                 writer.result(timeout=120)
         finally:
             done.set()
-        assert all(found.result(timeout=60) > 10 for found in readers)
+        assert all(reader.result(timeout=60) > 10 for reader in readers)
     with connect(settings) as opened:
         assert periods(opened, desk.dataset) == desk.current()
     (batches,) = desk.catalog.connection.execute(
@@ -178,13 +178,13 @@ def test_a_group_appears_to_readers_all_at_once(settings: Settings, desk: Desk) 
         return reads
 
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(read)
+        reading = pool.submit(read)
         try:
             for _ in range(5):
                 desk.publish(KEYS)
         finally:
             done.set()
-        assert found.result(timeout=60) > 0
+        assert reading.result(timeout=60) > 0
 
 
 def test_a_snapshot_older_than_the_load_delays_the_publish_and_never_reads_wrong(
@@ -322,10 +322,10 @@ def test_a_period_without_rows_is_published_as_no_rows(desk: Desk, reader: psyco
 def test_the_view_and_its_columns_say_what_they_mean(desk: Desk) -> None:
     desk.publish([PARIS])
     name = view.view_name(desk.dataset).as_string(desk.catalog.connection)
-    found = desk.catalog.connection.execute(
+    row = desk.catalog.connection.execute(
         "select obj_description(%s::regclass), col_description(%s::regclass, 4)", (name, name)
     ).fetchone()
-    assert found == (desk.dataset.comment, "pieces")
+    assert row == (desk.dataset.comment, "pieces")
 
 
 def wait_for_query(settings: Settings, pid: int, text: str, *, seconds: float = 15) -> None:
@@ -333,7 +333,7 @@ def wait_for_query(settings: Settings, pid: int, text: str, *, seconds: float = 
     deadline = time.monotonic() + seconds
     with connect(settings) as opened:
         while True:
-            found = opened.execute("select query from pg_stat_activity where pid = %s", (pid,)).fetchone()
-            if found and text in found[0]:
+            row = opened.execute("select query from pg_stat_activity where pid = %s", (pid,)).fetchone()
+            if row and text in row[0]:
                 return
-            assert time.monotonic() < deadline, f"the last query is {found}"
+            assert time.monotonic() < deadline, f"the last query is {row}"

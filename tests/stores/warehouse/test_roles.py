@@ -99,11 +99,11 @@ def test_the_owner_publishes_and_the_reader_sees_the_view_and_nothing_else(
 def test_the_readers_limits_hold(database: str, owner: psycopg.Connection) -> None:
     assert owner.info.user == roles.OWNER
     url = as_role(database, roles.READER)
-    with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True):
+    with psycopg.connect(url, autocommit=True) as opened, psycopg.connect(url, autocommit=True):
         with pytest.raises(psycopg.OperationalError, match="too many connections for role"):
             psycopg.connect(url)
         with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-            one.execute("select pg_sleep(30)")
+            opened.execute("select pg_sleep(30)")
 
 
 def test_a_role_that_cannot_see_snapshots_publishes_nothing(database: str, owner: psycopg.Connection) -> None:
@@ -164,7 +164,7 @@ def test_readers_come_through_a_pooler_in_transaction_mode_and_a_writer_is_refus
                     shop.publish(sales, {key(day): [("pen", sold)] for day in (1, 2)})
             finally:
                 done.set()
-            assert all(found.result(60) > 0 for found in reading)
+            assert all(reader.result(60) > 0 for reader in reading)
         pooled = settings.model_copy(update={"postgres_url": url.replace("varve_reader@", "varve_owner@")})
         with pytest.raises(ServiceUnavailable, match=r"leads to a connection pooler, .* name the server itself"):
             connect(pooled)
@@ -192,9 +192,9 @@ def pooler(url: str) -> Iterator[str]:
         user = ["--user=pgserver"] if os.geteuid() == 0 else []
         running = subprocess.Popen([program, "--quiet", *user, configuration])
         try:
-            found = f"postgresql://varve_reader@127.0.0.1:{port}/{name}?sslmode=disable"
-            wait_for_answer(found)
-            yield found
+            pooled = f"postgresql://varve_reader@127.0.0.1:{port}/{name}?sslmode=disable"
+            wait_for_answer(pooled)
+            yield pooled
         finally:
             running.terminate()
             running.wait(30)

@@ -68,11 +68,11 @@ def test_only_who_owns_the_catalog_may_say_so_and_what_has_ended_is_forgotten(sh
     with psycopg.connect(warehouse_url(settings), autocommit=True) as other:
         # A session ends a moment after its connection.
         deadline = time.monotonic() + 10
-        while pid in (found := _loading(shop)) and time.monotonic() < deadline:
+        while pid in (pids := _loading(shop)) and time.monotonic() < deadline:
             notes.start_loading(other)
         notes.start_loading(other)
         assert other.info.backend_pid in _loading(shop)
-    assert pid not in found
+    assert pid not in pids
 
 
 def _loading(shop: Shop) -> set[int]:

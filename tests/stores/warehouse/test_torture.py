@@ -24,22 +24,24 @@ def test_no_reader_of_any_kind_sees_anything_wrong_while_periods_are_republished
     url = warehouse_url(settings)
     ours = Ours(url, ROWS)
     ours.prepare()
-    found = measure(ours, Target(url, ours.relation, PERIODS, ROWS), seconds=SECONDS, long_seconds=2, publishers=2)
-    assert found.wrong == []
-    assert found.errors == []
-    assert found.published >= 4
-    assert {reads.kind: bool(reads.seconds) for reads in found.reads} == dict.fromkeys(KINDS, True)
+    result = measure(ours, Target(url, ours.relation, PERIODS, ROWS), seconds=SECONDS, long_seconds=2, publishers=2)
+    assert result.wrong == []
+    assert result.errors == []
+    assert result.published >= 4
+    assert {reads.kind: bool(reads.seconds) for reads in result.reads} == dict.fromkeys(KINDS, True)
     # On an idle machine 150 ms; here others work too. Without a lock_timeout it would be the long reader's 2 s.
-    assert found.milliseconds(1) < 1_500
+    assert result.milliseconds(1) < 1_500
     left = connection.execute(
         "select count(*) from varve.batch where dataset = %s and state = 'failed'", (ours.relation,)
     )
     assert left.fetchone() == (0,)
 
 
-def test_the_readers_notice_what_the_order_of_the_seed_does_to_them(settings: Settings) -> None:
+def test_the_readers_notice_what_dropping_tables_before_the_view_does_to_them(settings: Settings) -> None:
     url = warehouse_url(settings)
-    seed = Seed(url, ROWS, "the seed's order", one_transaction=False)
-    seed.prepare()
-    found = measure(seed, Target(url, seed.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1)
-    assert found.wrong or found.errors
+    tables_first = Seed(url, ROWS, "tables first", one_transaction=False)
+    tables_first.prepare()
+    result = measure(
+        tables_first, Target(url, tables_first.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1
+    )
+    assert result.wrong or result.errors

@@ -109,9 +109,9 @@ def test_every_value_of_every_type_arrives_and_comes_back(workbench: Workbench, 
     frame = rows_of_every(spark)
     current = workbench.publish_frame(dataset, [FIRST], frame)
     catalog = workbench.catalog()
-    found = catalog.connection.execute(f"select * from {dataset} order by id".encode()).fetchall()
+    rows = catalog.connection.execute(f"select * from {dataset} order by id".encode()).fetchall()
     for place, (kind, (_, values)) in enumerate(VALUES.items(), start=2):
-        arrived = [row[place] for row in found]
+        arrived = [row[place] for row in rows]
         assert arrived[0] is None, kind
         for (_, expected), value in zip(values, arrived[1:], strict=False):
             if expected == "NaN":
@@ -142,7 +142,7 @@ def test_a_value_that_postgresql_cannot_hold_is_refused_by_row_and_column(
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "expected"),
     [
         ([Column("c" * 64, ColumnType.INT)], r"The column c{30}\.\.\. is 64 bytes long, 63 are a name's limit"),
         ([Column("xmin", ColumnType.INT)], "a column xmin of PostgreSQL's own"),
@@ -154,8 +154,8 @@ def test_a_value_that_postgresql_cannot_hold_is_refused_by_row_and_column(
         ),
     ],
 )
-def test_columns_without_a_place_in_postgresql_are_refused_by_name(columns: list[Column], said: str) -> None:
-    with pytest.raises(VarveError, match=said):
+def test_columns_without_a_place_in_postgresql_are_refused_by_name(columns: list[Column], expected: str) -> None:
+    with pytest.raises(VarveError, match=expected):
         refuse_what_postgresql_cannot_hold(dataset_of(*columns))
 
 

@@ -47,7 +47,7 @@ def test_a_leaf_has_one_arm_per_period_with_its_partition_as_typed_literals(conn
     batches = [batch(SALES, 5, "Paris", "one"), batch(SALES, 6, "it's", "two")]
     columns = {"one": ["product", "sold"], "two": ["pieces"]}
     shape = declared_shape(SALES)
-    arms = [view.table_arm(SALES, shape, one.partition, one.location, columns[one.location]) for one in batches]
+    arms = [view.table_arm(SALES, shape, batch.partition, batch.location, columns[batch.location]) for batch in batches]
     assert view.create_leaf(SALES, "leaf_1", shape, arms).as_string(connection) == (
         'create or replace view "shop_periods"."leaf_1" as '
         "select '2013-01-05'::date as \"day\", 'Paris'::text as \"store\", "
@@ -109,7 +109,7 @@ def test_indexes_are_those_declared(connection: psycopg.Connection) -> None:
 
 
 def test_comments_are_the_datasets_and_those_columns_have(connection: psycopg.Connection) -> None:
-    assert [view.comment(SALES, *said).as_string(connection) for said in view.comments(SALES).items()] == [
+    assert [view.comment(SALES, *comment).as_string(connection) for comment in view.comments(SALES).items()] == [
         "comment on view \"shop\".\"sales\" is 'It''s one row per sale.'",
         'comment on column "shop"."sales"."product" is \'what\'\'s sold\'',
     ]
@@ -131,17 +131,19 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
                 sql.SQL("insert into {} values ('pen', %s, 1.5, now())").format(view.table_name(dataset, table)), (day,)
             )
             batches.append(batch(dataset, day, store, table))
-    columns = {found.location: dataset.schema.names for found in batches}
+    columns = {batch.location: dataset.schema.names for batch in batches}
     leaves = [leaf_view(dataset, 1, number) for number in (1, 2)]
     for leaf, shown in zip(leaves, (batches[:25], batches[25:]), strict=True):
-        arms = [view.table_arm(dataset, shape, one.partition, one.location, columns[one.location]) for one in shown]
+        arms = [
+            view.table_arm(dataset, shape, batch.partition, batch.location, columns[batch.location]) for batch in shown
+        ]
         connection.execute(view.create_leaf(dataset, leaf, shape, arms))
     connection.execute(view.create_view(dataset, shape, leaves))
     name = view.view_name(dataset).as_string(connection)
-    one = f"select sold from {name} where day = '2013-01-13' and store = 'Paris'"
-    assert connection.execute(one.encode()).fetchall() == [(13,)]
-    (plan,) = connection.execute(f"explain (format json) {one}".encode()).fetchone() or ([],)
-    assert tables(plan) == [found.location for found in batches if found.partition == "day=2013-01-13/store=Paris"]
+    query = f"select sold from {name} where day = '2013-01-13' and store = 'Paris'"
+    assert connection.execute(query.encode()).fetchall() == [(13,)]
+    (plan,) = connection.execute(f"explain (format json) {query}".encode()).fetchone() or ([],)
+    assert tables(plan) == [batch.location for batch in batches if batch.partition == "day=2013-01-13/store=Paris"]
     (days,) = connection.execute(
         f"explain (format json) select sum(sold) from {name} where day between '2013-01-05' and '2013-01-07'".encode()
     ).fetchone() or ([],)
@@ -152,12 +154,12 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
 
 def tables(plan: object) -> list[str]:
     """The relations that a plan reads."""
-    found: list[str] = []
+    names: list[str] = []
 
     def walk(node: object) -> None:
         if isinstance(node, dict):
             if "Relation Name" in node:
-                found.append(str(node["Relation Name"]))
+                names.append(str(node["Relation Name"]))
             for child in node.values():
                 walk(child)
         elif isinstance(node, list):
@@ -165,4 +167,4 @@ def tables(plan: object) -> list[str]:
                 walk(child)
 
     walk(json.loads(plan) if isinstance(plan, str) else plan)
-    return found
+    return names

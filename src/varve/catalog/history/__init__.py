@@ -1,1 +1,1 @@
-"""Every batch there was, what was current when, pins, and what a sweep may take."""
+"""All batches, which were current when, pins, and what a sweep may delete."""

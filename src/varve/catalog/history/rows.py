@@ -1,6 +1,6 @@
-"""What the history tells, as values, and how they are read from the rows of its queries.
+"""The values that the history returns, and how they are read from the rows of its queries.
 
-Not here: the queries (statements.py) and who asks them (history.py).
+Not here: the queries (statements.py) and who executes them (history.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Why a batch must not be swept, who says so, and until when (None: until it is unpinned)."""
+    """Why a batch must not be swept, who says so, and until when (None: until somebody unpins it)."""
 
     owner: str
     reason: str
@@ -27,7 +27,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class PastBatch:
-    """Everything the catalog knows of one batch, whatever became of it."""
+    """Everything that the catalog holds of one batch, in any state."""
 
     partition: str
     batch_id: BatchId
@@ -50,7 +50,7 @@ class PastBatch:
 
 @dataclass(frozen=True, slots=True)
 class CurrentChange:
-    """One change of what is in force for a partition; `batch_id` None: since then it has no batch."""
+    """One change of a partition's current batch; `batch_id` None: since then it has no batch."""
 
     partition: str
     batch_id: BatchId | None
@@ -65,9 +65,9 @@ class Reversal:
     """What a run did to one partition.
 
     Attributes:
-        before: in force before the run; None where it was the first.
-        published: what the run put in force last.
-        current: what is in force now.
+        before: the current batch before the run; None where there was none.
+        published: the batch that the run published last.
+        current: the current batch now.
     """
 
     dataset: str
@@ -79,10 +79,10 @@ class Reversal:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A batch that no reader is shown any more.
+    """A batch that readers do not see any more.
 
     Attributes:
-        kept: why a sweep leaves it: `pinned`, `shown`, `recent`, `last`, `in use`; empty where it may go.
+        kept: why a sweep keeps it: `pinned`, `shown`, `recent`, `last`, `in use`; empty where it may be deleted.
     """
 
     dataset: str
@@ -95,29 +95,29 @@ class Retired:
     kept: str
 
 
-def batch_id_of(found: int | None) -> BatchId | None:
-    """A batch id that may be missing."""
-    return None if found is None else BatchId(found)
+def batch_id_of(millis: int | None) -> BatchId | None:
+    """The batch id of these milliseconds; None for None."""
+    return None if millis is None else BatchId(millis)
 
 
 def retired_of(row: Sequence[Any]) -> Retired:
-    """A row of RETIRED or UNDELETED."""
+    """Reads a row of RETIRED or UNDELETED."""
     dataset, store, partition, batch_id, *rest = row
     return Retired(dataset, store, partition, BatchId(batch_id), *rest)
 
 
 def described_of(dataset: str, row: Sequence[Any]) -> DescribedBatch:
-    """A row of DESCRIBED."""
+    """Reads a row of DESCRIBED."""
     path, batch_id, location, run_id, code_version, rows, size, files, content, statistics, inputs, declared = row
     bounds = tuple(Bounds(column, low, high) for column, (low, high) in statistics.items())
     return DescribedBatch(
         dataset, path, BatchId(batch_id), location, run_id, code_version, rows, size, files, content, bounds,
-        tuple(Input(*found) for found in inputs), declared,
+        tuple(Input(*input_fields) for input_fields in inputs), declared,
     )  # fmt: skip
 
 
 def past_batch_of(row: Sequence[Any]) -> PastBatch:
-    """A row of BATCHES."""
+    """Reads a row of BATCHES."""
     (
         partition, batch_id, state, in_force, run_id, rows, size, files, content, statistics, location,
         started, published, retired, swept, failure, pins,

@@ -1,4 +1,4 @@
-"""The SQL of the history, a constant for each statement; history.py executes them."""
+"""The SQL of the history, one constant for each statement; history.py executes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = """
     select partition, batch_id, kind, run_id, reason, published_at from varve.publication
     where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc limit %s
 """
-# By id, not by time: clocks go back, and the last one recorded is the one that readers saw.
+# Ordered by id and not by time: clocks may go back, and readers saw what was recorded last.
 AS_OF = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from (
@@ -43,7 +43,7 @@ STATE_OF = """
     select partition, state, swept_at from varve.batch
     where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s)) order by partition
 """
-# What was in force right before a run's first publication of each partition, and what it put there last.
+# The batch that was current before a run's first publication of each partition, and the last one that it published.
 BEFORE_RUN = """
     select r.dataset, r.partition, b.batch_id, r.last_batch_id, c.batch_id from (
         select dataset, partition, min(id) as id, max(batch_id) as last_batch_id from varve.publication
@@ -74,8 +74,8 @@ UNPIN = """
 """
 OLDEST_LIVING = "select min(started_at) from varve.living"
 FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
-# A table that lags may still show a batch which is retired: without its folder, readers would get no rows.
-# A build that lives can hold only what was in force since it began; a dead one's lock is free.
+# A Hive table that lags may still show a retired batch: without its folder, readers would get no rows.
+# A living build reads only batches that were current at some time since it began.
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
         select b.dataset, b.partition, b.batch_id, b.location, b.bytes, b.retired_at,
@@ -94,7 +94,7 @@ RETIRED = """
         else '' end
     from retired r join varve.dataset d using (dataset) order by r.dataset, r.partition, r.batch_id
 """
-# Two statements: what pins say must be read after the batches are locked, or a pin of that moment would be missed.
+# Two statements: pins must be read after the batches are locked, or a pin that is set at this moment would be missed.
 LOCK_RETIRED = """
     select b.partition, b.batch_id from varve.batch b
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
@@ -118,7 +118,7 @@ DELETED = """
     from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
     where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'swept'
 """
-# Batches whose data is there or may come: of a living run, in force, retired, or on the list of the next sweep.
+# Batches whose data exists or may come to exist: current, retired, of a living run, or next to be deleted.
 KEPT = """
     select b.dataset, b.partition, b.batch_id, b.location from varve.batch b
     where (b.state in ('published', 'retired') or (b.state = 'swept' and b.deleted_at is null))

@@ -1,1 +1,1 @@
-"""What the planner asks the catalog, in bulk."""
+"""The planner's queries of the catalog, for many partitions at once."""

@@ -1,4 +1,4 @@
-"""The facts the planner judges by, looked up in the catalog; and what has changed there since the last look.
+"""The facts by which the planner judges partitions, and which of them have changed since it last looked.
 
 Not here: judging (varve/planning) and marks (backfills.py).
 """
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.abc import Params
 
-# By dataset, partitions and the run that is on each.
+# By dataset: its partitions in flight, and the run that builds each.
 InFlight = dict[str, dict[str, str]]
 
-# Changes are kept for a day, and a planner that has not looked for half of one begins anew.
+# Changes are kept for a day. A planner that has not looked for half a day judges everything again.
 _KEPT, TRUSTED = dt.timedelta(days=1), dt.timedelta(hours=12)
 _FAILURES = 24
 
 
 class _Source(NamedTuple):
-    """Something that partitions are made from, and where the catalog has what there is of it now.
+    """A source of a dataset, and the table of the catalog that has its current versions.
 
     Attributes:
-        name: what a trace calls it.
-        paths: what each partition wants of it; None: the one of the same path.
+        name: its name in traces.
+        dataset: its name in the table.
+        paths: by partition, the partitions of the source that it reads; None: each reads the one with its own path.
+        version: the column of the version.
     """
 
     name: str
@@ -44,7 +46,7 @@ class _Source(NamedTuple):
     version: str = "batch_id"
 
     def identifiers(self) -> dict[str, sql.Composable]:
-        """Its table and column, for statements."""
+        """The names of its table and column, for statements."""
         return {"table": sql.Identifier(self.table), "version": sql.Identifier(self.version)}
 
 
@@ -53,7 +55,7 @@ class CatalogFacts:
     """The facts in the catalog, over one connection in autocommit mode.
 
     Attributes:
-        in_flight: what runs are on, by the locks of those that live and by Dagster's queue.
+        in_flight: the partitions that runs build, by the locks of living runs and by Dagster's queue.
     """
 
     connection: psycopg.Connection
@@ -63,26 +65,26 @@ class CatalogFacts:
         """See `planning.facts.Facts`."""
         if paths is not None and not paths:
             return {}
-        given = None if paths is None else list(paths)
-        parameters = (dataset, given, given)
+        wanted_paths = None if paths is None else list(paths)
+        parameters = (dataset, wanted_paths, wanted_paths)
         running = self.in_flight.get(dataset, {})
-        others = self._others(parameters)
+        rare_facts = self._rare_facts(parameters)
         for path, run in running.items():
             if paths is None or path in paths:
-                others[path]["run"] = run
-        found = {}
+                rare_facts[path]["run"] = run
+        facts = {}
         execute = self.connection.execute
         rows = (
             execute(statements.CURRENT, (dataset,), binary=True)
-            if given is None
-            else execute(statements.CURRENT_OF, (dataset, given), binary=True)
+            if wanted_paths is None
+            else execute(statements.CURRENT_OF, (dataset, wanted_paths), binary=True)
         )
         for path, batch, published, trace, equal in rows:
-            if path in others:
-                others[path] |= {"batch": batch, "published": published, "trace": trace, "equal": equal or ()}
+            if path in rare_facts:
+                rare_facts[path] |= {"batch": batch, "published": published, "trace": trace, "equal": equal or ()}
             else:
-                found[path] = Fact(batch, published, equal or (), trace)
-        return found | {path: Fact(**known) for path, known in others.items()}  # type: ignore[arg-type]
+                facts[path] = Fact(batch, published, equal or (), trace)
+        return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
     def there(self, dataset: str) -> set[str]:
         """See `planning.facts.BulkFacts`."""
@@ -90,64 +92,64 @@ class CatalogFacts:
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        found = set(self.in_flight.get(dataset, ()))
-        found |= self._paths(statements.NOTED, {"dataset": dataset})
+        paths = set(self.in_flight.get(dataset, ()))
+        paths |= self._paths(statements.NOTED, {"dataset": dataset})
         sources = [_Source(read.source, read.source, read.paths) for read in reads]
         if landing:
             sources.append(_Source(landing, dataset, None, "arrival", "fingerprint"))
         sources.sort(key=lambda source: source.name)
         if all(source.paths is None for source in sources):
-            return found | self._made_otherwise(dataset, sources)
-        return found | self._made_from_others(dataset, sources)
+            return paths | self._with_other_versions(dataset, sources)
+        return paths | self._with_other_traces(dataset, sources)
 
-    def _made_otherwise(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
-        """The partitions whose trace is not one of what all sources have at the same path."""
+    def _with_other_versions(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
+        """The partitions whose trace differs from the current versions of the sources, all read at the same path."""
         parameters: dict[str, object] = {"dataset": dataset}
         joins: list[sql.Composable] = []
-        each_is_so: list[sql.Composable] = []
+        comparisons: list[sql.Composable] = []
         for place, source in enumerate(sources):
-            edge = {"edge": sql.Identifier(f"e{place}"), **source.identifiers(), "place": sql.Literal(place)}
-            given = {"source": source.dataset, "name": source.name}
-            parameters |= {f"{name}_{place}": value for name, value in given.items()}
-            edge |= {name: sql.Placeholder(f"{name}_{place}") for name in given}
-            joins.append(sql.SQL(statements.AT_THE_SAME_PATH).format(**edge))
-            each_is_so.append(sql.SQL(statements.IS_SO).format(**edge))
-        statement = sql.SQL(statements.OTHERWISE_MADE).format(
-            joins=sql.SQL("").join(joins), count=sql.Literal(len(sources)), each_is_so=sql.SQL("").join(each_is_so)
+            names = {"edge": sql.Identifier(f"e{place}"), **source.identifiers(), "place": sql.Literal(place)}
+            values = {"source": source.dataset, "name": source.name}
+            parameters |= {f"{name}_{place}": value for name, value in values.items()}
+            names |= {name: sql.Placeholder(f"{name}_{place}") for name in values}
+            joins.append(sql.SQL(statements.AT_THE_SAME_PATH).format(**names))
+            comparisons.append(sql.SQL(statements.SAME_VERSION).format(**names))
+        statement = sql.SQL(statements.OTHER_VERSIONS).format(
+            joins=sql.SQL("").join(joins), count=sql.Literal(len(sources)), comparisons=sql.SQL("").join(comparisons)
         )
         return self._paths(statement, parameters)
 
-    def _made_from_others(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
-        """The same where partitions of other paths are read."""
-        now = [(source.paths, self._read_now(source)) for source in sources]
-        found = set()
+    def _with_other_traces(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
+        """The same for datasets that read partitions of other paths."""
+        current_sources = [(source.paths, self._current_trace_items(source)) for source in sources]
+        changed = set()
         for path, trace in self.connection.execute(statements.TRACES, (dataset,)).fetchall():
-            said = [
-                versions.get(up, "nothing")
-                for paths, versions in now
-                for up in ((path,) if paths is None else sorted(paths.get(path, ())))
+            current_inputs = [
+                versions.get(upstream_path, "nothing")
+                for paths, versions in current_sources
+                for upstream_path in ((path,) if paths is None else sorted(paths.get(path, ())))
             ]
-            if trace != f"[{', '.join(said)}]":
-                found.add(path)
-        return found
+            if trace != f"[{', '.join(current_inputs)}]":
+                changed.add(path)
+        return changed
 
-    def _read_now(self, source: _Source) -> dict[str, str]:
-        """What a trace says of each partition that a source has now."""
-        given = {"name": sql.Placeholder("name"), "source": sql.Placeholder("source")}
-        statement = sql.SQL(statements.READ_NOW).format(**source.identifiers(), **given)
+    def _current_trace_items(self, source: _Source) -> dict[str, str]:
+        """What a trace would say now of each partition of a source."""
+        placeholders = {"name": sql.Placeholder("name"), "source": sql.Placeholder("source")}
+        statement = sql.SQL(statements.READ_NOW).format(**source.identifiers(), **placeholders)
         return dict(self.connection.execute(statement, {"name": source.name, "source": source.dataset}).fetchall())
 
     def _paths(self, statement: sql.Composed | LiteralString, parameters: Params) -> set[str]:
-        # Row by row, PostgreSQL would wait for us.
+        # All at once: while we fetch row by row, PostgreSQL waits for us.
         return {path for (path,) in self.connection.execute(statement, parameters).fetchall()}
 
-    def _others(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
-        """What is known beside batches; nearly always of few partitions."""
-        found: dict[str, dict[str, object]] = defaultdict(dict)
+    def _rare_facts(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
+        """The facts that do not come from batches, by partition; nearly always few partitions have any."""
+        fields: dict[str, dict[str, object]] = defaultdict(dict)
         for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
-            found[path] |= {"arrival": fingerprint, "arrived": at}
+            fields[path] |= {"arrival": fingerprint, "arrived": at}
         for path, since in self.connection.execute(statements.HELD, parameters):
-            found[path]["held"] = since
+            fields[path]["held"] = since
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):
             marks[path].append(Mark(*mark))
@@ -155,23 +157,23 @@ class CatalogFacts:
         for path, *failure in self.connection.execute(statements.FAILURES, (*parameters, _FAILURES)):
             failures[path].append(Failure(*failure))
         for path, listed in marks.items():
-            found[path]["marks"] = tuple(listed)
+            fields[path]["marks"] = tuple(listed)
         for path, failed in failures.items():
-            found[path]["failures"] = tuple(failed)
-        return found
+            fields[path]["failures"] = tuple(failed)
+        return fields
 
 
 def living(connection: psycopg.Connection) -> InFlight:
-    """What the builds that hold their locks are on."""
-    found: InFlight = defaultdict(dict)
+    """The partitions that living builds hold."""
+    in_flight: InFlight = defaultdict(dict)
     for dataset, path, run_id in connection.execute(statements.LIVING):
-        found[dataset][path] = run_id
-    return found
+        in_flight[dataset][path] = run_id
+    return in_flight
 
 
 @dataclass
 class Changes:
-    """What has changed in the catalog between two looks; remembers how far it has looked, and nothing else."""
+    """What has changed in the catalog between two looks. Remembers how far it has looked, and nothing else."""
 
     _horizon: str | None = None
     _looked: dt.datetime | None = None
@@ -180,9 +182,9 @@ class Changes:
     def since_last(
         self, connection: psycopg.Connection, in_flight: Mapping[str, Mapping[str, str]]
     ) -> dict[str, set[str]] | None:
-        """The partitions that have changed, by dataset; None where that is not known and everything is to be judged.
+        """The partitions that have changed, by dataset; None where that is not known and all must be judged.
 
-        Call it before facts are looked up: what changes later is seen twice rather than never.
+        Call it before the facts are looked up: a change in between is then seen twice, and not missed.
         """
         horizon, looked = self._horizon, self._looked
         before, now = self._in_flight, dt.datetime.now(dt.UTC)
@@ -192,14 +194,16 @@ class Changes:
         if horizon is None or looked is None or not dt.timedelta(0) <= now - looked < TRUSTED:
             connection.execute(statements.FORGET_CHANGES, (_KEPT,))
             return None
-        found: dict[str, set[str]] = defaultdict(set)
+        changed: dict[str, set[str]] = defaultdict(set)
         for dataset, path in connection.execute(statements.CHANGES, (horizon,)):
-            found[dataset].add(path)
+            changed[dataset].add(path)
         for dataset in {*before, *in_flight}:
-            then, is_now = before.get(dataset, {}), in_flight.get(dataset, {})
-            found[dataset] |= {path for path in {*then, *is_now} if then.get(path) != is_now.get(path)}
-        return {dataset: paths for dataset, paths in found.items() if paths}
+            runs_before, runs_now = before.get(dataset, {}), in_flight.get(dataset, {})
+            changed[dataset] |= {
+                path for path in {*runs_before, *runs_now} if runs_before.get(path) != runs_now.get(path)
+            }
+        return {dataset: paths for dataset, paths in changed.items() if paths}
 
     def forget(self) -> None:
-        """Know nothing: a look that was not carried through is no look."""
+        """Forget the last look, which was not completed: the next one judges everything."""
         self._horizon = None

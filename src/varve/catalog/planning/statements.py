@@ -1,4 +1,4 @@
-"""The SQL of planning, a constant for each statement; facts.py and backfills.py execute them."""
+"""The SQL of planning, one constant for each statement; facts.py and backfills.py execute them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CURRENT = """
               and e.batch_id <> b.batch_id) end
     from varve.current c join varve.batch b using (dataset, partition, batch_id) where c.dataset = %s
 """
-# A statement of its own: with "or" a prepared one would read all of the dataset for one partition.
+# A statement of its own: with "or", a prepared statement would read the whole dataset for one partition.
 CURRENT_OF = CURRENT + " and c.partition = any(%s)"
 ARRIVALS = """
     select partition, fingerprint, extract(epoch from arrived_at)::float8 from varve.arrival
@@ -21,7 +21,7 @@ MARKS = """
     join varve.backfill b on b.id = d.backfill
     where d.dataset = %s and (%s::text[] is null or d.partition = any(%s)) order by d.number
 """
-# Failures since the current batch began; the last few say all that is asked.
+# The last few failures since the current batch began.
 FAILURES = """
     select partition, began, ended, together from (
         select f.partition, extract(epoch from f.started_at)::float8 as began,
@@ -39,7 +39,7 @@ HELD = """
     where dataset = %s and (%s::text[] is null or partition = any(%s))
 """
 THERE = "select partition from varve.current where dataset = %s"
-# Of which something is known but a batch.
+# The partitions with a fact that does not come from their current batch.
 NOTED = """
     select partition from varve.dirty where dataset = %(dataset)s
     union all select partition from varve.hold where dataset = %(dataset)s
@@ -50,19 +50,19 @@ NOTED = """
         where a.dataset = %(dataset)s and not exists (
             select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
 """
-# A trace is stored in order of sources and partitions, so each thing that is read at its own path has its place in it.
-OTHERWISE_MADE = """
+# A trace is stored in the order of sources and partitions: a source that is read at the same path has a fixed place.
+OTHER_VERSIONS = """
     select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
-    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {each_is_so}) is not true
+    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {comparisons}) is not true
 """
 AT_THE_SAME_PATH = """
     left join varve.{table} {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
 """
-IS_SO = """
+SAME_VERSION = """
     and b.inputs -> {place} ->> 0 = {name} and b.inputs -> {place} ->> 1 = c.partition
     and b.inputs -> {place} ->> 2 = {edge}.{version}::text
 """
-# Where many are read, traces are compared as PostgreSQL writes them: building that many there takes four times as long.
+# Where many partitions are read, Python compares traces as text: to build them in PostgreSQL takes four times as long.
 TRACES = """
     select c.partition, b.inputs::text from varve.current c join varve.batch b using (dataset, partition, batch_id)
     where c.dataset = %s
@@ -72,7 +72,7 @@ READ_NOW = """
     where dataset = {source}
 """
 LIVING = "select distinct dataset, partition, run_id from varve.living"
-# What was written by transactions that the last look did not see: those at or after its horizon. Some are read again.
+# Changes by transactions that the last look may not have seen: those at or after its horizon. Some are read twice.
 CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text"
 FORGET_CHANGES = "delete from varve.change where at < clock_timestamp() - %s::interval"
@@ -94,7 +94,7 @@ BACKFILLS = """
     from varve.backfill b where %s::bigint is null or b.id = %s order by b.id desc
 """
 SET_STATE = "update varve.backfill set state = %s where id = %s"
-# A mark that is held, or no longer, is judged anew.
+# Notes a change of every mark, so that the planner judges its partition again: it was paused or resumed.
 TOUCH = "update varve.dirty set number = number where backfill = %s"
 KEEP_UNDONE = """
     update varve.backfill b set undone = (
@@ -103,7 +103,7 @@ KEEP_UNDONE = """
     where b.id = %s
 """
 UNMARK = "delete from varve.dirty where backfill = %s"
-# Seconds from the begin of a build to its publish, by dataset: of a run, and for how many partitions.
+# By dataset: how many builds there were, and their average seconds from begin to staged, and partitions.
 COSTS = """
     select dataset, count(*)::int, avg(seconds)::float8, avg(partitions)::float8 from (
         select dataset, batch_id, count(*) as partitions,

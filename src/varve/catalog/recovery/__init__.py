@@ -1,1 +1,1 @@
-"""A lost catalog, made anew from what the stores can tell."""
+"""A lost catalog, rebuilt from its stores."""

@@ -1,4 +1,4 @@
-"""A catalog made anew from what the stores can tell. Whatever the catalog still knows stays as it is.
+"""Rebuilds a lost catalog from what its stores hold. Whatever the catalog still holds stays as it is.
 
 Not here: reading the stores (`Store.remains`).
 """
@@ -36,40 +36,42 @@ class Recovered:
     findings: tuple[Finding, ...]
 
 
-def recover(connection: psycopg.Connection, store: str, remains: StoreInventory) -> Recovered:
-    """Put the batches of one dataset back, and point at those in force, in one transaction; may be repeated.
+def recover(connection: psycopg.Connection, store: str, inventory: StoreInventory) -> Recovered:
+    """Put the batches of one dataset back, and make batches current, in one transaction; may be repeated.
 
-    In force is what the store's own record put there last. Where it has none, it is the newest batch, as seed 002
-    says; a finding tells so. A partition whose batch in force is not whole gets none: an older one must not come back
-    in silence.
+    The current batch of a partition is the last one in the store's own record. Where the store has no record, it is the
+    newest batch, and a finding says so. A partition whose current batch is not complete in the store gets no batch: an
+    older one must not become current without a word.
     """
-    batches = {(one.partition, one.batch_id.millis): one for one in remains.batches}
-    last = _last(remains.publications)
-    findings = list(remains.findings)
-    if not remains.publications and batches:
-        last = {path: found for path, found in sorted(batches)}  # noqa: C416 - the later one of a path stays
-        text = "the store has no record of what was in force; the newest batch of each partition was taken"
-        findings.append(Finding(remains.dataset, "", None, text, "`varve history` shows the others."))
-    known = {path for (path,) in connection.execute(statements.KNOWN, (remains.dataset,))}
-    wanted = {path: found for path, found in last.items() if found is not None and path not in known}
-    for path, found in sorted(wanted.items()):
-        if (path, found) not in batches:
-            text = "this batch was in force, and does not lie there whole"
-            findings.append(Finding(remains.dataset, path, BatchId(found), text, _LOST))
-    wanted = {path: found for path, found in wanted.items() if (path, found) in batches}
+    batches = {(batch.partition, batch.batch_id.millis): batch for batch in inventory.batches}
+    last = _last(inventory.publications)
+    findings = list(inventory.findings)
+    if not inventory.publications and batches:
+        last = {path: batch_id for path, batch_id in sorted(batches)}  # noqa: C416 - the later one of a path stays
+        problem = "the store has no record of what was in force; the newest batch of each partition was taken"
+        findings.append(Finding(inventory.dataset, "", None, problem, "`varve history` shows the others."))
+    current_paths = {path for (path,) in connection.execute(statements.CURRENT_PATHS, (inventory.dataset,))}
+    targets = {path: batch_id for path, batch_id in last.items() if batch_id is not None and path not in current_paths}
+    for path, batch_id in sorted(targets.items()):
+        if (path, batch_id) not in batches:
+            problem = "this batch was in force, and does not lie there whole"
+            findings.append(Finding(inventory.dataset, path, BatchId(batch_id), problem, _LOST))
+    targets = {path: batch_id for path, batch_id in targets.items() if (path, batch_id) in batches}
     with connection.transaction():
-        declaration = max(remains.batches, key=lambda one: one.batch_id).declaration if remains.batches else {}
-        connection.execute(statements.DATASET, (remains.dataset, store, Jsonb(declaration)))
-        added = _insert(connection, remains, batches, wanted)
-        Parts(connection).restore(remains.dataset, remains.batches)
-        connection.execute(statements.CURRENT, (remains.dataset, list(wanted), list(wanted.values())))
-        latest = [one.batch_id.millis for one in remains.batches] + [p.build_id.millis for p in remains.publications]
+        declaration = max(inventory.batches, key=lambda batch: batch.batch_id).declaration if inventory.batches else {}
+        connection.execute(statements.DATASET, (inventory.dataset, store, Jsonb(declaration)))
+        added = _insert(connection, inventory, batches, targets)
+        Parts(connection).restore(inventory.dataset, inventory.batches)
+        connection.execute(statements.CURRENT, (inventory.dataset, list(targets), list(targets.values())))
+        latest = [batch.batch_id.millis for batch in inventory.batches] + [
+            p.build_id.millis for p in inventory.publications
+        ]
         connection.execute(statements.CLOCK, (max(latest, default=0),))
-    return Recovered(remains.dataset, added, len(wanted), tuple(findings))
+    return Recovered(inventory.dataset, added, len(targets), tuple(findings))
 
 
 def _last(publications: Sequence[Publication]) -> dict[str, int | None]:
-    """What each partition has in force after all of these."""
+    """The current batch of each partition after all of these publications; None: it has none."""
     last: dict[str, int | None] = {}
     for publication in publications:
         last.update(publication.partitions)
@@ -78,35 +80,39 @@ def _last(publications: Sequence[Publication]) -> dict[str, int | None]:
 
 def _insert(
     connection: psycopg.Connection,
-    remains: StoreInventory,
+    inventory: StoreInventory,
     batches: dict[tuple[str, int], DescribedBatch],
-    wanted: dict[str, int],
+    current: dict[str, int],
 ) -> int:
-    ever = {(path, found): p.published_at for p in remains.publications for path, found in p.partitions.items()}
-    if not remains.publications:
-        ever = {(path, found): batches[path, found].batch_id.started for path, found in batches}
+    """Insert the batches and publications that the catalog does not hold. Returns how many batches these are."""
+    published_at = {
+        (path, batch_id): p.published_at for p in inventory.publications for path, batch_id in p.partitions.items()
+    }
+    if not inventory.publications:
+        published_at = {(path, batch_id): batches[path, batch_id].batch_id.started for path, batch_id in batches}
     rows = []
-    for (path, found), one in sorted(batches.items()):
-        in_force = wanted.get(path) == found
-        state = "published" if in_force else "retired" if (path, found) in ever else "failed"
+    for (path, batch_id), batch in sorted(batches.items()):
+        is_current = current.get(path) == batch_id
+        state = "published" if is_current else "retired" if (path, batch_id) in published_at else "failed"
         failure = None if state != "failed" else "found in the store; it was never put in force"
-        statistics = json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in one.bounds})
-        inputs = json.dumps(sorted([read.source, read.partition, read.version] for read in one.inputs))
+        statistics = json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds})
+        inputs = json.dumps(sorted([read.source, read.partition, read.version] for read in batch.inputs))
         rows.append(
-            (remains.dataset, path, found, state, one.run_id, one.code_version, one.location, one.rows, one.size,
-             one.files, inputs, failure, one.batch_id.started, ever.get((path, found)), one.content, statistics)
+            (inventory.dataset, path, batch_id, state, batch.run_id, batch.code_version, batch.location, batch.rows,
+             batch.size, batch.files, inputs, failure, batch.batch_id.started, published_at.get((path, batch_id)),
+             batch.content, statistics)
         )  # fmt: skip
-    publications = remains.publications or [
-        Publication(one.batch_id, "publish", one.run_id, "", one.batch_id.started, {path: found})
-        for (path, found), one in sorted(batches.items(), key=lambda item: item[0][1])
+    publications = inventory.publications or [
+        Publication(batch.batch_id, "publish", batch.run_id, "", batch.batch_id.started, {path: batch_id})
+        for (path, batch_id), batch in sorted(batches.items(), key=lambda item: item[0][1])
     ]
     with connection.cursor() as cursor:
         cursor.executemany(statements.BATCH, rows)
         added = cursor.rowcount
         for p in publications:
-            told = sorted(each for each in p.partitions.items() if each[1] is None or each in batches)
-            if told:
-                build = (remains.dataset, p.build_id.millis)
+            targets = sorted(target for target in p.partitions.items() if target[1] is None or target in batches)
+            if targets:
+                build = (inventory.dataset, p.build_id.millis)
                 cursor.execute(statements.PUBLISH, (*build, p.kind, p.run_id, p.reason, p.published_at))
-                cursor.execute(statements.PUBLISHED, (*build, *map(list, zip(*told, strict=True))))
+                cursor.execute(statements.PUBLISHED, (*build, *map(list, zip(*targets, strict=True))))
     return max(added, 0)

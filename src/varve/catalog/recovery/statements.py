@@ -1,8 +1,8 @@
-"""The SQL of the recovery, a constant for each statement; none overwrites what the catalog still knows."""
+"""The SQL of the recovery, one constant for each statement. None overwrites what the catalog still holds."""
 
 from __future__ import annotations
 
-KNOWN = """
+CURRENT_PATHS = """
     select partition from varve.current where dataset = %s
 """
 DATASET = """

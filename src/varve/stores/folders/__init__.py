@@ -1,1 +1,1 @@
-"""Batch folders of parquet files, which the lake shows readers and the warehouse loads from."""
+"""Batch folders of parquet files, which the lake shows to readers and from which the warehouse loads."""

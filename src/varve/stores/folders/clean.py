@@ -1,6 +1,6 @@
-"""What a sweep of the lake needs: which folders no batch of the catalog names, and their deletion.
+"""Lists and deletes batch folders, for sweeps.
 
-Not here: which batches may go (varve/catalog/history/history.py) and when (varve/cli/batches/sweep.py).
+Not here: which batches may be deleted (varve/catalog/history/history.py) and when (varve/cli/batches/sweep.py).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from varve.stores.folders.layout import Layout
 
 _BATCH_PREFIX = f"{BATCH_COLUMN}="
-# Where Spark's committers stage a job's files: the dynamic overwrite's, and the plain one's.
+# The folders in which Spark's committers stage a job's files: with dynamic overwrite, and without.
 _STAGING = (".spark-staging-", "_temporary")
 _THREADS = 8
 
 
 def units(layout: Layout) -> list[Leftover]:
-    """Every batch folder, and every staging folder of a Spark job outside of them, by one walk over the root."""
+    """Every batch folder, and every staging folder of a Spark job that is in none, by one walk over the root."""
     files, root = open_files(layout.root)
     sizes: dict[str, int] = {}
     changed: dict[str, dt.datetime] = {}
     owners: dict[str, str] = {}
     for name, entry in _walk(files, root):
         steps = name.split("/")
-        place = next((at for at, step in enumerate(steps) if _is_unit(step)), None)
-        if place is None or place < 2:
+        unit_index = next((index for index, step in enumerate(steps) if _is_unit(step)), None)
+        if unit_index is None or unit_index < 2:
             continue
-        folder = "/".join(steps[: place + 1])
+        folder = "/".join(steps[: unit_index + 1])
         owners[folder] = ".".join(steps[:2])
         sizes[folder] = sizes.get(folder, 0) + (entry.get("size") or 0 if entry["type"] == "file" else 0)
         if (when := _changed_at(entry)) is not None:
@@ -54,7 +54,7 @@ def batch_of(location: str) -> int | None:
 
 
 def remove(layout: Layout, locations: Sequence[str]) -> None:
-    """Delete these folders with all that is in them. Raises VarveError for one that is no batch's and no staging's."""
+    """Delete these folders and their contents. Raises VarveError for one that is no batch and no staging folder."""
     for location in locations:
         inside = location.startswith(f"{layout.root}/") and ".." not in location.split("/")
         if not inside or not _is_unit(location.rsplit("/", 1)[-1]):
@@ -66,7 +66,7 @@ def remove(layout: Layout, locations: Sequence[str]) -> None:
             files.rm(location, recursive=True)
         except FileNotFoundError:
             if files.exists(location):
-                # Another sweep is deleting inside; what it leaves, the next one takes.
+                # Another sweep is deleting the same folder. The next sweep deletes what it leaves.
                 raise
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -74,7 +74,7 @@ def remove(layout: Layout, locations: Sequence[str]) -> None:
 
 
 def _walk(files: Any, root: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every file and folder under the root with its path from there; what vanishes meanwhile is left out."""
+    """Every file and folder under the root with its path below the root, except those that vanish meanwhile."""
     prefix = len(root.rstrip("/")) + 1
     for name, entry in files.find(root, withdirs=True, detail=True).items():
         yield name[prefix:], entry
@@ -85,7 +85,7 @@ def _is_unit(step: str) -> bool:
 
 
 def _changed_at(entry: dict[str, Any]) -> dt.datetime | None:
-    found = entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified")
-    if isinstance(found, int | float):
-        return dt.datetime.fromtimestamp(found, tz=dt.UTC)
-    return found if isinstance(found, dt.datetime) else None
+    time = entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified")
+    if isinstance(time, int | float):
+        return dt.datetime.fromtimestamp(time, tz=dt.UTC)
+    return time if isinstance(time, dt.datetime) else None

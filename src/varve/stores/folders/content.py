@@ -1,8 +1,9 @@
-"""A hash of the rows of a batch, whatever their order, files and partitions: equal hashes mean equal rows.
+"""A hash of the rows of a batch that does not depend on their order, files or partitions: equal hashes, equal rows.
 
-The sum of a 64-bit hash of each row: adding forgets the order and keeps how often a row comes. It tells reruns apart,
-not forgeries. -0.0 is another value than 0.0 here: Spark compares them as equal, but what is made from them differs
-(`1 / x`, a text), and equal hashes mean that nothing downstream need run. All NaN are one value, as they are to Spark.
+It is the sum of a 64-bit hash of each row: a sum does not depend on the order, and counts equal rows. It recognises a
+rerun with the same rows; it is no protection against forgery. -0.0 and 0.0 are different values here: Spark compares
+them as equal, but what is computed from them differs (`1 / x`, a text), and after an equal hash nothing downstream runs
+again. All NaN are one value, as they are in Spark.
 """
 
 from __future__ import annotations
@@ -30,50 +31,50 @@ def can_hash(columns: Sequence[Column]) -> bool:
 
 
 def sums(columns: Sequence[Column]) -> list[SparkColumn]:
-    """The aggregates from which `text` makes the hash; they overflow to NULL, never to an error."""
+    """The aggregates from which `text` makes the hash. On overflow they are NULL, not an error."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    # Spark passes over NULLs, so that (NULL, 'a') would hash as ('a', NULL).
+    # Spark's hash ignores NULLs, so that (NULL, 'a') would have the hash of ('a', NULL).
     words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns)
     row = f"xxhash64({words})"
     if signs := [_sign(column) for column in columns if _holds_float(column.type)]:
-        # Spark hashes -0.0 as 0.0. Rows without one keep the hash that they have always had.
-        there = " or ".join(f"coalesce({found}, false)" for found, _ in signs)
-        row = f"if({there}, xxhash64({words}, {', '.join(word for _, word in signs)}), {row})"
+        # Spark hashes -0.0 as 0.0. Rows without -0.0 keep the hash without this addition.
+        has_signed_zero = " or ".join(f"coalesce({expression}, false)" for expression, _ in signs)
+        row = f"if({has_signed_zero}, xxhash64({words}, {', '.join(word for _, word in signs)}), {row})"
     return [
         F.expr(f"try_sum({row} & {_HALF}) as {_LOW}"),
         F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}"),
     ]
 
 
-def text(rows: int, found: Mapping[str, Any]) -> str | None:
-    """The hash as the catalog keeps it; None where there were too many rows to sum."""
-    low, high = found.get(_LOW), found.get(_HIGH)
+def text(rows: int, totals: Mapping[str, Any]) -> str | None:
+    """The hash as the catalog stores it; None where the sum has overflowed."""
+    low, high = totals.get(_LOW), totals.get(_HIGH)
     if rows and (low is None or high is None):
         return None
     return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
 
 
 def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
-    """The hash of each partition of what was written, by its path: one more pass over it."""
+    """The hash of each partition that was written, by its path. Reads the rows once more."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names = build.dataset.partitioning.names
     counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *sums(build.dataset.schema.columns))
     by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
     empty = text(0, {})
-    found: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
+    hashes: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
     for row in counted.collect():
-        found[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
-    return found
+        hashes[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
+    return hashes
 
 
 def _sign(column: Column) -> tuple[str, str]:
-    """Whether a value has a zero with a sign, and what tells which: two expressions."""
+    """Two expressions for a column: whether a value has a zero with a sign, and a value that tells which zeros have."""
     name = f"`{column.name}`"
     if column.type.nested:
         return f"contains(cast({name} as string), '-0.0')", f"cast({name} as string)"
-    # Spark's functions of numbers take -0.0 for 0.0; its text is asked for where there is a zero only.
+    # Spark's functions of numbers treat -0.0 as 0.0. Its text differs, and is made only where there is a zero.
     negative = f"{name} = 0 and cast({name} as string) = '-0.0'"
     return negative, f"coalesce({negative}, false)"
 

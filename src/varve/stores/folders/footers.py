@@ -1,6 +1,6 @@
-"""What really lies in a batch folder, by the footers of its parquet files: rows, bytes, bounds, and the columns' types.
+"""Reads the footers of the parquet files in a batch folder: their rows, bytes, bounds, and the types of columns.
 
-Not here: writing them (write.py).
+Not here: writing files (write.py).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 _MARK = b"PAR1"
-# Most footers are shorter: one read of the end is enough.
+# Most footers are shorter than this, so that one read of a file's end is enough.
 _TAIL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The data files of one folder, taken together."""
+class FolderSummary:
+    """All data files of one folder together."""
 
     rows: int
     size: int
@@ -46,9 +46,9 @@ def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
 
 
 def rows_and_seal(files: Any, entries: Iterable[dict[str, Any]]) -> tuple[int, str]:
-    """The rows of parquet files by their footers, and the seal of those.
+    """The rows of parquet files by their footers, and the seal (a hash) of the footers.
 
-    Raises OSError or ValueError, which names the file, where one has no whole footer.
+    Raises OSError or ValueError, which names the file, where a footer is not complete.
     """
     rows, sealed = 0, _Seal()
     for entry in entries:
@@ -62,7 +62,7 @@ def rows_and_seal(files: Any, entries: Iterable[dict[str, Any]]) -> tuple[int, s
 
 
 def refuse_broken_pages(files: Any, name: str) -> None:
-    """Read all of a parquet file. Raises OSError or ValueError where a page is not as its checksum says, or no page."""
+    """Read all of a parquet file. Raises OSError or ValueError for a broken page, or one with a wrong checksum."""
     import pyarrow.parquet as pq
 
     with files.open(name, "rb") as file:
@@ -72,13 +72,13 @@ def refuse_broken_pages(files: Any, name: str) -> None:
 
 
 class _Seal:
-    """A hash of files' names and footers, in whatever order they are added."""
+    """A hash of the names and footers of files; their order does not matter."""
 
     def __init__(self) -> None:
         self._of_files: dict[str, bytes] = {}
 
     def add(self, name: str, footer: bytes) -> None:
-        """One more file."""
+        """Add a file."""
         self._of_files[name.rsplit("/", 1)[-1]] = hashlib.blake2b(footer, digest_size=16).digest()
 
     def text(self) -> str:
@@ -90,14 +90,14 @@ class _Seal:
 
 
 def footer_rows(files: Any, name: str) -> int:
-    """The rows of a parquet file by its footer. Raises OSError or ValueError where it has no whole one."""
+    """The rows of a parquet file by its footer. Raises OSError or ValueError where the footer is not complete."""
     return int(_footer(files, name)[0].num_rows)
 
 
 def survey(
     files: Any, entries: Iterable[dict[str, Any]], columns: Sequence[Column], *, bounds: Sequence[str] = ()
-) -> Found:
-    """All of these files, compared with the declared columns. Raises OSError or ValueError for a broken one."""
+) -> FolderSummary:
+    """Summarise files, and compare them with the declared columns. Raises OSError or ValueError for a broken file."""
     rows = size = count = 0
     sealed = _Seal()
     problems: list[str] = []
@@ -109,11 +109,11 @@ def survey(
         problems += [f"{entry['name']}: {text}" for text in _differences(footer.schema.to_arrow_schema(), columns)]
         for name in bounds:
             ranges[name] += _ranges(footer, name)
-    return Found(rows, size, count, tuple(_bounds(ranges)), tuple(problems), sealed.text())
+    return FolderSummary(rows, size, count, tuple(_bounds(ranges)), tuple(problems), sealed.text())
 
 
 def _footer(files: Any, name: str) -> tuple[Any, bytes]:
-    """What the footer says, and its bytes with the mark and the length at the end."""
+    """The metadata in the footer, and the bytes of the footer with the length and the mark at its end."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -126,44 +126,47 @@ def _footer(files: Any, name: str) -> tuple[Any, bytes]:
             file.seek(end - length)
             tail = file.read()
     raw = tail[-length:]
-    # The reader wants the mark of a file's beginning too.
+    # The reader also expects the mark at the beginning of a file.
     return pq.read_metadata(pa.BufferReader(_MARK + raw)), raw
 
 
-def _differences(found: pa.Schema, columns: Sequence[Column]) -> Iterable[str]:
+def _differences(schema: pa.Schema, columns: Sequence[Column]) -> Iterable[str]:
     from varve.stores.frames import arrow_type
 
-    if found.names != (names := [column.name for column in columns]):
-        yield f"it has the columns {', '.join(found.names)}, declared are {', '.join(names)}."
+    if schema.names != (names := [column.name for column in columns]):
+        yield f"it has the columns {', '.join(schema.names)}, declared are {', '.join(names)}."
         return
     for column in columns:
-        # The parts of nested types are spelt in many ways; Spark has checked them when it cast the frame.
-        written = found.field(column.name).type
+        # Parts of nested types may have several names; Spark has checked the types when it cast the frame.
+        written = schema.field(column.name).type
         if not column.type.nested and not written.equals(arrow_type(column.type)):
             yield f"{column.name} is declared {column.type}, and written as {written}."
 
 
 def _ranges(footer: Any, column: str) -> list[tuple[Any, Any] | None]:
-    """The range of each row group; None where the file does not tell."""
-    found: list[tuple[Any, Any] | None] = []
-    for place in range(footer.num_row_groups):
-        group = footer.row_group(place)
-        for index in range(group.num_columns):
-            part = group.column(index)
+    """The lowest and highest value of each row group; None where the file does not have them."""
+    ranges: list[tuple[Any, Any] | None] = []
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        for column_index in range(group.num_columns):
+            part = group.column(column_index)
             if part.path_in_schema == column:
-                told = part.statistics
-                if told is not None and told.has_min_max:
-                    found.append((told.min, told.max))
-                elif told is None or told.null_count != part.num_values:
-                    found.append(None)
-    return found
+                statistics = part.statistics
+                if statistics is not None and statistics.has_min_max:
+                    ranges.append((statistics.min, statistics.max))
+                elif statistics is None or statistics.null_count != part.num_values:
+                    ranges.append(None)
+    return ranges
 
 
 def _bounds(ranges: dict[str, list[tuple[Any, Any] | None]]) -> Iterable[Bounds]:
-    for name, found in ranges.items():
-        whole = [pair for pair in found if pair is not None]
-        if len(whole) == len(found):
-            low, high = min((pair[0] for pair in whole), default=None), max((pair[1] for pair in whole), default=None)
+    for name, column_ranges in ranges.items():
+        known_ranges = [pair for pair in column_ranges if pair is not None]
+        if len(known_ranges) == len(column_ranges):
+            low, high = (
+                min((pair[0] for pair in known_ranges), default=None),
+                max((pair[1] for pair in known_ranges), default=None),
+            )
             yield Bounds(name, _text(low), _text(high))
 
 

@@ -1,4 +1,4 @@
-"""Where a batch lies: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet` (seed 002).
+"""The folder of a batch: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet`.
 
 Not here: reading or writing anything.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
 
-# Spark and Hive pass over names with a leading underscore, so a batch can describe itself inside its folder.
+# Spark and Hive ignore names with a leading underscore, so that a batch folder can hold its own description.
 MANIFEST = "_varve.json"
 RECORD = "_varve"
 BATCH_COLUMN = "batch_id"
@@ -26,15 +26,15 @@ class Layout:
     root: str
 
     def table(self, dataset: Dataset) -> str:
-        """The folder of a dataset. Never read it by path: it holds every batch, old ones too."""
+        """The folder of a dataset. Never read it by path: it holds all batches, also the old ones."""
         return self.table_of(dataset.name)
 
     def table_of(self, name: str) -> str:
-        """The same by the dataset's name alone, which no code may declare any more."""
+        """The same by the dataset's name, for datasets that may not be declared any more."""
         return f"{self.root}/{name.replace('.', '/', 1)}"
 
     def record_of(self, name: str) -> str:
-        """Where the lake itself notes what was put in force, by the dataset's name."""
+        """The folder of the lake's own record of publishes, by the dataset's name."""
         return f"{self.table_of(name)}/{RECORD}"
 
     def partition(self, dataset: Dataset, partition: PartitionKey) -> str:
@@ -46,5 +46,5 @@ class Layout:
         return self.at(dataset.name, partition.path, batch_id)
 
     def at(self, name: str, path: str, batch_id: BatchId) -> str:
-        """The same, in the catalog's spelling of dataset and partition."""
+        """The same, by the dataset's name and the catalog's spelling of the partition."""
         return f"{self.table_of(name)}/{path}/{batch_id.folder}"

@@ -1,6 +1,6 @@
-"""The description that each batch folder carries of itself, from which a lost catalog can be rebuilt.
+"""The description of a batch in its own folder, from which a lost catalog can be rebuilt.
 
-Not here: which of them was in force (lake/record.py), rebuilding (varve/catalog/recovery/recovery.py) and comparing
+Not here: which batch was current (lake/record.py), rebuilding (catalog/recovery/recovery.py) and comparing
 (lake/examine.py).
 """
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def of(build: Build, batch: StagedBatch) -> DescribedBatch:
-    """What a staged batch will say of itself."""
+    """The description of a staged batch."""
     inputs = build.inputs.get(batch.partition, set())
     return DescribedBatch(
         dataset=build.dataset.name,
@@ -45,7 +45,7 @@ def of(build: Build, batch: StagedBatch) -> DescribedBatch:
 
 
 def write(files: Any, batch: DescribedBatch) -> None:
-    """Put the description into the batch's folder."""
+    """Write the description into the batch's folder."""
     text = json.dumps(
         {
             "format": FORMAT,
@@ -58,11 +58,11 @@ def write(files: Any, batch: DescribedBatch) -> None:
             "bytes": batch.size,
             "files": batch.files,
             "content": batch.content,
-            "statistics": {found.column: [found.low, found.high] for found in batch.bounds},
-            "inputs": [[found.source, found.partition, found.version] for found in batch.inputs],
+            "statistics": {bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds},
+            "inputs": [[read.source, read.partition, read.version] for read in batch.inputs],
             "declaration": batch.declaration,
             "seal": batch.seal,
-            **({"parts": [_part_said(part) for part in batch.parts]} if batch.parts else {}),
+            **({"parts": [_part_fields(part) for part in batch.parts]} if batch.parts else {}),
         },
         indent=1,
     )
@@ -72,35 +72,35 @@ def write(files: Any, batch: DescribedBatch) -> None:
 
 def read(files: Any, folder: str) -> DescribedBatch:
     """The description in a batch's folder. Raises FileNotFoundError, and VarveError where it cannot be understood."""
-    place = f"{folder}/{MANIFEST}"
-    with files.open(place, "r", encoding="utf-8") as file:
+    file_path = f"{folder}/{MANIFEST}"
+    with files.open(file_path, "r", encoding="utf-8") as file:
         text = file.read()
     try:
-        found = json.loads(text)
-        if found["format"] != FORMAT:
-            raise VarveError(f"{place} has format {found['format']}, and this Varve reads {FORMAT}.")
+        fields = json.loads(text)
+        if fields["format"] != FORMAT:
+            raise VarveError(f"{file_path} has format {fields['format']}, and this Varve reads {FORMAT}.")
         return DescribedBatch(
-            dataset=found["dataset"],
-            partition=found["partition"],
-            batch_id=BatchId(int(found["batch_id"])),
+            dataset=fields["dataset"],
+            partition=fields["partition"],
+            batch_id=BatchId(int(fields["batch_id"])),
             location=folder,
-            run_id=found["run_id"],
-            code_version=found.get("code_version", ""),
-            rows=int(found["rows"]),
-            size=int(found["bytes"]),
-            files=int(found["files"]),
-            content=found.get("content"),
-            bounds=tuple(Bounds(column, low, high) for column, (low, high) in found.get("statistics", {}).items()),
-            inputs=tuple(Input(*entry) for entry in found["inputs"]),
-            declaration=found["declaration"],
-            seal=found.get("seal"),
-            parts=tuple(_part(part) for part in found.get("parts", ())),
+            run_id=fields["run_id"],
+            code_version=fields.get("code_version", ""),
+            rows=int(fields["rows"]),
+            size=int(fields["bytes"]),
+            files=int(fields["files"]),
+            content=fields.get("content"),
+            bounds=tuple(Bounds(column, low, high) for column, (low, high) in fields.get("statistics", {}).items()),
+            inputs=tuple(Input(*entry) for entry in fields["inputs"]),
+            declaration=fields["declaration"],
+            seal=fields.get("seal"),
+            parts=tuple(_part(part) for part in fields.get("parts", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise VarveError(f"{place} is not a batch's description: {type(error).__name__} {error}.") from error
+        raise VarveError(f"{file_path} is not a batch's description: {type(error).__name__} {error}.") from error
 
 
-def _part_said(part: Part) -> dict[str, Any]:
+def _part_fields(part: Part) -> dict[str, Any]:
     return {
         "batch_id": part.batch_id.millis,
         "location": part.location,
@@ -110,6 +110,6 @@ def _part_said(part: Part) -> dict[str, Any]:
     }
 
 
-def _part(said: dict[str, Any]) -> Part:
-    files = tuple(TakenFile(*file) for file in said["files"])
-    return Part(BatchId(int(said["batch_id"])), said["location"], int(said["rows"]), int(said["bytes"]), files)
+def _part(fields: dict[str, Any]) -> Part:
+    files = tuple(TakenFile(*file) for file in fields["files"])
+    return Part(BatchId(int(fields["batch_id"])), fields["location"], int(fields["rows"]), int(fields["bytes"]), files)

@@ -1,8 +1,8 @@
-"""Many partitions of a Hive table moved in one call of a deployed metastore's own protocol.
+"""Moves many partitions of a Hive table in one call of a deployed metastore's own protocol.
 
-Spark SQL moves one partition in a statement (0.1 s each), the metastore a thousand in a call (2 s, all or none).
+Spark SQL moves one partition with each statement (0.1 s), the metastore a thousand in one call (2 s, all or none).
 
-Not here: the embedded metastore, which only its own JVM may open, and what Spark SQL does (lake/projection.py).
+Not here: the embedded metastore, which only its own JVM may open, and moving by Spark SQL (lake/projection.py).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
-# One call changes so many; a call is one transaction of the metastore.
+# One call changes so many partitions, in one transaction of the metastore.
 AT_ONCE = 1_000
 _TIMEOUT_MILLISECONDS = 60_000
 _PORT = 9_083
-# Or the metastore would list the files of every folder.
+# Otherwise the metastore would list the files of every folder.
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 
 
 class MetastoreUnusable(Exception):
-    """The metastore cannot be spoken to in this way; Spark SQL may still reach it."""
+    """The metastore does not answer in its own protocol; Spark SQL may still reach it."""
 
 
 def move(uris: str, dataset: Dataset, batches: Sequence[Batch]) -> list[Batch]:
-    """Point existing partitions at other batch folders; the batches of those that exist and now lie there.
+    """Point existing partitions at the folders of these batches. Returns the batches of those that exist.
 
-    Raises MetastoreUnusable where none of the servers of `hive.metastore.uris` answers, for example for want of
-    Kerberos, which is not spoken here.
+    Raises MetastoreUnusable where none of the servers of `hive.metastore.uris` answers, for example because it wants
+    Kerberos, which is not supported here.
     """
     from pymetastore.hive_metastore.ttypes import EnvironmentContext
 
@@ -42,37 +42,42 @@ def move(uris: str, dataset: Dataset, batches: Sequence[Batch]) -> list[Batch]:
     with _client(uris) as client:
         for start in range(0, len(batches), AT_ONCE):
             wanted = {batch.partition: batch for batch in batches[start : start + AT_ONCE]}
-            found = client.get_partitions_by_names(dataset.db, dataset.table, list(wanted))
-            names = _names(dataset, found)
+            partitions = client.get_partitions_by_names(dataset.db, dataset.table, list(wanted))
+            names = _names(dataset, partitions)
             changed = []
-            for name, partition in zip(names, found, strict=True):
-                location = _beside(partition.sd.location, wanted[name]) if name in wanted else None
+            for name, partition in zip(names, partitions, strict=True):
+                location = _location_of(partition.sd.location, wanted[name]) if name in wanted else None
                 if location is not None:
                     partition.sd.location = location
                     changed.append((partition, wanted[name]))
             if changed:
                 client.alter_partitions_with_environment_context(
-                    dataset.db, dataset.table, [one for one, _ in changed], EnvironmentContext(_NO_STATISTICS)
+                    dataset.db,
+                    dataset.table,
+                    [partition for partition, _ in changed],
+                    EnvironmentContext(_NO_STATISTICS),
                 )
             moved += [batch for _, batch in changed]
     return moved
 
 
 def locations(uris: str, dataset: Dataset) -> dict[str, str]:
-    """Where every partition of the table lies, by the catalog's spelling. Raises MetastoreUnusable."""
+    """The location of every partition of the table, by the catalog's spelling. Raises MetastoreUnusable."""
     with _client(uris) as client:
-        found = client.get_partitions(dataset.db, dataset.table, -1)
-    return dict(zip(_names(dataset, found), [one.sd.location for one in found], strict=True))
+        partitions = client.get_partitions(dataset.db, dataset.table, -1)
+    return dict(zip(_names(dataset, partitions), [partition.sd.location for partition in partitions], strict=True))
 
 
 def partitions(uris: str, db: str, table: str) -> tuple[list[str], list[tuple[list[str], str]]]:
-    """The partition columns of any table, and of each of its partitions the values and where it lies.
+    """The partition columns of any table, and the values and location of each of its partitions.
 
     Raises MetastoreUnusable.
     """
     with _client(uris) as client:
         names = [column.name for column in client.get_table(db, table).partitionKeys]
-        return names, [(list(one.values), one.sd.location) for one in client.get_partitions(db, table, -1)]
+        return names, [
+            (list(partition.values), partition.sd.location) for partition in client.get_partitions(db, table, -1)
+        ]
 
 
 def _names(dataset: Dataset, partitions: Sequence[Any]) -> list[str]:
@@ -80,20 +85,20 @@ def _names(dataset: Dataset, partitions: Sequence[Any]) -> list[str]:
 
     columns = dataset.partitioning.names
     return [
-        "/".join(f"{name}={escape(value)}" for name, value in zip(columns, one.values, strict=True))
-        for one in partitions
+        "/".join(f"{name}={escape(value)}" for name, value in zip(columns, partition.values, strict=True))
+        for partition in partitions
     ]
 
 
-def _beside(location: str, batch: Batch) -> str | None:
-    """The batch's folder beside the one at which the partition lies, with the scheme and authority that Spark gave it.
+def _location_of(location: str, batch: Batch) -> str | None:
+    """The batch's folder, written with the scheme and authority that Spark gave the partition's present location.
 
-    None where that is no batch folder of the partition: Spark SQL then sets the whole location.
+    None where the present location is no batch folder of the partition: Spark SQL then sets the whole location.
     """
-    found = re.fullmatch(r"(.*)/batch_id=\d+", location)
-    if found is None or not found[1].endswith(batch.partition):
+    match = re.fullmatch(r"(.*)/batch_id=\d+", location)
+    if match is None or not match[1].endswith(batch.partition):
         return None
-    return f"{found[1]}/{batch.batch_id.folder}"
+    return f"{match[1]}/{batch.batch_id.folder}"
 
 
 @contextlib.contextmanager

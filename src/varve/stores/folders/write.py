@@ -1,8 +1,8 @@
-"""Writing batches: one Spark job for any number of partitions, then what really lies there.
+"""Writes batches: one Spark job for any number of partitions, then a survey of the files that it wrote.
 
-Appends of two jobs into one table root lose files silently (10 of 52 jobs, measured: Spark's committer shares
-`_temporary`). So one partition is written with its own batch folder as the job's root, and many in dynamic overwrite
-mode, which stages each job privately (0 of 75).
+Jobs that append below one table root at the same time lose files without an error, because they share the folder
+`_temporary` (docs/decisions/0004). So one partition is written with its own batch folder as the job's root, and many
+partitions in dynamic overwrite mode, which gives each job a staging folder of its own.
 
 Not here: the catalog, and which batch is current.
 """
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.stores.folders.layout import Layout
 
-# The empty, typed file of a partition without rows: Spark writes no folder for one in a partitioned write.
+# The empty, typed file of a partition without rows, for which Spark's partitioned write makes no folder.
 EMPTY_FILE = "part-00000-empty.parquet"
 _FOOTER_THREADS = 8
 _NO_SUCCESS_FILE = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-# 2: a task moves its files to where they stay, and the job does not move them a second time. Where a rename is a copy
-# that saves one of every byte. What it gives up, that a job which dies leaves nothing of some tasks, nobody needs here:
-# no reader is shown the folder before its rows are counted.
+# With version 2 a task moves its files to their final place, and the job does not move them a second time: where a
+# rename is a copy, every byte is copied once less. A job that dies then leaves the files of some tasks behind, which
+# does no harm here: no reader sees the folder before its rows are counted.
 _COMMIT = "mapreduce.fileoutputcommitter.algorithm.version"
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """How files are written, beyond what the dataset says.
+class WriteOptions:
+    """How files are written, in addition to the dataset's own options.
 
     Attributes:
         codec: the compression, by Spark's name.
-        max_rows: at most so many rows in a file.
-        hashed: whether to hash the rows of a single partition as they pass.
+        max_rows: the limit of rows in a file.
+        hashed: whether to hash the rows of a single partition while they are written.
     """
 
     codec: str = "zstd"
@@ -56,10 +56,10 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What a job reported: the rows it wrote, wherever they belong, and the hash of a single partition's.
+    """What a job reported: how many rows it wrote, whatever their partition, and the hash of a single partition.
 
     Attributes:
-        frame: what it wrote, not computed yet another time.
+        frame: the frame that was written; to use it computes the rows again.
     """
 
     rows: int
@@ -67,25 +67,25 @@ class WriteReport:
     content: str | None = None
 
 
-def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | None = None) -> WriteReport:
+def write_batches(layout: Layout, build: Build, frame: DataFrame, options: WriteOptions | None = None) -> WriteReport:
     """Run the one Spark job that computes the frame and writes every partition's batch folder.
 
-    Raises BadInput where columns do not fit or rows lie outside the one partition of the build; where there are more,
-    `verify_rows` does. Then nothing points at what was written.
+    Raises BadInput where columns do not fit, or where rows lie outside the only partition of the build; in a build of
+    several partitions `verify_rows` finds such rows. Nothing points at the written files then.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    how = how or How()
+    options = options or WriteOptions()
     names, sort = build.dataset.partitioning.names, build.dataset.lake.sort
     single = len(build.partitions) == 1
-    hashed = how.hashed and single and content.can_hash(build.dataset.schema.columns)
+    hashed = options.hashed and single and content.can_hash(build.dataset.schema.columns)
     seen = Observation("varve")
     fitted = conform(build, frame)
     observed = fitted.observe(
         seen,
         F.count(F.lit(1)).alias("rows"),
-        # Rows of many partitions tell by their folders where they belong, and a look at each takes a tenth longer.
+        # With many partitions the folders show which rows lie outside; to check each row takes a tenth longer.
         *([F.count_if(~in_partitions(build.partitions)).alias("outside")] if single else ()),
         *(content.sums(build.dataset.schema.columns) if hashed else ()),
     )
@@ -96,30 +96,32 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, how: How | Non
         writer = (rows.sortWithinPartitions(*sort) if sort else rows).write.mode("error")
     else:
         target = layout.table(build.dataset)
-        # Each partition's rows to few tasks, or every task would write a file into every partition.
+        # The rows of a partition go to few tasks, or every task would write a file into every partition.
         rows = observed.withColumn(BATCH_COLUMN, F.lit(build.batch_id.millis)).hint("rebalance", *names)
         writer = (
-            # Spark needs the partitions' rows together; sorted so far, it does not sort once more.
+            # Spark sorts by the partition columns; rows that are sorted by them first are not sorted again.
             (rows.sortWithinPartitions(*names, BATCH_COLUMN, *sort) if sort else rows)
             .write.mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
             .partitionBy(*names, BATCH_COLUMN)
         )
-    if how.max_rows is not None:
-        writer = writer.option("maxRecordsPerFile", how.max_rows)
+    if options.max_rows is not None:
+        writer = writer.option("maxRecordsPerFile", options.max_rows)
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
-    writer.options(**{"compression": how.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
-    found = {"rows": 0, "outside": 0, **observed_by(seen)}
-    if found["outside"]:
-        raise BadInput(_outside(build, found["outside"], found["rows"], _strays(build, fitted)))
-    return WriteReport(found["rows"], fitted, content.text(found["rows"], found) if hashed else None)
+    writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
+    observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
+    if observed_values["outside"]:
+        raise BadInput(_outside(build, observed_values["outside"], observed_values["rows"], _strays(build, fitted)))
+    return WriteReport(
+        observed_values["rows"], fitted, content.text(observed_values["rows"], observed_values) if hashed else None
+    )
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:
-    """What lies in each partition's batch folder, by its parquet footers; empty partitions get their typed file.
+    """The batch in each partition's folder, by its parquet footers. A partition without rows gets its empty file.
 
-    Raises VerifyFailed where a file is not whole or has other columns than declared.
+    Raises VerifyFailed where a file is not complete or has other columns than declared.
     """
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return list(pool.map(lambda partition: _survey_one(layout, build, partition), build.partitions))
@@ -127,28 +129,28 @@ def survey(layout: Layout, build: Build) -> list[StagedBatch]:
 
 def verify_rows(build: Build, staged: Sequence[StagedBatch], written: WriteReport) -> None:
     """Compare the rows of the footers with those that Spark has counted. Raises BadInput and VerifyFailed."""
-    found = sum(batch.rows for batch in staged)
+    rows = sum(batch.rows for batch in staged)
     missing = set(build.partitions) - {batch.partition for batch in staged}
-    if found == written.rows and not missing:
+    if rows == written.rows and not missing:
         return
-    if found < written.rows and (strays := _strays(build, written.frame)):
-        raise BadInput(_outside(build, written.rows - found, written.rows, strays))
+    if rows < written.rows and (strays := _strays(build, written.frame)):
+        raise BadInput(_outside(build, written.rows - rows, written.rows, strays))
     without = f" {len(missing)} partitions have no files: {some(sorted(missing))}." if missing else ""
     raise VerifyFailed(
-        f"{build}: Spark wrote {written.rows} rows, the files hold {found}.{without} {NOTHING_LOST} "
+        f"{build}: Spark wrote {written.rows} rows, the files hold {rows}.{without} {NOTHING_LOST} "
         "Run it again; if this repeats, the file system under the lake loses writes."
     )
 
 
 def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> None:
-    """Put each batch's description into its folder, so that a lost catalog can be rebuilt from storage."""
+    """Write the description of each batch into its folder, so that a lost catalog can be rebuilt."""
     files, _ = open_files(layout.root)
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
 
 
 def remove_batches(layout: Layout, build: Build) -> None:
-    """Remove the batch folders of a failed build, as far as they are there."""
+    """Remove the batch folders of a failed build, as far as they exist."""
     files, _ = open_files(layout.root)
     for partition in build.partitions:
         folder = layout.batch(build.dataset, partition, build.batch_id)
@@ -168,18 +170,20 @@ def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> Staged
             pq.write_table(arrow_schema(build.dataset.schema.columns).empty_table(), file)
         data = footers.data_files(files, folder)
     try:
-        found = footers.survey(files, data, build.dataset.schema.columns, bounds=build.dataset.lake.bounds)
+        summary = footers.survey(files, data, build.dataset.schema.columns, bounds=build.dataset.lake.bounds)
     except ValueError as error:
         raise VerifyFailed(
             f"{build}: a file of {partition} in {folder} is not whole: {error}. {NOTHING_LOST} Run it again."
         ) from error
-    if found.problems:
-        raise VerifyFailed(f"{build}: {some(found.problems, limit=3)} {NOTHING_LOST}")
-    return StagedBatch(partition, folder, found.rows, found.size, found.files, bounds=found.bounds, seal=found.seal)
+    if summary.problems:
+        raise VerifyFailed(f"{build}: {some(summary.problems, limit=3)} {NOTHING_LOST}")
+    return StagedBatch(
+        partition, folder, summary.rows, summary.size, summary.files, bounds=summary.bounds, seal=summary.seal
+    )
 
 
 def _strays(build: Build, fitted: DataFrame) -> list[str]:
-    """Some partitions that are none of the build's, and that the frame has rows of."""
+    """Up to four partitions that have rows in the frame and do not belong to the build."""
     names = build.dataset.partitioning.names
     strays = fitted.where(~in_partitions(build.partitions)).select(*names).distinct().limit(4).collect()
     return ["/".join(f"{name}={row[name]}" for name in names) for row in strays]

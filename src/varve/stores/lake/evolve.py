@@ -1,6 +1,6 @@
-"""Changed declarations: refused before anything is written where older batches would read as something else.
+"""Refuses a changed declaration, before anything is written, where older batches could not be read by it.
 
-Not here: the rules (varve/model/evolution.py) and the Hive table's columns (projection.py).
+Not here: the rules (model/evolution.py) and the columns of the Hive table (projection.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_breaking(build: Build) -> None:
-    """Raise BadInput, with every difference by name, where batches of the last declaration would not read as this."""
+    """Raise BadInput, with every difference, where batches of the last declaration cannot be read by this one."""
     if build.registered is None:
         return
     before, partitioned = columns_of(build.registered)
@@ -37,7 +37,7 @@ def refuse_breaking(build: Build) -> None:
 
 
 def columns_of(declaration: Mapping[str, Any]) -> tuple[list[Column], list[Column]]:
-    """The data columns and the partition columns of a declaration as the catalog keeps it."""
+    """The data columns and the partition columns of a declaration, as the catalog stores it."""
     data: Sequence[Sequence[Any]] = declaration.get("columns", [])
     partitioned: Sequence[Sequence[Any]] = declaration.get("partition_columns", [])
     return (

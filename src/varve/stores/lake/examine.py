@@ -1,6 +1,6 @@
-"""Comparing what the catalog says of batches with their folders, and what is current with what the Hive table shows.
+"""Compares the catalog with the lake: batches with their folders, and current batches with the Hive table.
 
-Not here: mending the table (projection.py).
+Not here: repairing the Hive table (projection.py).
 """
 
 from __future__ import annotations
@@ -27,47 +27,49 @@ _PROJECT = "`varve repair` points the table at it."
 
 
 def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
-    """Every batch whose folder is gone, or holds other files, footers, rows or another description than it should.
+    """Every batch whose folder is missing, or whose files, footers, rows or description differ from the catalog.
 
-    `deep` reads the files too, each page with its checksum.
+    `deep` also reads the files, and compares each page with its checksum.
     """
     files, _ = open_files(layout.root)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda batch: list(_folder(files, dataset, batch, deep=deep)), batches)
-    return [finding for findings in found for finding in findings]
+        by_batch = pool.map(lambda batch: list(_folder(files, dataset, batch, deep=deep)), batches)
+    return [finding for findings in by_batch for finding in findings]
 
 
 def table(dataset: Dataset, current: Mapping[str, Batch], shown: Mapping[str, str]) -> list[Finding]:
-    """Every partition that the Hive table does not show at its current batch, and every one it should not show.
+    """Every partition whose current batch the Hive table does not show, and every one that it should not show.
 
-    `shown` is where each of its partitions lies.
+    `shown` has the location of each partition of the table.
     """
     findings = []
     for path, batch in current.items():
-        place = shown.get(path)
-        if place is None:
-            text = f"the Hive table does not show batch {batch.batch_id}"
-        elif not place.endswith(f"/{batch.batch_id.folder}"):
-            text = f"the Hive table shows {place.rsplit('/', 1)[-1]}, and batch {batch.batch_id} is current"
+        location = shown.get(path)
+        if location is None:
+            problem = f"the Hive table does not show batch {batch.batch_id}"
+        elif not location.endswith(f"/{batch.batch_id.folder}"):
+            problem = f"the Hive table shows {location.rsplit('/', 1)[-1]}, and batch {batch.batch_id} is current"
         else:
             continue
-        findings.append(Finding(dataset.name, path, batch.batch_id, text, _PROJECT))
+        findings.append(Finding(dataset.name, path, batch.batch_id, problem, _PROJECT))
     findings += [
-        Finding(dataset.name, path, None, f"the Hive table shows {place}, and nothing is current", _PROJECT)
-        for path, place in shown.items()
+        Finding(dataset.name, path, None, f"the Hive table shows {location}, and nothing is current", _PROJECT)
+        for path, location in shown.items()
         if path not in current
     ]
     return findings
 
 
 def misshown(dataset: Dataset, current: Mapping[str, Batch], shown: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    """The partitions that the Hive table shows elsewhere or not at all, and those it should not show."""
-    found = table(dataset, current, shown)
-    return {one.partition for one in found if one.batch_id}, {one.partition for one in found if not one.batch_id}
+    """The partitions that the Hive table shows at another batch or not at all, and those that it should not show."""
+    findings = table(dataset, current, shown)
+    return {finding.partition for finding in findings if finding.batch_id}, {
+        finding.partition for finding in findings if not finding.batch_id
+    }
 
 
 def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
-    """Write the description of every batch that has none or a wrong one, and whose files are as published; how many."""
+    """Write the missing and wrong descriptions of batches whose files are as published. Returns how many."""
     files, _ = open_files(layout.root)
 
     def mend(batch: DescribedBatch) -> bool:
@@ -75,7 +77,7 @@ def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
         if not data or sum(entry["size"] for entry in data) != batch.size:
             return False
         try:
-            if _essence(manifest.read(files, batch.location)) == _essence(batch):
+            if _identity_and_size(manifest.read(files, batch.location)) == _identity_and_size(batch):
                 return False
         except (FileNotFoundError, VarveError):
             pass
@@ -86,7 +88,8 @@ def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
         return sum(pool.map(mend, batches))
 
 
-def _essence(batch: DescribedBatch | Batch) -> tuple[object, ...]:
+def _identity_and_size(batch: DescribedBatch | Batch) -> tuple[object, ...]:
+    """What a batch and its description must have in common."""
     return batch.partition, batch.batch_id, batch.rows, batch.size
 
 
@@ -114,17 +117,17 @@ def _folder(files: Any, dataset: Dataset, batch: Batch, *, deep: bool) -> Iterat
             f"the folder holds {rows} rows in {size} bytes, and {batch.rows} rows in {batch.size} bytes were published"
         )
     try:
-        said = manifest.read(files, batch.location)
+        description = manifest.read(files, batch.location)
     except FileNotFoundError:
         yield finding("the folder has no description", "`varve repair` writes it again.")
     except VarveError as error:
         yield finding(str(error), "`varve repair` writes it again.")
     else:
-        if said.seal is not None and said.seal != seal and (rows, size) == (batch.rows, batch.size):
+        if description.seal is not None and description.seal != seal and (rows, size) == (batch.rows, batch.size):
             yield finding("a footer of its files is not the one that was published, although rows and size are")
-        if said.dataset != dataset.name or _essence(said) != _essence(batch):
+        if description.dataset != dataset.name or _identity_and_size(description) != _identity_and_size(batch):
             yield finding(
-                f"the folder's description is of {said.dataset} {said.partition} batch {said.batch_id}, "
-                f"{said.rows} rows in {said.size} bytes",
+                f"the folder's description is of {description.dataset} {description.partition} batch "
+                f"{description.batch_id}, {description.rows} rows in {description.size} bytes",
                 "`varve repair` writes it again where the files are as published.",
             )

@@ -1,9 +1,10 @@
-"""Batches of partitions that grow: the data files of the batch before and those of the new rows; or few files again.
+"""Batches of partitions that grow: their folder has the data files of the batch before and those of the new rows.
 
 The files of the batch before are not read: they are linked where the lake is a local folder, else copied as bytes. A
-link is as good as a copy, because a file of a batch is never written again, and a sweep removes names.
+link is as good as a copy, because a file of a batch is never written again, and a sweep removes only names. When the
+partition is complete, its rows are written into few files again (a fold). Why: docs/decisions/0013.
 
-Not here: which files are new (varve/sources/landing/growth.py), and writing (folders/write.py).
+Not here: which landing files are new (sources/landing/growth.py), and writing (folders/write.py).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from varve.stores.folders.layout import Layout
 
 _THREADS = 8
-# What is put together comes into files of about so many bytes.
+# A fold writes files of about so many bytes.
 _BYTES_A_FILE = 128 << 20
 
 
 def with_folded(build: Build, frame: DataFrame, scan: Callable[[Sequence[str]], DataFrame]) -> DataFrame:
-    """The frame with the rows of those batches that the build puts together, in few files; `scan` reads folders."""
+    """The frame with the rows of the batches that the build folds, in few files; `scan` reads folders."""
     for growth in build.growth.values():
         if growth.fold and growth.base is not None:
             rows = scan([growth.base.location]).coalesce(max(1, -(-growth.base.size // _BYTES_A_FILE)))
@@ -47,9 +48,9 @@ def with_folded(build: Build, frame: DataFrame, scan: Callable[[Sequence[str]], 
 
 
 def with_base(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> list[StagedBatch]:
-    """The batches with what they keep of those before: files, rows and the hash of all.
+    """The staged batches together with the files, rows and hash that they keep of the batches before.
 
-    Raises MissingUpstream where the batch before is gone, and VerifyFailed where the files are not those it had.
+    Raises MissingUpstream where a batch before is gone, and VerifyFailed where its files have other rows than it had.
     """
     if not build.growth:
         return list(staged)
@@ -60,70 +61,72 @@ def with_base(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> li
         for key in added:
             base = build.growth[key].base
             assert base is not None
-            _take_over(files, build, base.location, new[key].location)
-    whole = {batch.partition: batch for batch in survey(layout, replace(build, partitions=tuple(added)))}
-    return [_whole(build, batch, whole.get(batch.partition, batch)) for batch in staged]
+            _take_files(files, build, base.location, new[key].location)
+    surveyed = {batch.partition: batch for batch in survey(layout, replace(build, partitions=tuple(added)))}
+    return [_whole(build, batch, surveyed.get(batch.partition, batch)) for batch in staged]
 
 
-def _whole(build: Build, own: StagedBatch, found: StagedBatch) -> StagedBatch:
-    """A batch as it lies there: `own` are the rows that are new of it."""
-    growth = build.growth.get(own.partition)
+def _whole(build: Build, new_rows: StagedBatch, surveyed: StagedBatch) -> StagedBatch:
+    """A batch with all of its rows. `new_rows` is the staged batch of the new rows, `surveyed` its whole folder."""
+    growth = build.growth.get(new_rows.partition)
     if growth is None:
-        return own
-    part = Part(build.batch_id, own.location, own.rows, own.size, growth.files)
+        return new_rows
+    part = Part(build.batch_id, new_rows.location, new_rows.rows, new_rows.size, growth.files)
     if growth.base is None:
-        return replace(own, parts=(part,))
+        return replace(new_rows, parts=(part,))
     if growth.fold:
-        other = None not in {own.content, growth.base.content} and own.content != growth.base.content
-        _refuse_other_rows(build, own, growth.base.rows, own.rows, "of another hash" if other else "")
-        return replace(own, parts=(part,), content=growth.base.content)
-    _refuse_other_rows(build, own, growth.base.rows + own.rows, found.rows)
-    return replace(found, parts=(*growth.parts, part), content=added_content(growth.base.content, own.content))
+        other = None not in {new_rows.content, growth.base.content} and new_rows.content != growth.base.content
+        _refuse_other_rows(build, new_rows, growth.base.rows, new_rows.rows, "of another hash" if other else "")
+        return replace(new_rows, parts=(part,), content=growth.base.content)
+    _refuse_other_rows(build, new_rows, growth.base.rows + new_rows.rows, surveyed.rows)
+    return replace(surveyed, parts=(*growth.parts, part), content=added_content(growth.base.content, new_rows.content))
 
 
-def _refuse_other_rows(build: Build, batch: StagedBatch, expected: int, found: int, other: str = "") -> None:
-    if found != expected or other:
+def _refuse_other_rows(build: Build, batch: StagedBatch, expected: int, rows: int, hash_problem: str = "") -> None:
+    if rows != expected or hash_problem:
         raise VerifyFailed(
             f"{build}: {batch.partition} should have {expected} rows with those of the batch before, and its files "
-            f"hold {found}{f', {other}' if other else ''}. {NOTHING_LOST} `varve doctor {build.dataset} --deep` says "
-            f"what is wrong with them; `varve backfill {build.dataset}` reads all landing files again."
+            f"hold {rows}{f', {hash_problem}' if hash_problem else ''}. {NOTHING_LOST} "
+            f"`varve doctor {build.dataset} --deep` says what is wrong with them; "
+            f"`varve backfill {build.dataset}` reads all landing files again."
         )
 
 
-def _take_over(files: AbstractFileSystem, build: Build, before: str, folder: str) -> None:
-    """Have the data files of a batch folder in another one too."""
-    data = [entry["name"] for entry in data_files(files, before)]
+def _take_files(files: AbstractFileSystem, build: Build, source: str, folder: str) -> None:
+    """Link or copy the data files of a batch folder (`source`) into another one."""
+    data = [entry["name"] for entry in data_files(files, source)]
     if not data:
         raise MissingUpstream(
-            f"{build.dataset}: {before} is gone, to which rows were to be added: somebody removed it. {NOTHING_LOST} "
+            f"{build.dataset}: {source} is gone, to which rows were to be added: somebody removed it. {NOTHING_LOST} "
             f"`varve backfill {build.dataset}` reads all files of those partitions again."
         )
-    wanted = [name for name in data if not name.endswith(f"/{EMPTY_FILE}")]
+    names = [name for name in data if not name.endswith(f"/{EMPTY_FILE}")]
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(lambda name: _have_too(files, name, folder), wanted))
+        list(pool.map(lambda name: _link_or_copy(files, name, folder), names))
 
 
-def _have_too(files: AbstractFileSystem, name: str, folder: str) -> None:
+def _link_or_copy(files: AbstractFileSystem, name: str, folder: str) -> None:
     from fsspec.implementations.local import LocalFileSystem
 
-    own = name.rsplit("/", 1)[-1]
-    _, target = open_files(f"{folder}/{own}")
+    file_name = name.rsplit("/", 1)[-1]
+    _, target = open_files(f"{folder}/{file_name}")
     if not isinstance(files, LocalFileSystem):
         files.copy(name, target)
         return
     try:
         os.link(name, target)
     except FileExistsError:
-        # Never written into: it may be a link to a file of another batch.
+        # The file must not be written into: it may be a link to a file of another batch.
         raise
     except OSError:
-        # Another disk, a file system without links, or too many of them.
+        # The target is on another disk, or the file system has no links, or too many.
         shutil.copyfile(name, target)
-    # What Hadoop's local file system compares a file with; without it, it does not compare.
+    # Hadoop's local file system compares a file with this checksum, where there is one.
     with contextlib.suppress(OSError):
         os.link(_checksum_of(name), _checksum_of(target))
 
 
 def _checksum_of(name: str) -> str:
-    folder, _, own = name.rpartition("/")
-    return f"{folder}/.{own}.crc"
+    """The path of the checksum file that Hadoop writes beside a file."""
+    folder, _, file_name = name.rpartition("/")
+    return f"{folder}/.{file_name}.crc"

@@ -1,6 +1,6 @@
-"""Everything the lake can tell without a catalog: each whole batch, and its own record of what was put in force.
+"""What the lake holds, without a catalog: each complete batch, and the lake's own record of publishes.
 
-Not here: making a catalog of it (varve/catalog/recovery/recovery.py).
+Not here: rebuilding a catalog from it (catalog/recovery/recovery.py).
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _LEFT_OUT = "Left out; put it back from a copy and repair again, or run the part
 
 
 def remains(layout: Layout) -> list[StoreInventory]:
-    """One for each dataset of which anything lies under the root."""
+    """The inventory of each dataset of which anything lies under the root."""
     files, _ = open_files(layout.root)
     units = [unit for unit in clean.units(layout) if clean.batch_of(unit.location) is not None]
     with ThreadPoolExecutor(_THREADS) as pool:
-        looked = list(pool.map(lambda unit: _look(files, layout, unit), units))
+        batches = list(pool.map(lambda unit: _look(files, layout, unit), units))
     datasets = sorted({unit.dataset for unit in units})
     return [
         StoreInventory(
             name,
-            [one for one in looked if not isinstance(one, Finding) and one.dataset == name],
+            [batch for batch in batches if not isinstance(batch, Finding) and batch.dataset == name],
             record.read(layout, name),
-            [one for one in looked if isinstance(one, Finding) and one.dataset == name],
+            [batch for batch in batches if isinstance(batch, Finding) and batch.dataset == name],
         )
         for name in datasets
     ]
 
 
 def _look(files: Any, layout: Layout, unit: Leftover) -> DescribedBatch | Finding:
-    """The batch in a folder, where it is what it says."""
+    """The batch in a folder, or a finding where it is not what its description says."""
     batch_id = clean.batch_of(unit.location)
     assert batch_id is not None
     path = unit.location.removeprefix(f"{layout.table_of(unit.dataset)}/").rpartition("/")[0]
@@ -52,7 +52,7 @@ def _look(files: Any, layout: Layout, unit: Leftover) -> DescribedBatch | Findin
         return Finding(unit.dataset, path, BatchId(batch_id), text, _LEFT_OUT)
 
     try:
-        said = manifest.read(files, unit.location)
+        description = manifest.read(files, unit.location)
         data = data_files(files, unit.location)
         rows, size = sum(footer_rows(files, entry["name"]) for entry in data), sum(entry["size"] for entry in data)
     except FileNotFoundError:
@@ -61,10 +61,13 @@ def _look(files: Any, layout: Layout, unit: Leftover) -> DescribedBatch | Findin
         return left_out(str(error))
     except (OSError, ValueError) as error:
         return left_out(f"the folder holds a broken parquet file: {str(error).splitlines()[0]}")
-    if (said.dataset, said.partition, said.batch_id.millis) != (unit.dataset, path, batch_id):
+    if (description.dataset, description.partition, description.batch_id.millis) != (unit.dataset, path, batch_id):
         return left_out(
-            f"the folder describes {said.dataset} {said.partition} batch {said.batch_id}: it was moved here"
+            f"the folder describes {description.dataset} {description.partition} batch {description.batch_id}: it was "
+            "moved here"
         )
-    if (rows, size) != (said.rows, said.size):
-        return left_out(f"the folder holds {rows} rows in {size} bytes, and says {said.rows} in {said.size}")
-    return said
+    if (rows, size) != (description.rows, description.size):
+        return left_out(
+            f"the folder holds {rows} rows in {size} bytes, and says {description.rows} in {description.size}"
+        )
+    return description

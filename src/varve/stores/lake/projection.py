@@ -1,7 +1,7 @@
 """The Hive table through which any Spark, Trino or Hive user reads the current batches by name.
 
-The catalog is the truth; the table follows it, and the catalog remembers how far, so that the next publish mends what
-a crash has left behind. SQL text, naming and execution are kept apart.
+The catalog is the truth, and the table follows it. The catalog records how far the table has come, so that the next
+publish repairs what a crash has left behind (docs/decisions/0002). SQL text, naming and execution are functions apart.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def table_name(dataset: Dataset) -> str:
 
 
 def create_database_sql(dataset: Dataset) -> str:
-    """The database, if there is none."""
+    """Create the database where it is missing."""
     return f"CREATE DATABASE IF NOT EXISTS `{dataset.db}`"
 
 
 def create_table_sql(dataset: Dataset, root: str) -> str:
-    """An external table over the dataset's folder, which shows nothing until partitions are added."""
+    """Create an external table over the dataset's folder. It shows nothing until partitions are added."""
     columns = ", ".join(
         f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in dataset.schema.columns
     )
@@ -58,7 +58,7 @@ def create_table_sql(dataset: Dataset, root: str) -> str:
 
 
 def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
-    """Add columns, which older batches have not: they read as NULL there."""
+    """Add columns. In batches that do not have them, they are NULL."""
     columns = ", ".join(f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in added)
     return f"ALTER TABLE {table_name(dataset)} ADD COLUMNS ({columns})"
 
@@ -70,17 +70,17 @@ def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exi
 
 
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
-    """Point an existing partition at the folder of another batch (seed 002)."""
+    """Point an existing partition at the folder of another batch."""
     return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)} SET LOCATION {_literal(batch.location)}"
 
 
 def drop_partition_sql(dataset: Dataset, path: str) -> str:
-    """Take a partition out of the table; its files stay, the table is external."""
+    """Remove a partition from the table. Its files stay, because the table is external."""
     return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(path)}"
 
 
 def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
-    """What the table shows: the folder of each of its partitions, by the catalog's spelling; none without a table."""
+    """The folder that the table shows of each partition, by the catalog's spelling; empty without a table."""
     if not spark.catalog.tableExists(table_name(dataset)):
         return {}
     if uris is not None:
@@ -89,47 +89,48 @@ def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dic
         except metastore.MetastoreUnusable as error:
             logger.info("%s: asking Spark for each partition, for the metastore does not answer us: %s", dataset, error)
     by_files = _folders_by_files(spark, dataset)
-    found = {}
-    for (spelt,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
-        values = parse_path(spelt)
-        seen = by_files.get(tuple(value for _, value in values), set())
+    locations = {}
+    for (spelling,) in spark.sql(f"SHOW PARTITIONS {table_name(dataset)}").collect():
+        values = parse_path(spelling)
+        folders = by_files.get(tuple(value for _, value in values), set())
         path = "/".join(f"{name}={escape(value)}" for name, value in values)
-        found[path] = seen.pop() if len(seen) == 1 else _described_location(spark, dataset, spelt)
-    return found
+        locations[path] = folders.pop() if len(folders) == 1 else _described_location(spark, dataset, spelling)
+    return locations
 
 
 def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, ...], set[str]]:
-    """The folders in which Spark finds rows, by the texts of the partition: one query, as DESCRIBE is one for each.
+    """The folders in which Spark finds rows, by the texts of the partition's values.
 
-    What has no row is not in it, and nothing is where a file cannot be opened.
+    This is one query, where DESCRIBE would be one for each partition. Partitions without rows are missing; where a file
+    cannot be opened, all are.
     """
     names = dataset.partitioning.names
-    # A text that looks like another partition's leads to two folders, and they to DESCRIBE.
+    # Two partitions may have the same texts. They then have two folders here, and the caller asks DESCRIBE.
     texts = [f"CAST(`{name}` AS STRING)" for name in names]
     rows = spark.table(table_name(dataset)).selectExpr(*texts, "regexp_replace(_metadata.file_path, '/[^/]*$', '')")
-    found: dict[tuple[str, ...], set[str]] = {}
+    folders: dict[tuple[str, ...], set[str]] = {}
     try:
-        # Spark remembers the files of a table that it has read.
+        # Spark caches the files of a table that it has read.
         spark.catalog.refreshTable(table_name(dataset))
         for *values, folder in rows.distinct().collect():
-            found.setdefault(tuple(values), set()).add(unquote(folder))
+            folders.setdefault(tuple(values), set()).add(unquote(folder))
     except spark_errors() as error:
         logger.info("%s: asking Spark for each partition, for a file cannot be read: %s", dataset, error)
         return {}
-    return found
+    return folders
 
 
-def _described_location(spark: SparkSession, dataset: Dataset, spelt: str) -> str:
-    described = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {_spec(spelt)}").collect()
-    return next(str(row[1]) for row in described if row[0] == "Location")
+def _described_location(spark: SparkSession, dataset: Dataset, spelling: str) -> str:
+    rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {_spec(spelling)}").collect()
+    return next(str(row[1]) for row in rows if row[0] == "Location")
 
 
 def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset, uris: str | None = None) -> int:
-    """Make the table show every current batch it does not show yet; how many it did not.
+    """Make the table show every current batch. Returns how many partitions it did not show, or should not have shown.
 
     `uris` are those of a deployed metastore, which moves many partitions in one call.
 
-    One process at a time per dataset: a slow one must not put back what a faster one has moved on.
+    One process at a time follows a dataset: a slow one must not move partitions back that a faster one has moved.
     """
     from pyspark.errors import AnalysisException
 
@@ -140,20 +141,20 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         lagging = catalog.lagging(dataset.name)
         if not lagging:
             return withdrawn
-        known = catalog.ever_projected(dataset.name, lagging)
-        if len(known) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
+        projected = catalog.ever_projected(dataset.name, lagging)
+        if len(projected) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
             _ensure_table(spark, layout, dataset)
-            # A table made anew shows nothing, also of what does not lag: an earlier one may have been lost.
+            # A new table shows no partition at all, also none that did not lag: an earlier table may have been lost.
             catalog.forget_projection(dataset.name)
-            lagging, known = catalog.lagging(dataset.name), set()
+            lagging, projected = catalog.lagging(dataset.name), set()
         try:
-            moved = _move(uris, dataset, [batch for path, batch in lagging.items() if path in known])
+            moved = _move(uris, dataset, [batch for path, batch in lagging.items() if path in projected])
             left = {path: batch for path, batch in lagging.items() if path not in moved}
-            _point(spark, dataset, list(left.values()), known)
+            _point(spark, dataset, list(left.values()), projected)
         except AnalysisException as error:
             if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}:
                 raise
-            # The metastore was lost: begin again with all that is current.
+            # The metastore was lost: begin again with all current batches.
             _ensure_table(spark, layout, dataset)
             catalog.forget_projection(dataset.name)
             lagging = catalog.lagging(dataset.name)
@@ -165,26 +166,27 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 
 
 def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
-    """Give the table the columns that the dataset has now.
+    """Give the table the columns that the dataset declares now.
 
-    New ones are added in place. Spark's catalog cannot widen a column: the table is made anew, over the same files, and
-    readers by name may find it missing for that moment.
+    New columns are added in place. Spark's catalog cannot widen a column, so that the table is created again over the
+    same files; readers may find it missing for a moment.
     """
     if catalog.shown_columns(dataset.name) == declaration(dataset):
         return
     if spark.catalog.tableExists(table_name(dataset)):
-        found = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
-        known = [column for column in dataset.schema.columns if column.name in found]
-        if any(widens(ColumnType(found[column.name]), column.type) for column in known):
+        types = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
+        existing = [column for column in dataset.schema.columns if column.name in types]
+        if any(widens(ColumnType(types[column.name]), column.type) for column in existing):
             spark.sql(f"DROP TABLE {table_name(dataset)}")
             _ensure_table(spark, layout, dataset)
             catalog.forget_projection(dataset.name)
-        elif added := [column for column in dataset.schema.columns if column not in known]:
+        elif added := [column for column in dataset.schema.columns if column not in existing]:
             spark.sql(add_columns_sql(dataset, added))
     catalog.set_shown_columns(dataset)
 
 
 def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
+    """Remove the partitions that have no batch any more. Returns how many."""
     from pyspark.errors import AnalysisException
 
     withdrawn = catalog.withdrawn(dataset.name)
@@ -205,7 +207,7 @@ def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None
 
 
 def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
-    """Those partitions that the metastore could move by itself."""
+    """Point partitions at their batches by the metastore itself. Returns those that it could move."""
     if uris is None or not batches:
         return set()
     try:
@@ -217,28 +219,29 @@ def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[s
         return set()
 
 
-def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], known: set[str]) -> None:
+def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], projected: set[str]) -> None:
+    """Add new partitions, and point those that the table has shown before (`projected`) at their batches."""
     from pyspark.errors import AnalysisException
 
-    fresh = [batch for batch in batches if batch.partition not in known]
-    for start in range(0, len(fresh), ADD_AT_ONCE):
-        some = fresh[start : start + ADD_AT_ONCE]
+    new = [batch for batch in batches if batch.partition not in projected]
+    for start in range(0, len(new), ADD_AT_ONCE):
+        chunk = new[start : start + ADD_AT_ONCE]
         try:
-            spark.sql(add_partitions_sql(dataset, some))
+            spark.sql(add_partitions_sql(dataset, chunk))
         except AnalysisException as error:
             if error.getCondition() != "PARTITIONS_ALREADY_EXIST":
                 raise
-            # Added by a run that died before the catalog could note it, perhaps at an older batch.
-            spark.sql(add_partitions_sql(dataset, some, if_not_exists=True))
-            for batch in some:
+            # A run has added them, perhaps at an older batch, and died before it could record that.
+            spark.sql(add_partitions_sql(dataset, chunk, if_not_exists=True))
+            for batch in chunk:
                 spark.sql(set_location_sql(dataset, batch))
     for batch in batches:
-        if batch.partition in known:
+        if batch.partition in projected:
             spark.sql(set_location_sql(dataset, batch))
 
 
 def _spec(path: str) -> str:
-    # The dataset's dimensions may not have the partition any more: it is dropped by its texts.
+    # Values are texts: the dataset's dimensions may not have the partition any more, which is then dropped.
     return f"PARTITION ({', '.join(f'`{name}`={_literal(text)}' for name, text in parse_path(path))})"
 
 

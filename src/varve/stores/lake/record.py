@@ -1,8 +1,8 @@
-"""The lake's own record of what was put in force: `<table>/_varve/<build id>.json`, one small file for each publish.
+"""The lake's own record of publishes: `<table>/_varve/<build id>.json`, one small file for each publish.
 
-Without a catalog the newest batch folder is not the current one: it may have failed its expectations, or been rolled
-back. The files are written after the catalog has committed, and made good by the next publish where a run died in
-between; so the record may lag, and never tells of what did not happen.
+A lost catalog is rebuilt from it. The newest batch folder alone does not tell which batch is current: the batch may
+have failed its expectations, or been rolled back. The files are written after the catalog has committed; where a run
+died in between, the next publish writes them. So the record may lag, and never has a publish that did not happen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
-    """Write what the record does not have yet; how many publications that were. Safe to repeat."""
+    """Write the publications that the record does not have yet. Returns how many. Safe to repeat."""
     pending = catalog.unrecorded(dataset)
     if not pending:
         return 0
@@ -43,7 +43,7 @@ def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
                 "partitions": publication.partitions,
             }
         )
-        # Under another name first: a crash must not leave half of one.
+        # Written under another name first: a crash must not leave half a file.
         name = f"{folder}/{publication.build_id}.json"
         with files.open(f"{name}.new", "w", encoding="utf-8") as file:
             file.write(text)
@@ -57,22 +57,22 @@ def read(layout: Layout, dataset: str) -> list[Publication]:
     files, folder = open_files(layout.record_of(dataset))
     if not files.exists(folder):
         return []
-    found = []
+    publications = []
     for entry in files.ls(folder, detail=False, refresh=True):
         if not entry.endswith(".json"):
             continue
         with files.open(entry, "r", encoding="utf-8") as file:
             text = file.read()
         try:
-            said = json.loads(text)
-            found.append(
+            fields = json.loads(text)
+            publications.append(
                 Publication(
-                    BatchId(int(said["build_id"])),
-                    said["kind"],
-                    said["run_id"],
-                    said["reason"],
-                    dt.datetime.fromisoformat(said["published_at"]),
-                    said["partitions"],
+                    BatchId(int(fields["build_id"])),
+                    fields["kind"],
+                    fields["run_id"],
+                    fields["reason"],
+                    dt.datetime.fromisoformat(fields["published_at"]),
+                    fields["partitions"],
                 )
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -80,4 +80,4 @@ def read(layout: Layout, dataset: str) -> list[Publication]:
                 f"{entry} is no record of a publish: {type(error).__name__} {error}. Nothing was changed. "
                 "Put it back from a copy, or remove it: its partitions then keep what was in force before."
             ) from error
-    return sorted(found, key=lambda publication: publication.build_id)
+    return sorted(publications, key=lambda publication: publication.build_id)

@@ -1,4 +1,4 @@
-"""The lake as a `Store`: stage, verify, publish and read, each a call into the room that does it."""
+"""The lake as a `Store`: stage, verify, publish and read; each calls the module that does the work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from varve.model.inventory import Finding, Leftover, StoreInventory
     from varve.services.settings import Settings
 
-# By so many partitions' last batches the weight of a row is judged.
+# The size of a row is estimated by the current batches of so many partitions.
 _SAMPLE = 50
 _THREADS = 8
 logger = logging.getLogger(__name__)
@@ -56,11 +56,11 @@ class LakeStore:
     metastore: str | None = None
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
-        """See `Store.stage`. Raises BadInput too where older batches would not be read as declared now."""
+        """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration."""
         evolve.refuse_breaking(build)
-        how = write.How(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
+        options = write.WriteOptions(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
         frame = grown.with_folded(build, frame, partial(self._scan, build.dataset))
-        written = write.write_batches(self.layout, build, frame, how)
+        written = write.write_batches(self.layout, build, frame, options)
         staged = write.survey(self.layout, build)
         write.verify_rows(build, staged, written)
         staged = grown.with_base(self.layout, build, self._with_content(build, staged, written))
@@ -68,13 +68,13 @@ class LakeStore:
         return staged
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """See `Store.verify`: every folder is there; a pointer to a missing one would read as no rows, silently."""
+        """See `Store.verify`: every folder exists, because a table that points at a missing one shows no rows."""
         files, _ = open_files(self.layout.root)
         if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
             raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """See `Store.publish`; then the Hive table follows, now or, where it cannot, with the next run."""
+        """See `Store.publish`. Then the Hive table follows; where it cannot, the next run makes it follow."""
         del staged
         self.catalog.publish(build)
         self.published(build)
@@ -87,7 +87,7 @@ class LakeStore:
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
 
-        Whatever goes wrong here, the publish stands: a run must not fail for it, nor say that nothing was published.
+        Whatever fails here, the batches are published: the run must not fail, nor say that nothing was published.
         """
         name = build.dataset.name
         try:
@@ -103,7 +103,7 @@ class LakeStore:
             )  # fmt: skip
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
-        """See `Store.republish`: the folders must still be there, for a pointer to a missing one reads as no rows."""
+        """See `Store.republish`: the folders must exist, because a table that points at a missing one shows no rows."""
         self.refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
         self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
@@ -114,8 +114,8 @@ class LakeStore:
         files, _ = open_files(self.layout.root)
         locations = [batch.location for batch in batches]
         with ThreadPoolExecutor(_THREADS) as pool:
-            there = list(pool.map(files.exists, locations))
-        if missing := [location for location, found in zip(locations, there, strict=True) if not found]:
+            existence = list(pool.map(files.exists, locations))
+        if missing := [location for location, exists in zip(locations, existence, strict=True) if not exists]:
             raise MissingUpstream(
                 f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
                 "Nothing was read or changed. Put the folder back, or rerun those partitions."
@@ -127,13 +127,13 @@ class LakeStore:
         clean.remove(self.layout, locations)
 
     def leftovers(self) -> list[Leftover]:
-        """See `Store.leftovers`: folders first, so that a build which begins in between is known as a living one."""
-        found = clean.units(self.layout)
+        """See `Store.leftovers`. Folders are listed first: a build that begins in between then counts as living."""
+        units = clean.units(self.layout)
         kept = {
             self.layout.at(dataset, path, batch_id)
             for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
         }
-        return [one for one in found if one.location not in kept]
+        return [unit for unit in units if unit.location not in kept]
 
     def unnamed(self, strays: Sequence[str]) -> list[str]:
         """See `Store.unnamed`: in the lake's root every folder is taken for a dataset's."""
@@ -148,7 +148,7 @@ class LakeStore:
         write.remove_batches(self.layout, build)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
-        """See `Store.read`: exactly these folders, with the declared schema, so that no footer is opened to plan it."""
+        """See `Store.read`: reads exactly these folders, with the declared schema, so that planning opens no footer."""
         if not batches:
             return self.spark().createDataFrame([], spark_schema(dataset.read_columns(columns)))
         self.refuse_missing(dataset, batches)
@@ -180,13 +180,13 @@ class LakeStore:
         return remains.remains(self.layout)
 
     def _rows_per_file(self, build: Build) -> int | None:
-        """The limit of rows in a file that keeps it at the size asked for, by what a row has weighed so far."""
-        asked = build.dataset.lake
-        if asked.file_rows is not None or asked.file_bytes is None or not any(build.expected.values()):
-            return asked.file_rows
+        """The limit of rows in a file; where the dataset limits bytes, estimated by the size of earlier rows."""
+        options = build.dataset.lake
+        if options.file_rows is not None or options.file_bytes is None or not any(build.expected.values()):
+            return options.file_rows
         before = self.catalog.current(build.dataset.name, build.partitions[:_SAMPLE]).values()
         rows, size = sum(batch.rows for batch in before), sum(batch.size for batch in before)
-        return max(1, asked.file_bytes * rows // size) if rows and size else None
+        return max(1, options.file_bytes * rows // size) if rows and size else None
 
     def _with_content(self, build: Build, staged: list[StagedBatch], written: write.WriteReport) -> list[StagedBatch]:
         hashes: dict[str, str | None] = {}
@@ -198,15 +198,15 @@ class LakeStore:
         return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
 
     def _hashes_many(self, build: Build) -> bool:
-        """Whether each of several partitions is hashed; what others are added to is, or nobody could tell their sum."""
+        """Whether a build of several partitions hashes each. One that adds rows does, or the sums would be unknown."""
         if not content.can_hash(build.dataset.schema.columns):
             return False
         return self.hashing is ContentHash.ALWAYS or (bool(build.growth) and self.hashing is not ContentHash.NEVER)
 
     def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
-        wanted = dataset.read_columns(columns)
-        reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", self.layout.table(dataset))
-        return reader.parquet(*locations).select(*[column.name for column in wanted])
+        read_columns = dataset.read_columns(columns)
+        reader = self.spark().read.schema(spark_schema(read_columns)).option("basePath", self.layout.table(dataset))
+        return reader.parquet(*locations).select(*[column.name for column in read_columns])
 
 
 def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> LakeStore:

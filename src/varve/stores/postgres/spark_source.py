@@ -1,6 +1,6 @@
-"""Period tables as a data source of Spark: tasks read them through ADBC, filters go to PostgreSQL with them.
+"""Period tables as a data source of Spark: its tasks read them through ADBC, and send filters to PostgreSQL.
 
-Sent to Spark by value, as warehouse/loading/copying.py is: nothing of Varve need be installed there.
+The module is sent to Spark by value, like warehouse/loading/copying.py: Varve need not be installed there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "varve_periods"
-# Texts, which go to the workers with the functions.
+# Texts, which are sent to the workers with the functions.
 _SETTINGS = (
     "set local statement_timeout = 0", "set local search_path = pg_catalog, public", settings_statement(local=True)
 )  # fmt: skip
@@ -55,11 +55,11 @@ class PeriodTables(DataSource):
         self.options = options
 
     def schema(self) -> str:
-        """What the caller has said."""
+        """The schema that the caller has given."""
         return self.options["schema"]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Over all queries."""
+        """A reader of all queries."""
         del schema
         return PeriodReader(self.options["url"], self.options["arrow"], json.loads(self.options["queries"]))
 
@@ -72,23 +72,23 @@ class ReadTask(InputPartition):
 
 
 class PeriodReader(DataSourceReader):
-    """Reads the rows of each query, narrowed by what Spark would filter anyway."""
+    """Reads the rows of each query that pass Spark's filters, as far as PostgreSQL can evaluate these."""
 
     def __init__(self, url: str, arrow: str, queries: Sequence[str]) -> None:
         self.url, self.arrow, self.queries = url, arrow, queries
         self.conditions: list[str] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Narrow the queries; Spark still applies every filter, so only rows that it would drop may be left out."""
-        for found in filters:
-            if (condition := condition_of(found)) is not None:
+        """Add filters to the queries. Spark applies them again: only rows that it would drop may be left out."""
+        for pushed in filters:
+            if (condition := condition_of(pushed)) is not None:
                 self.conditions.append(condition)
-            yield found
+            yield pushed
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each query."""
         where = "".join(f" and ({condition})" for condition in self.conditions)
-        # Conditions are made of quoted names and literals (condition_of), nothing of them is a user's text.
+        # Conditions consist of quoted names and literals (condition_of); no text of a user is part of them.
         return [ReadTask(f"select * from ({query}) as period where true{where}") for query in self.queries]  # noqa: S608
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,7 +105,7 @@ def fetch(url: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     import adbc_driver_postgresql.dbapi as adbc
 
     with adbc.connect(url) as connection, connection.cursor() as cursor:
-        # Of this transaction alone: somebody else's server may be behind a pooler.
+        # Set for this transaction only: there may be a pooler before the server.
         for setting in _SETTINGS:
             cursor.execute(setting)
         cursor.execute(query)
@@ -114,29 +114,31 @@ def fetch(url: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield batch.rename_columns(schema.names).cast(schema)
 
 
-def condition_of(found: Filter) -> str | None:
+def condition_of(pushed: Filter) -> str | None:
     """A filter of Spark as SQL that is true wherever the filter is; None where that is not certain."""
-    column = getattr(found, "attribute", None)
+    column = getattr(pushed, "attribute", None)
     if not isinstance(column, tuple) or len(column) != 1:
         return None
     name = '"' + column[0].replace('"', '""') + '"'
-    if isinstance(found, IsNull | IsNotNull):
-        return f"{name} is null" if isinstance(found, IsNull) else f"{name} is not null"
-    values = [literal(value) for value in (found.value if isinstance(found, In) else (getattr(found, "value", None),))]
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    if isinstance(pushed, IsNull | IsNotNull):
+        return f"{name} is null" if isinstance(pushed, IsNull) else f"{name} is not null"
+    values = [
+        literal(value) for value in (pushed.value if isinstance(pushed, In) else (getattr(pushed, "value", None),))
+    ]
+    literals = [value for value in values if value is not None]
+    if not literals or len(literals) < len(values):
         return None
-    if isinstance(found, EqualTo | EqualNullSafe | In):
-        return f"{name} in ({', '.join(known)})"
-    if (operator := _COMPARISONS.get(type(found))) is None:
+    if isinstance(pushed, EqualTo | EqualNullSafe | In):
+        return f"{name} in ({', '.join(literals)})"
+    if (operator := _COMPARISONS.get(type(pushed))) is None:
         return None
     # Spark compares texts by their bytes; a database may have any collation.
-    collation = ' collate "C"' if isinstance(getattr(found, "value", None), str) else ""
-    return f"{name} {operator} {known[0]}{collation}"
+    collation = ' collate "C"' if isinstance(getattr(pushed, "value", None), str) else ""
+    return f"{name} {operator} {literals[0]}{collation}"
 
 
 def literal(value: Any) -> str | None:
-    """A value of Spark as a literal of PostgreSQL; None for what has no certain one."""
+    """A value of Spark as a literal of PostgreSQL; None where it is not certain to be the same value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | Decimal):

@@ -1,4 +1,4 @@
-"""The PostgreSQL type of every column type, how a value crosses the wire, and what PostgreSQL cannot hold at all.
+"""The PostgreSQL type of every column type, the form in which values are loaded, and what PostgreSQL cannot hold.
 
 | Spark | PostgreSQL | |
 |---|---|---|
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
 
-# Spelt as pg_catalog.format_type spells them: the columns of an existing view are compared with these.
+# Written as pg_catalog.format_type writes them: the columns of an existing view are compared with these.
 _TYPES: dict[Kind, LiteralString] = {
     Kind.STRING: "text",
     Kind.BOOLEAN: "boolean",
@@ -55,7 +55,7 @@ _TYPES: dict[Kind, LiteralString] = {
     Kind.MAP: "jsonb",
     Kind.STRUCT: "jsonb",
 }
-# Spark's own default cuts instants to milliseconds.
+# Spark's own default cuts times to milliseconds.
 _JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -74,19 +74,19 @@ def postgres_type(kind: ColumnType) -> str:
     return _TYPES[kind.kind]
 
 
-def type_sql(spelt: str) -> sql.SQL:
-    """A type of PostgreSQL as SQL text; only for spellings that come from `postgres_type` or `format_type`."""
-    return sql.SQL(spelt)
+def type_sql(spelling: str) -> sql.SQL:
+    """A type of PostgreSQL as SQL; only for texts that come from `postgres_type` or `format_type`."""
+    return sql.SQL(spelling)
 
 
 def refuse_what_postgresql_cannot_hold(dataset: Dataset) -> None:
-    """Raise VarveError with every name and column of the dataset that PostgreSQL has no place for."""
+    """Raise VarveError with every name and column of the dataset that PostgreSQL cannot have."""
     if problems := list(_problems(dataset)):
         raise VarveError(f"{dataset} cannot be kept in PostgreSQL: {' '.join(problems)} {NOTHING_LOST}")
 
 
 def wire_dataset(dataset: Dataset) -> Dataset:
-    """The dataset as it is spooled: what is nested is bytes already, in the binary form of jsonb."""
+    """The dataset as it is spooled: nested columns are bytes, in the binary form of jsonb."""
     columns = tuple(
         Column(column.name, ColumnType.BINARY if column.type.nested else column.type)
         for column in dataset.schema.columns
@@ -95,21 +95,21 @@ def wire_dataset(dataset: Dataset) -> Dataset:
 
 
 def to_wire(build: Build, frame: DataFrame) -> DataFrame:
-    """The frame of a build with its nested columns, once they fit, as the bytes that COPY gives to jsonb."""
+    """The frame of a build with its nested columns as bytes, in the binary form of jsonb."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     nested = [column for column in build.dataset.schema.columns if column.type.nested]
     if not nested:
         return frame
-    # The version of the binary form.
-    one = F.unhex(F.lit("01"))
+    # The version of the binary form, its first byte.
+    version = F.unhex(F.lit("01"))
     return conform(build, frame).withColumns(
-        {column.name: F.concat(one, F.to_json(_quoted(column), _JSON_OPTIONS).cast("binary")) for column in nested}
+        {column.name: F.concat(version, F.to_json(_quoted(column), _JSON_OPTIONS).cast("binary")) for column in nested}
     )
 
 
 def from_wire(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
-    """The inverse for rows read back, where nested columns arrive as JSON text."""
+    """The inverse, for rows that are read: nested columns arrive as JSON text."""
     from pyspark.sql import functions as F  # noqa: N812
 
     nested = [column for column in columns if column.type.nested]

@@ -1,4 +1,4 @@
-"""Whether readers have locks enough: a query of a union view locks every table under it, however few it reads.
+"""Whether the server has enough locks: a query of a union view locks every table under it, however few it reads.
 
 Not here: how many periods a dataset should have (docs/concepts.md).
 """
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# So many readers at once should find locks; with fewer we warn.
+# So many readers at once should find enough locks; where fewer do, we warn.
 _READERS = 10
 _MANY_TABLES = 2_000
-# The lock table as PostgreSQL sizes it when it starts.
+# The size that PostgreSQL gives to its lock table when it starts.
 _CAPACITY = """
     select current_setting('max_locks_per_transaction')::bigint
          * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)
 """
-# Those of the partitions that the build does not publish: tables of their own, and how many tables others share; and
-# those of the build.
+# Of the partitions that the build does not publish: how many tables of their own they have, and how many they share.
 _TABLES = """
     select coalesce(sum(coalesce(cardinality(g.parts), 1)) filter (where s.table_name is null), 0),
         count(distinct s.table_name)
@@ -34,6 +33,7 @@ _TABLES = """
     left join varve.batch_part g using (dataset, partition, batch_id)
     where c.dataset = %s and c.partition <> all(%s::text[])
 """
+# How many tables the partitions of the build have.
 _OWN = """
     select coalesce(sum(coalesce(cardinality(g.parts), 1)), 0) from unnest(%s::text[]) as w (partition)
     left join varve.batch_part g on (g.dataset, g.partition, g.batch_id) = (%s, w.partition, %s)
@@ -49,7 +49,7 @@ def locks_of_a_reader(own: int, shared: int, indexes: int) -> int:
 
 
 def refuse_or_warn(catalog: Catalog, build: Build) -> None:
-    """Raise VarveError where after this publish not even one reader would find locks enough; warn where few would."""
+    """Raise VarveError where after this publish no reader would find enough locks; warn where few would."""
     name, paths = build.dataset.name, build.paths
     row = catalog.connection.execute(_TABLES, (name, paths)).fetchone()
     added = catalog.connection.execute(_OWN, (paths, name, build.batch_id.millis)).fetchone()

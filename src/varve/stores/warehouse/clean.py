@@ -1,6 +1,6 @@
-"""What a sweep of the warehouse needs: which tables no batch of the catalog keeps, and their deletion.
+"""Lists the tables that no batch of the catalog needs, and drops tables, for sweeps.
 
-Not here: which batches may go (varve/catalog/history/history.py).
+Not here: which batches may be deleted (catalog/history/history.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from psycopg import sql
 
 from varve.catalog.history.history import History
 from varve.model.batch import BatchId
-from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError, some
 from varve.model.inventory import Leftover
 from varve.stores.warehouse.tables import notes
@@ -42,7 +41,7 @@ _IN_USE = """
     union all
     select location from varve.living where dataset = %(dataset)s and location = any(%(tables)s)
 """
-# The tables that kept batches of partitions that grow consist of, and those of batches that a sweep has taken.
+# The tables that hold the parts of kept batches; with `swept`, also of swept batches whose data is not deleted yet.
 _PARTS = """
     select distinct p.dataset, p.location from varve.batch_part g
     join varve.batch b using (dataset, partition, batch_id)
@@ -65,16 +64,16 @@ _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 
 
 def leftovers(connection: psycopg.Connection) -> list[Leftover]:
-    """The period tables that describe no batch which the catalog keeps, and of no living build."""
+    """The period tables that hold no batch which the catalog keeps, and belong to no living build."""
     history = History(connection)
-    datasets = sorted(name for name, store in history.stores().items() if store == StoreKind.WAREHOUSE)
-    # Tables first, so that a build which begins in between is known as a living one.
-    found = {
+    datasets = sorted(name for name, store in history.stores().items() if store == "warehouse")
+    # Tables are listed first: a build that begins in between then counts as living.
+    tables_by_schema = {
         schema: connection.execute(_TABLES, (schema,)).fetchall() for schema in {periods_schema_of(n) for n in datasets}
     }
     kept = {(dataset, path, batch_id.millis) for dataset, path, batch_id, _ in history.kept()}
     notes.ensure_tables(connection)
-    # Batches whose rows lie in a shared table, and the shared tables that any kept batch needs.
+    # Batches whose rows lie in a shared table, and the shared tables that kept batches need.
     moved = {name: notes.compacted_at(connection, name) for name in datasets}
     used = {
         (name, table)
@@ -82,10 +81,10 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
         for (path, batch_id), table in notes.compacted(connection, name).items()
         if (name, path, batch_id) in kept
     }
-    # A batch that is kept needs the tables of those before it, whatever has become of these.
+    # A kept batch needs the tables of its parts, also where the batches that loaded them were swept.
     used |= set(connection.execute(_PARTS, {"dataset": None, "swept": True}).fetchall())
     left = []
-    for schema, tables in found.items():
+    for schema, tables in tables_by_schema.items():
         for table, size, comment in tables:
             dataset, partition, batch_id = _described(comment)
             moved_at = moved.get(dataset, {}).get((partition, batch_id))
@@ -99,12 +98,12 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
 
 
 def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
-    """Drop period tables, and leaf views of former generations that still show them. What is missing is fine.
+    """Drop period tables, and leaf views of former generations that still show them. Missing tables are no error.
 
-    Where the batch of a table consisted of others' tables too, those go as well; what a batch that is kept consists of
-    stays, and goes with the last that does.
+    The tables of all parts of a swept batch are dropped, except those that a kept batch lists: they are dropped with
+    the last batch that lists them.
 
-    Raises VarveError for a table that a batch of the catalog still has, and for one that others depend on.
+    Raises VarveError for a table that a kept batch needs, and for one on which something else depends.
     """
     schema = periods_schema_of(dataset)
     names = [table.removeprefix(f"{schema}.") for table in tables]
@@ -121,7 +120,7 @@ def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) ->
 
 
 def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
-    """Drop the leaf views of all generations but the one in force."""
+    """Drop the leaf views of all generations but the current one."""
     schema = periods_schema_of(dataset)
     current = leaf_prefix(dataset, notes.generation_of(connection, dataset))
     for (name,) in connection.execute(_LEAVES, (schema, leaf_prefix(dataset), current)).fetchall():
@@ -130,7 +129,7 @@ def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
 
 def _in_progress(connection: psycopg.Connection, table: str) -> bool:
     """Whether a compaction fills the table: its session holds a lock for as long as it lives."""
-    # Outside of a transaction the lock is given back at once.
+    # Outside of a transaction the lock is released at once.
     return connection.execute(_NOBODY_COMPACTS, (table,)).fetchone() != (True,)
 
 
@@ -152,15 +151,15 @@ def _drop(connection: psycopg.Connection, kind: str, schema: str, name: str) -> 
 
 
 def _described(comment: str | None) -> tuple[str, str, int]:
-    """Dataset, partition and batch that a table's comment names; all empty for a table that is not ours.
+    """The dataset, partition and batch that a table's comment names; all empty for a table that is not ours.
 
-    Where it holds several partitions there is none, and instead of the batch when it was begun.
+    For a table of several partitions the partition is empty, and the batch is the time at which it was begun.
     """
     try:
-        found = json.loads(comment or "")
-        if "compacted" in found:
-            # Of before, a table does not say when it was begun.
-            return str(found["dataset"]), "", int(found.get("began", 0))
-        return str(found["dataset"]), str(found["partition"]), int(found["batch_id"])
+        description = json.loads(comment or "")
+        if "compacted" in description:
+            # Tables of former versions do not say when they were begun.
+            return str(description["dataset"]), "", int(description.get("began", 0))
+        return str(description["dataset"]), str(description["partition"]), int(description["batch_id"])
     except (ValueError, TypeError, KeyError):
         return "", "", 0

@@ -1,9 +1,9 @@
-"""Two grains: fine partitions under a coarse period, put together into one table when the period is over (seed 000).
+"""Compaction: when a coarse period is over, the fine partitions under it get one table together.
 
-While a period is open, each of its partitions has a table of its own in the view, and may be loaded again alone. When a
-later period has begun, the rows of all of them are copied into one table, as readers see them, and that is swapped in
-for theirs; batches, and what is made from them, stay as they are. No append happens ever, and tables stay few. A
-partition that is loaded again afterwards has a table of its own again, until the period is put together anew.
+While the period is open, each of its partitions has a table of its own in the view, and may be loaded again alone. When
+a later period has begun, the rows of all of them are copied into one table, as readers see them, and the view shows
+that table instead. Batches, and what is made from them, stay as they are. So the tables stay few, and none is ever
+appended to. A partition that is loaded again later has its own table again, until the period is compacted again.
 
 Not here: how a view shows a shared table (projection.py), and the deletion of the tables that it replaces (clean.py).
 """
@@ -17,6 +17,7 @@ import logging
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -51,8 +52,8 @@ _COMMENTS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """The partitions of one period that shall share a table: all that are current."""
+class PeriodGroup:
+    """All current partitions of one period, which are to share a table."""
 
     first_day: dt.date
     batches: tuple[Batch, ...]
@@ -61,8 +62,8 @@ class Together:
         return f"the period of {self.first_day} ({len(self.batches)} partitions)"
 
 
-def due(catalog: Catalog, dataset: Dataset) -> list[Together]:
-    """The periods that are over and not in one table yet: a later one has begun. Empty where none is asked for."""
+def due(catalog: Catalog, dataset: Dataset) -> list[PeriodGroup]:
+    """The periods that are over (a later one has begun) and not in one table yet; none without declared compaction."""
     period = dataset.warehouse.compact
     if period is None:
         return []
@@ -72,37 +73,37 @@ def due(catalog: Catalog, dataset: Dataset) -> list[Together]:
         day = _day(dataset.partitioning.from_path(path))
         if day is not None:
             periods[period.of(day)].append(batch)
-    tables = BatchTables.of(catalog.connection, dataset.name, [one for each in periods.values() for one in each])
-    found = []
+    tables = BatchTables.of(catalog.connection, dataset.name, chain(*periods.values()))
+    groups = []
     for first_day, batches in sorted(periods.items())[:-1]:
         if len(tables.of_all(batches)) > 1:
-            found.append(Together(first_day, tuple(batches)))
-    return found
+            groups.append(PeriodGroup(first_day, tuple(batches)))
+    return groups
 
 
-def compact(catalog: Catalog, dataset: Dataset, together: Together, *, seconds: float) -> str:
-    """Copy the rows of a period into one table and show that; the name of the table.
+def compact(catalog: Catalog, dataset: Dataset, group: PeriodGroup, *, seconds: float) -> str:
+    """Copy the rows of a period into one table, and make the view show it. Returns the name of the table.
 
-    May be ended at any time: the table is then one that nobody keeps. A partition that is published meanwhile keeps its
-    own table. Raises PublishTimeout as a publish does, and VerifyFailed where rows are not the same.
+    It may be killed at any time: a sweep then drops the table. A partition that is published meanwhile keeps its own
+    table. Raises PublishTimeout as a publish does, and VerifyFailed where the number of rows differs.
     """
     connection = catalog.connection
     row = connection.execute("select (extract(epoch from clock_timestamp()) * 1000)::bigint").fetchone()
     assert row is not None
     stamp = BatchId(int(row[0]))
-    table = compacted_table(dataset, str(together.first_day), stamp)
-    with _in_progress(connection, dataset, table):
+    table = compacted_table(dataset, str(group.first_day), stamp)
+    with _marked_in_progress(connection, dataset, table):
         with loading(connection):
-            _fill(catalog, dataset, together, table, stamp)
+            _fill(catalog, dataset, group, table, stamp)
         publish.wait_for_snapshots(connection, dataset, seconds)
-        told = f"{dataset} {together}"
-        publish.patiently(partial(_swap, catalog, dataset, together, table), dataset.name, told, seconds)
+        subject = f"{dataset} {group}"
+        publish.patiently(partial(_swap, catalog, dataset, group, table), dataset.name, subject, seconds)
     return table
 
 
 @contextlib.contextmanager
-def _in_progress(connection: psycopg.Connection, dataset: Dataset, table: str) -> Iterator[None]:
-    """For as long as this session lives, at most: a sweep leaves the table alone (clean.py)."""
+def _marked_in_progress(connection: psycopg.Connection, dataset: Dataset, table: str) -> Iterator[None]:
+    """While the context is open and this session lives, no sweep drops the table (clean.py)."""
     name = f"{periods_schema(dataset)}.{table}"
     connection.execute(_HOLD, (name,))
     try:
@@ -114,61 +115,61 @@ def _in_progress(connection: psycopg.Connection, dataset: Dataset, table: str) -
 
 
 def compact_closed(catalog: Catalog, dataset: Dataset, *, seconds: float) -> int:
-    """Put together every period that is over; how many. What fails is left for the next time, and told."""
-    done = 0
+    """Compact every period that is over. Returns how many. A failure is logged, and the next call tries again."""
+    count = 0
     try:
-        for together in due(catalog, dataset):
-            compact(catalog, dataset, together, seconds=seconds)
-            done += 1
+        for group in due(catalog, dataset):
+            compact(catalog, dataset, group, seconds=seconds)
+            count += 1
     except (VarveError, psycopg.Error) as error:
         logger.warning("%s: a period that is over stays in tables of its own for now: %s", dataset, error)
-    return done
+    return count
 
 
-def _fill(catalog: Catalog, dataset: Dataset, together: Together, name: str, stamp: BatchId) -> None:
+def _fill(catalog: Catalog, dataset: Dataset, group: PeriodGroup, name: str, stamp: BatchId) -> None:
     connection = catalog.connection
     wanted = projection.change_of(connection, dataset).shape
     target = view.table_name(dataset, name)
-    members = descriptions(connection, dataset, together.batches)
-    described = {"format": 1, "dataset": dataset.name, "began": stamp.millis, "compacted": members}
-    for statement in view.create_shared_table(dataset, wanted, name, described):
+    members = descriptions(connection, dataset, group.batches)
+    description = {"format": 1, "dataset": dataset.name, "began": stamp.millis, "compacted": members}
+    for statement in view.create_shared_table(dataset, wanted, name, description):
         connection.execute(statement)
-    arms = projection.arms_of(catalog, dataset, wanted, together.batches)
+    arms = projection.arms_of(catalog, dataset, wanted, group.batches)
     columns = sql.SQL(", ").join(map(sql.Identifier, wanted.names))
     with connection.transaction():
         for arm in arms:
             connection.execute(sql.SQL("insert into {} ({}) {}").format(target, columns, arm))
-        _check(catalog, dataset, target)
-    # A key is unique within its partition, not among them.
+        _add_key_checks(catalog, dataset, target)
+    # Not unique: a key is unique only within its partition.
     for index in (Index(dataset.partitioning.names), *dataset.warehouse.indexes):
         connection.execute(view.create_index(dataset, name, replace(index, unique=False)))
     connection.execute(sql.SQL("analyze {}").format(target))
     counted = notes.seal(connection, target, name)
-    expected = sum(batch.rows for batch in together.batches)
+    expected = sum(batch.rows for batch in group.batches)
     if counted != expected:
-        raise VerifyFailed(f"{dataset}: {together} has {expected} rows, and {name} got {counted}. {NOTHING_LOST}")
+        raise VerifyFailed(f"{dataset}: {group} has {expected} rows, and {name} got {counted}. {NOTHING_LOST}")
 
 
 def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> list[dict[str, Any]]:
-    """What the tables of these batches say of them: each one's own, or the one that it shared before."""
+    """The descriptions of these batches, from the comments of their own tables or of tables that they shared before."""
     wanted = {(batch.partition, batch.batch_id.millis) for batch in batches}
     tables = [batch.location for batch in batches]
     tables += sorted(set(notes.compacted(connection, dataset.name).values()))
-    found = {}
+    by_batch = {}
     for (comment,) in connection.execute(_COMMENTS, (periods_schema(dataset), tables)):
-        said = json.loads(comment)
-        for one in said.get("compacted", [said]):
-            # From here on its rows lie in one table, however many they were in before.
-            growth = one.get("growth", {})
+        description = json.loads(comment)
+        for member in description.get("compacted", [description]):
+            # The rows of a batch that grew lie in one table from here on: its description needs no parts.
+            growth = member.get("growth", {})
             whole = {name: growth[name] for name in ("rows", "content") if name in growth}
-            found[one["partition"], one["batch_id"]] = {
-                name: value for name, value in {**one, **whole}.items() if name != "growth"
+            by_batch[member["partition"], member["batch_id"]] = {
+                name: value for name, value in {**member, **whole}.items() if name != "growth"
             }
-    return [found[key] for key in sorted(wanted) if key in found]
+    return [by_batch[key] for key in sorted(wanted) if key in by_batch]
 
 
-def _check(catalog: Catalog, dataset: Dataset, target: sql.Identifier) -> None:
-    """Tell the planner between which keys the rows lie, so that a query of another period passes the table over."""
+def _add_key_checks(catalog: Catalog, dataset: Dataset, target: sql.Identifier) -> None:
+    """Add checks of the lowest and highest keys, by which PostgreSQL skips the table in queries of other periods."""
     for column in dataset.partition_columns:
         name = sql.Identifier(column.name)
         row = catalog.connection.execute(
@@ -183,26 +184,28 @@ def _check(catalog: Catalog, dataset: Dataset, target: sql.Identifier) -> None:
             )
 
 
-def _swap(catalog: Catalog, dataset: Dataset, together: Together, table: str) -> None:
+def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) -> None:
     connection = catalog.connection
     with connection.transaction():
         milliseconds = publish.lock_publishers(connection, dataset)
-        paths = [batch.partition for batch in together.batches]
+        paths = [batch.partition for batch in group.batches]
         publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths), milliseconds)
-        members = [(batch.partition, batch.batch_id.millis) for batch in together.batches]
+        members = [(batch.partition, batch.batch_id.millis) for batch in group.batches]
         notes.set_compacted(connection, dataset.name, table, members)
         keys = [dataset.partitioning.from_path(path) for path in paths]
         current = catalog.current(dataset.name, keys)
-        # All partitions of the table into one leaf, or each leaf would show the table anew.
-        where = notes.leaves(connection, dataset)
-        left = {where[path] for path in current if path in where}
-        notes.move(connection, dataset, list(current), min(left))
-        plan = projection.plan(catalog, dataset, [dataset.partitioning.from_path(p) for p in current], also=left)
+        # All partitions of the table go into one leaf: in several, each leaf would show the table.
+        leaves = notes.leaves(connection, dataset)
+        former_leaves = {leaves[path] for path in current if path in leaves}
+        notes.move(connection, dataset, list(current), min(former_leaves))
+        plan = projection.plan(
+            catalog, dataset, [dataset.partitioning.from_path(p) for p in current], lost_leaves=former_leaves
+        )
         publish.replace_views(connection, [plan])
 
 
 def _day(key: PartitionKey) -> dt.date | None:
-    """The day in which a partition begins, by the one of its values that is a date or begins with one."""
+    """The day on which a partition begins: the first of its values that is a date or begins with one."""
     for value in key.values:
         if isinstance(value, dt.date):
             return value

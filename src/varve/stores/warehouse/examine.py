@@ -1,6 +1,6 @@
-"""Comparing what the catalog says of batches with their tables, and what is current with what the view shows.
+"""Compares the catalog with the warehouse: batches with their tables, and current batches with the view.
 
-Changes nothing. Not here: mending (publish.py, `show_current`) and rebuilding a lost catalog (inventory.py).
+Changes nothing. Not here: repairing the view (publish.py, `show_current`) and rebuilding a lost catalog (inventory.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r'
 """
-# The tables under the view: what its leaves' rules depend on.
+# The tables under the view, on which the rules of its leaves depend.
 _SHOWN = """
     with recursive under as (
         select to_regclass(%s)::oid as oid
@@ -47,31 +47,33 @@ _SHOWN = """
 def tables(
     connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False
 ) -> Iterator[Finding]:
-    """Every batch whose table is gone or has other rows than it should: by their number, `deep` by what they hold."""
+    """Every batch whose table is missing or has another number of rows; with `deep`, also rows with other values."""
     present = {name for (name,) in connection.execute(_TABLES, (periods_schema(dataset),))}
     notes.ensure_tables(connection)
-    found = BatchTables.of(connection, dataset.name, batches)
-    own = {table for batch in batches for table in found.own(batch)}
-    sealed = notes.seals(connection, [*own, *found.shared.values()])
+    batch_tables = BatchTables.of(connection, dataset.name, batches)
+    own = {table for batch in batches for table in batch_tables.own(batch)}
+    sealed = notes.seals(connection, [*own, *batch_tables.shared.values()])
     seen: set[str] = set()
-    # A part of several batches is counted, and read, once.
+    # A part that several batches list is counted, and read, once.
     rows: dict[str, int] = {}
     changed: dict[str, bool] = {}
     for batch in batches:
-        if (table := found.shared_by(batch)) in present:
+        if (table := batch_tables.shared_by(batch)) in present:
             assert table is not None
-            # Its rows were compared when they were put together, and its own table may be gone.
+            # Its rows were compared when the table was filled, and its own table may be dropped.
             if deep and table not in seen:
                 seen.add(table)
                 if _changed(connection, dataset, table, sealed):
-                    text = f"the rows of {table}, which holds several partitions, are not those that were put into it"
-                    yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+                    problem = (
+                        f"the rows of {table}, which holds several partitions, are not those that were put into it"
+                    )
+                    yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
             continue
-        tables = found.own(batch)
-        said = some(tables, limit=3)
-        if gone := [table for table in tables if table not in present]:
-            text = f"the table {some(gone, limit=3)} of batch {batch.batch_id} is gone"
-            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+        tables = batch_tables.own(batch)
+        table_names = some(tables, limit=3)
+        if missing := [table for table in tables if table not in present]:
+            problem = f"the table {some(missing, limit=3)} of batch {batch.batch_id} is gone"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
             continue
         for table in tables:
             if table not in rows:
@@ -79,11 +81,13 @@ def tables(
                 changed[table] = deep and _changed(connection, dataset, table, sealed)
         counted = sum(rows[table] for table in tables)
         if counted != batch.rows:
-            text = f"the table {said} has {counted} rows, and batch {batch.batch_id} had {batch.rows}"
-            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+            problem = f"the table {table_names} has {counted} rows, and batch {batch.batch_id} had {batch.rows}"
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
         elif wrong := [table for table in tables if changed[table]]:
-            text = f"the {rows[wrong[0]]} rows of the table {wrong[0]} are not those that batch {batch.batch_id} loaded"
-            yield Finding(dataset.name, batch.partition, batch.batch_id, text, _RERUN)
+            problem = (
+                f"the {rows[wrong[0]]} rows of the table {wrong[0]} are not those that batch {batch.batch_id} loaded"
+            )
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
 
 
 def _rows(connection: psycopg.Connection, dataset: Dataset, table: str) -> int:
@@ -101,19 +105,19 @@ def _changed(connection: psycopg.Connection, dataset: Dataset, table: str, seale
 
 
 def tables_under(connection: psycopg.Connection, view_name: str) -> set[str]:
-    """The tables that a view shows, itself or through others."""
+    """The tables that a view shows, directly or through other views."""
     return {table for (table,) in connection.execute(_SHOWN, (view_name,))}
 
 
 def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str, Batch]) -> Iterator[Finding]:
-    """Every partition that the view does not show at its current batch, and every table it should not show."""
+    """Every partition whose current batch the view does not show, and every table that it should not show."""
     name = view.view_name(dataset).as_string(connection)
-    seen = tables_under(connection, name)
+    shown_tables = tables_under(connection, name)
     notes.ensure_tables(connection)
     tables = BatchTables.of(connection, dataset.name, current.values())
     for path, batch in current.items():
-        if not seen.issuperset(tables.all_of(batch)):
-            text = f"the view does not show batch {batch.batch_id}"
-            yield Finding(dataset.name, path, batch.batch_id, text, _SHOW)
-    for table in sorted(seen - tables.of_all(current.values())):
+        if not shown_tables.issuperset(tables.all_of(batch)):
+            problem = f"the view does not show batch {batch.batch_id}"
+            yield Finding(dataset.name, path, batch.batch_id, problem, _SHOW)
+    for table in sorted(shown_tables - tables.of_all(current.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

@@ -1,6 +1,6 @@
-"""Everything the warehouse can tell without a catalog: each whole table, and the views: what they show is in force.
+"""What the warehouse holds, without a catalog: each complete table, and the views, which show the current batches.
 
-Not here: making a catalog of it (varve/catalog/recovery/recovery.py).
+Not here: rebuilding a catalog from it (catalog/recovery/recovery.py).
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ _LEFT_OUT = "Left out; restore it from a dump and repair again, or run the parti
 
 
 @dataclass
-class _Looked:
-    """What of one dataset lies in tables of its own, what in shared ones, and what is not whole.
+class _DatasetTables:
+    """The tables of one dataset.
 
-    `tables` are those of single batches, whole, as they describe themselves.
+    Attributes:
+        own: the batches in tables of their own.
+        tables: the complete tables of single batches: description, name and size, by partition and batch id.
+        shared: the batches in shared tables.
+        findings: the tables that are not complete.
     """
 
     own: list[DescribedBatch] = field(default_factory=list)
@@ -47,106 +51,112 @@ class _Looked:
 
 
 def remains(connection: psycopg.Connection) -> list[StoreInventory]:
-    """One for each dataset of which any table describes itself; which batches share a table is noted again."""
+    """The inventory of each dataset that has tables. Also records again which batches share a table."""
     notes.ensure_tables(connection)
-    datasets: dict[str, _Looked] = {}
+    datasets: dict[str, _DatasetTables] = {}
     for schema, table, comment, size in connection.execute(_TABLES).fetchall():
-        said = _said(comment)
-        if said is None or periods_schema_of(said["dataset"]) != schema:
+        description = _parsed(comment)
+        if description is None or periods_schema_of(description["dataset"]) != schema:
             continue
-        looked = datasets.setdefault(said["dataset"], _Looked())
+        contents = datasets.setdefault(description["dataset"], _DatasetTables())
         counted = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(schema, table)))
         rows = int((counted.fetchone() or (0,))[0])
-        members = said.get("compacted")
-        if members is None and rows != said["rows"]:
-            looked.findings.append(_not_whole(said, table, rows))
+        members = description.get("compacted")
+        if members is None and rows != description["rows"]:
+            contents.findings.append(_not_whole(description, table, rows))
         elif members is None:
-            looked.tables[said["partition"], int(said["batch_id"])] = (said, table, int(size))
-        elif rows == sum(one["rows"] for one in members):
-            keys = [(one["partition"], one["batch_id"]) for one in members]
-            notes.set_compacted(connection, said["dataset"], table, keys)
-            looked.shared += [_described(one, table, int(size) // len(members)) for one in members]
-    for looked in datasets.values():
-        _look_at_batches(looked)
+            contents.tables[description["partition"], int(description["batch_id"])] = (description, table, int(size))
+        elif rows == sum(member["rows"] for member in members):
+            keys = [(member["partition"], member["batch_id"]) for member in members]
+            notes.set_compacted(connection, description["dataset"], table, keys)
+            contents.shared += [_described(member, table, int(size) // len(members)) for member in members]
+    for contents in datasets.values():
+        _look_at_batches(contents)
     return [
-        # A batch in a table of its own and in a shared one lies where the catalog had it: in its own.
+        # The catalog names a batch's own table, also where its rows are in a shared one too.
         StoreInventory(
             dataset,
-            list({(one.partition, one.batch_id): one for one in (*looked.shared, *looked.own)}.values()),
-            _in_force(connection, dataset, looked),
-            looked.findings,
+            list({(batch.partition, batch.batch_id): batch for batch in (*contents.shared, *contents.own)}.values()),
+            _current(connection, dataset, contents),
+            contents.findings,
         )
-        for dataset, looked in sorted(datasets.items())
+        for dataset, contents in sorted(datasets.items())
     ]
 
 
-def _look_at_batches(looked: _Looked) -> None:
-    """The batches of whole tables; one that grew has its rows in several."""
-    parts = grown.parts_said(looked.tables)
-    for key, (said, table, size) in looked.tables.items():
-        described = _described(said, table, size)
-        if "growth" not in said:
-            looked.own.append(described)
+def _look_at_batches(contents: _DatasetTables) -> None:
+    """The batches of complete tables. A batch that grew has its rows in several."""
+    parts = grown.parts_of_batches(contents.tables)
+    for key, (description, table, size) in contents.tables.items():
+        batch = _described(description, table, size)
+        if "growth" not in description:
+            contents.own.append(batch)
         elif key in parts:
-            looked.own.append(grown.as_described(described, said, parts[key]))
+            contents.own.append(grown.with_parts(batch, description, parts[key]))
         else:
-            text = f"a table of batch {key[1]} is gone or not whole, of the {len(said['growth']['parts'])} that it had"
-            looked.findings.append(Finding(said["dataset"], key[0], BatchId(key[1]), text, _LEFT_OUT))
+            count = len(description["growth"]["parts"])
+            problem = f"a table of batch {key[1]} is gone or not whole, of the {count} that it had"
+            contents.findings.append(Finding(description["dataset"], key[0], BatchId(key[1]), problem, _LEFT_OUT))
 
 
-def _not_whole(said: dict[str, Any], table: str, rows: int) -> Finding:
-    text = f"the table {table} has {rows} rows, and says {said['rows']}: its load died before it was whole"
-    return Finding(said["dataset"], said["partition"], BatchId(int(said["batch_id"])), text, _LEFT_OUT)
+def _not_whole(description: dict[str, Any], table: str, rows: int) -> Finding:
+    problem = f"the table {table} has {rows} rows, and says {description['rows']}: its load died before it was whole"
+    batch_id = BatchId(int(description["batch_id"]))
+    return Finding(description["dataset"], description["partition"], batch_id, problem, _LEFT_OUT)
 
 
-def _described(said: dict[str, Any], table: str, size: int) -> DescribedBatch:
+def _described(description: dict[str, Any], table: str, size: int) -> DescribedBatch:
     return DescribedBatch(
-        said["dataset"], said["partition"], BatchId(int(said["batch_id"])), table, said["run_id"],
-        said.get("code_version", ""), said["rows"], size, 1, said.get("content"),
-        tuple(Bounds(*bounds) for bounds in said.get("bounds", ())),
-        tuple(Input(*found) for found in said["inputs"]), said.get("declaration", {}),
+        description["dataset"], description["partition"], BatchId(int(description["batch_id"])), table,
+        description["run_id"], description.get("code_version", ""), description["rows"], size, 1,
+        description.get("content"),
+        tuple(Bounds(*bounds) for bounds in description.get("bounds", ())),
+        tuple(Input(*input_fields) for input_fields in description["inputs"]), description.get("declaration", {}),
     )  # fmt: skip
 
 
-def _in_force(connection: psycopg.Connection, dataset: str, looked: _Looked) -> list[Publication]:
+def _current(connection: psycopg.Connection, dataset: str, contents: _DatasetTables) -> list[Publication]:
+    """The batches that the view shows, as publications of this moment."""
     schema, _, table = dataset.partition(".")
     view = sql.Identifier(schema, table)
     shown = tables_under(connection, view.as_string(connection))
-    in_force: dict[str, DescribedBatch] = {}
-    # Of a partition that grew, the batch that has all of what is shown; each before it has a part of that.
-    for one in sorted(looked.own, key=lambda described: len(described.parts)):
-        if shown.issuperset({one.location, *(part.location for part in one.parts)}):
-            in_force[one.partition] = one
-    for one in looked.shared:
-        # Of a shared table some partitions may have tables of their own again, or may have been taken back.
-        is_shown = one.location in shown and one.partition not in in_force
-        if is_shown and (one.rows == 0 or _has_rows(connection, view, one)):
-            in_force[one.partition] = one
-    now = connection.execute("select clock_timestamp()").fetchone()
-    assert now is not None
-    at: dt.datetime = now[0]
+    current: dict[str, DescribedBatch] = {}
+    # Of a partition that grew, the batch with most parts: each batch before it has some of its parts.
+    for batch in sorted(contents.own, key=lambda batch: len(batch.parts)):
+        if shown.issuperset({batch.location, *(part.location for part in batch.parts)}):
+            current[batch.partition] = batch
+    for batch in contents.shared:
+        # Some partitions of a shared table may have tables of their own again, or no current batch any more.
+        is_shown = batch.location in shown and batch.partition not in current
+        if is_shown and (batch.rows == 0 or _has_rows(connection, view, batch)):
+            current[batch.partition] = batch
+    row = connection.execute("select clock_timestamp()").fetchone()
+    assert row is not None
+    at: dt.datetime = row[0]
     return [
-        Publication(one.batch_id, "publish", one.run_id, "", at, {one.partition: one.batch_id.millis})
-        for one in sorted(in_force.values(), key=lambda one: one.batch_id)
+        Publication(batch.batch_id, "publish", batch.run_id, "", at, {batch.partition: batch.batch_id.millis})
+        for batch in sorted(current.values(), key=lambda batch: batch.batch_id)
     ]
 
 
-def _has_rows(connection: psycopg.Connection, view: sql.Identifier, one: DescribedBatch) -> bool:
+def _has_rows(connection: psycopg.Connection, view: sql.Identifier, batch: DescribedBatch) -> bool:
+    """Whether the view shows rows of the batch's partition."""
     conditions = [
         sql.SQL("{}::text = {}").format(sql.Identifier(name), sql.Literal(value))
-        for name, value in parse_path(one.partition)
+        for name, value in parse_path(batch.partition)
     ]
     query = sql.SQL("select from {} where {} limit 1").format(view, sql.SQL(" and ").join(conditions))
     return connection.execute(query).fetchone() is not None
 
 
-def _said(comment: str) -> dict[str, Any] | None:
+def _parsed(comment: str) -> dict[str, Any] | None:
+    """The description in a table's comment; None where it is not complete, or the table is not ours."""
     try:
-        found = json.loads(comment)
+        description = json.loads(comment)
     except ValueError:
         return None
-    wanted = {"dataset", "partition", "batch_id", "run_id", "rows", "inputs"}
-    if not isinstance(found, dict):
+    required = {"dataset", "partition", "batch_id", "run_id", "rows", "inputs"}
+    if not isinstance(description, dict):
         return None
-    whole = all(wanted <= one.keys() for one in found.get("compacted", [found]))
-    return found if whole and "dataset" in found else None
+    whole = all(required <= member.keys() for member in description.get("compacted", [description]))
+    return description if whole and "dataset" in description else None

@@ -1,9 +1,10 @@
-"""A breaking change of a dataset's columns: its view and all that depends on it made anew, in one transaction.
+"""Migrates a breaking change of a dataset's columns: creates its view and all that depends on it again.
 
-Tables stay as they are, batches are immutable: the new view casts their columns. So a change of type is possible where
-every value that is there comes back from the new type as it was, and is refused by table where one does not.
+This is one transaction. Batches are immutable, so the tables stay as they are, and the new view casts their columns. A
+type can be changed where every existing value is the same after a cast to the new type and back; a table with another
+value is named in the refusal.
 
-Not here: changes that a view takes under its readers (warehouse/tables/shape.py).
+Not here: changes that need no migration (warehouse/tables/shape.py).
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Migration:
     """What a migration does.
 
     Attributes:
-        changes: what becomes of the columns, in words; empty where the view is as declared already.
+        changes: the changes of columns, for people; empty where the view is as declared already.
         statements: the exact SQL, in order.
-        restored: the views over it that go and come back.
+        restored: the views over it, which are dropped and created again.
     """
 
     changes: tuple[str, ...]
@@ -47,27 +48,32 @@ class Migration:
     restored: tuple[str, ...]
 
 
-class _Looked(Exception):
-    def __init__(self, found: Migration) -> None:
+class _DryRunDone(Exception):
+    """Rolls a dry run back, and carries its result."""
+
+    def __init__(self, migration: Migration) -> None:
         super().__init__()
-        self.found = found
+        self.migration = migration
 
 
 def migrate(catalog: Catalog, dataset: Dataset, *, seconds: float, dry_run: bool) -> Migration:
-    """Make the dataset's view exactly as it is declared, or with `dry_run` only say how.
+    """Make the dataset's view exactly as it is declared; with `dry_run`, only say how.
 
-    A dry run does everything and rolls back, so that what it says is what would happen. Raises VarveError where a value
-    would change, where something depends on the view that cannot be restored, or needs a column that goes; and
-    PublishTimeout where readers do not let go.
+    A dry run executes everything and rolls back, so that it says what would happen.
+
+    Raises VarveError where a value would change, where something depends on the view that cannot be restored, or that
+    needs a dropped column; and PublishTimeout where readers hold the view for too long.
     """
     notes.ensure_tables(catalog.connection)
     try:
-        return publish.patiently(lambda: _once(catalog, dataset, dry_run=dry_run), dataset.name, str(dataset), seconds)
-    except _Looked as looked:
-        return looked.found
+        return publish.patiently(
+            lambda: _migrate_once(catalog, dataset, dry_run=dry_run), dataset.name, str(dataset), seconds
+        )
+    except _DryRunDone as done:
+        return done.migration
 
 
-def _once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:
+def _migrate_once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:
     connection = catalog.connection
     existing = projection.existing_columns(connection, dataset)
     wanted = shape.declared_shape(dataset)
@@ -76,78 +82,78 @@ def _once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:
     with connection.transaction():
         milliseconds = publish.lock_publishers(connection, dataset)
         publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)], milliseconds)
-        found = _rebuild(catalog, dataset, existing, wanted)
+        migration = _rebuild(catalog, dataset, existing, wanted)
         if dry_run:
-            raise _Looked(found)
-    return found
+            raise _DryRunDone(migration)
+    return migration
 
 
 def _rebuild(
     catalog: Catalog, dataset: Dataset, existing: Sequence[tuple[str, str]], wanted: shape.ViewShape
 ) -> Migration:
     connection, name = catalog.connection, view.view_name(dataset)
-    done: list[str] = []
+    statements: list[str] = []
 
     def run(statement: sql.Composable | str) -> None:
         text = statement if isinstance(statement, str) else statement.as_string(connection)
         connection.execute(text.encode())
-        done.append(text)
+        statements.append(text)
 
-    # What depends on a column that is renamed follows it only while the view is there.
+    # Renamed first: what depends on a column follows its new name only while the view exists.
     for old, new in shape.evolve(dataset, existing).renames:
         run(view.rename_column(dataset, old, new))
-    hanging = dependents(connection, name)
-    if hanging.others:
+    dependent_objects = dependents(connection, name)
+    if dependent_objects.others:
         raise VarveError(
-            f"{dataset}: {some(hanging.others)} depend on its view, and cannot be made again by us. {_NOTHING_CHANGED} "
-            "Drop them, migrate, and create them again."
+            f"{dataset}: {some(dependent_objects.others)} depend on its view, and cannot be made again by us. "
+            f"{_NOTHING_CHANGED} Drop them, migrate, and create them again."
         )
-    said = projection.comments_of(connection, dataset)
+    comments = projection.comments_of(connection, dataset)
     batches = list(catalog.current(dataset.name).values())
     _refuse_loss(connection, dataset, batches, wanted)
     try:
-        for dependent in reversed(hanging.views):
+        for dependent in reversed(dependent_objects.views):
             run(dependent.drop)
         run(sql.SQL("drop view {}").format(name))
-        plan = projection.plan(catalog, dataset, (), shape.ViewChange(wanted), said=said)
+        plan = projection.plan(catalog, dataset, (), shape.ViewChange(wanted), comments_before=comments)
         for statement in (*plan.first, *plan.last):
             run(statement)
-        for restore in hanging.restore:
+        for restore in dependent_objects.restore:
             if restore.column is None or restore.column in wanted.names:
                 run(restore.statement)
         for statement in plan.comments:
             run(statement)
-        for dependent in hanging.views:
+        for dependent in dependent_objects.views:
             run(dependent.create)
             for restore in dependent.restore:
                 run(restore.statement)
     except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction, psycopg.errors.DatatypeMismatch) as error:
         raise VarveError(
             f"{dataset}: a view that depends on it would not work any more: {str(error).splitlines()[0]} "
-            f"({', '.join(each.name.as_string(connection) for each in hanging.views)}). {_NOTHING_CHANGED} "
-            "Change or drop that view first."
+            f"({', '.join(dependent.name.as_string(connection) for dependent in dependent_objects.views)}). "
+            f"{_NOTHING_CHANGED} Change or drop that view first."
         ) from error
     return Migration(
         tuple(_changes(existing, wanted)),
-        tuple(done),
-        tuple(dependent.name.as_string(connection) for dependent in hanging.views),
+        tuple(statements),
+        tuple(dependent.name.as_string(connection) for dependent in dependent_objects.views),
     )
 
 
 def _changes(existing: Sequence[tuple[str, str]], wanted: shape.ViewShape) -> Iterator[str]:
-    now, then = dict(existing), dict(wanted.plain)
+    types_now, types_wanted = dict(existing), dict(wanted.plain)
     for column in wanted.columns:
-        former = next((name for name in reversed(column.was) if name in now), None)
-        if column.name in now and now[column.name] != column.type:
-            yield f"{column.name}: {now[column.name]} -> {column.type}"
-        elif column.name not in now and former:
+        former = next((name for name in reversed(column.was) if name in types_now), None)
+        if column.name in types_now and types_now[column.name] != column.type:
+            yield f"{column.name}: {types_now[column.name]} -> {column.type}"
+        elif column.name not in types_now and former:
             yield f"{former} -> {column.name}"
-        elif column.name not in now:
+        elif column.name not in types_now:
             yield f"{column.name}: new, {column.type}"
     renamed = {name for column in wanted.columns for name in column.was}
-    yield from (f"{name}: dropped" for name in now if name not in then and name not in renamed)
-    kept = [name for name in now if name in then]
-    if kept != [name for name in then if name in now]:
+    yield from (f"{name}: dropped" for name in types_now if name not in types_wanted and name not in renamed)
+    kept = [name for name in types_now if name in types_wanted]
+    if kept != [name for name in types_wanted if name in types_now]:
         yield "columns in the declared order"
 
 
@@ -155,8 +161,8 @@ def _refuse_loss(
     connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], wanted: shape.ViewShape
 ) -> None:
     """Raise VarveError for the first table with a value that the new type would change."""
-    found = BatchTables.of(connection, dataset.name, batches)
-    partitions = {table: batch.partition for batch in batches for table in found.own(batch)}
+    batch_tables = BatchTables.of(connection, dataset.name, batches)
+    partitions = {table: batch.partition for batch in batches for table in batch_tables.own(batch)}
     tables = shape.columns_of(connection, periods_schema(dataset), list(partitions))
     for table, columns in tables.items():
         types = dict(columns)
@@ -167,7 +173,7 @@ def _refuse_loss(
             there_and_back = sql.SQL("select {0} from {1} where ({0}::{2})::{3} is distinct from {0} limit 1").format(
                 sql.Identifier(source), view.table_name(dataset, table), type_sql(column.type), type_sql(types[source])
             )
-            told = f"{dataset}: {column.name} of {partitions[table]} is {types[source]}"
+            problem = f"{dataset}: {column.name} of {partitions[table]} is {types[source]}"
             remedy = (
                 f"{_NOTHING_CHANGED} Give the column another name, so that older periods keep theirs, or declare a "
                 "type that holds them."
@@ -176,7 +182,7 @@ def _refuse_loss(
                 row = connection.execute(there_and_back).fetchone()
             except (psycopg.DataError, psycopg.errors.CannotCoerce, psycopg.errors.UndefinedFunction) as error:
                 raise VarveError(
-                    f"{told}, which is no {column.type}: {str(error).splitlines()[0]}. {remedy}"
+                    f"{problem}, which is no {column.type}: {str(error).splitlines()[0]}. {remedy}"
                 ) from error
             if row is not None:
-                raise VarveError(f"{told}, and {row[0]!r} would not be the same as {column.type}. {remedy}")
+                raise VarveError(f"{problem}, and {row[0]!r} would not be the same as {column.type}. {remedy}")

@@ -1,8 +1,8 @@
-"""From the catalog's rows to the statements that make the views show them: which leaves change, and in which order.
+"""Makes the statements by which the views show what is current: which leaves change, and in which order.
 
-A reader locks the view, then its leaves, then their tables. Whoever replaces views must not go against that order, or
-PostgreSQL ends readers as deadlocked: new leaves are made first (nobody can know them), then the view is replaced where
-it has to be, then leaves by their number.
+A reader locks the view, then its leaves, then their tables. Whoever replaces views must lock in the same order, or
+PostgreSQL ends readers as deadlocked: new leaves are created first (no reader has them yet), then the view is replaced
+where it has to be, then leaves by their number.
 
 Not here: waiting for readers, and the transaction (publish.py).
 """
@@ -51,12 +51,12 @@ _OPTIONS = """
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """What makes a dataset's views show what is current.
+    """The statements that make a dataset's views show what is current.
 
     Attributes:
-        first: new leaves, which nobody knows yet; they lock nothing of anybody's.
-        last: what readers wait for, in the order in which they lock.
-        comments: what the view says that it did not say before, and who may read it where it is new.
+        first: create new leaves, which no reader has locked.
+        last: replace views, for which readers wait, in the order in which readers lock them.
+        comments: set changed comments, and the grants of a new view.
     """
 
     first: tuple[sql.Composed, ...]
@@ -78,7 +78,7 @@ def existing_columns(connection: psycopg.Connection, dataset: Dataset) -> list[t
 
 
 def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.ViewChange:
-    """How the view has to change for what the dataset declares. Raises VarveError where only a migration can do it."""
+    """The change of the view to what the dataset declares. Raises VarveError where only a migration can do it."""
     change = shape.evolve(dataset, existing_columns(connection, dataset))
     if change.breaking:
         raise VarveError(
@@ -95,68 +95,74 @@ def plan(
     changed: Sequence[PartitionKey],
     change: shape.ViewChange | None = None,
     *,
-    anew: bool = False,
-    also: Collection[int] = (),
-    said: Mapping[str | None, str] | None = None,
+    all_again: bool = False,
+    lost_leaves: Collection[int] = (),
+    comments_before: Mapping[str | None, str] | None = None,
 ) -> ViewPlan:
-    """The statements that show these partitions at their current batches, where all else is shown already.
+    """The statements that show the current batches of the changed partitions; all others are shown already.
 
-    To be called in the publish's transaction, under the lock of the dataset's publishers. `change` is given by a
-    migration, which begins with no view, and with it what that `said` in its comments; `anew` makes all of it again;
-    `also` are leaves that have lost a partition to others.
+    Call it in the publish's transaction, under the lock of the dataset's publishers. A migration, which has dropped the
+    view before, gives its `change` and the `comments_before`. `all_again` creates all views again; `lost_leaves` are
+    leaves that have lost a partition to other leaves.
     """
     connection = catalog.connection
     before = existing_columns(connection, dataset) if change is None else []
     change = change or change_of(connection, dataset)
     generation = former = notes.generation(connection, dataset)
-    anew = anew or generation == 0 or tuple(before) != change.shape.plain
+    all_again = all_again or generation == 0 or tuple(before) != change.shape.plain
     vacated = notes.vacate(connection, dataset)
-    taken = notes.leaves(connection, dataset)
-    paths = sorted(catalog.current(dataset.name, None if anew else changed))
-    if anew:
-        # By the clock, because the note may have been lost with the catalog, and the leaves still be there.
+    leaf_by_path = notes.leaves(connection, dataset)
+    paths = sorted(catalog.current(dataset.name, None if all_again else changed))
+    if all_again:
+        # By the clock: the last number may be lost with the catalog, while its leaves still exist.
         generation = max(generation + 1, int(time.time()))
         notes.set_generation(connection, dataset, generation)
-    together = _together(catalog, dataset)
-    placed = notes.place(connection, dataset, taken, [path for path in paths if path not in taken], together)
-    where = taken | placed
-    touched = (
-        set(where.values()) if anew else {where[path] for path in paths} | ((vacated | set(also)) & set(where.values()))
+    shared_tables = _shared_table_by_path(catalog, dataset)
+    placed = notes.place(
+        connection, dataset, leaf_by_path, [path for path in paths if path not in leaf_by_path], shared_tables
     )
-    new = touched if anew else touched - set(taken.values())
-    emptied = (vacated | set(also)) - set(where.values())
-    leaves = _leaves(catalog, dataset, change.shape, generation, {leaf: _members(where, leaf) for leaf in touched})
+    leaf_of = leaf_by_path | placed
+    touched = (
+        set(leaf_of.values())
+        if all_again
+        else {leaf_of[path] for path in paths} | ((vacated | set(lost_leaves)) & set(leaf_of.values()))
+    )
+    new = touched if all_again else touched - set(leaf_by_path.values())
+    emptied = (vacated | set(lost_leaves)) - set(leaf_of.values())
+    leaves = _leaves(
+        catalog, dataset, change.shape, generation, {leaf: _paths_of_leaf(leaf_of, leaf) for leaf in touched}
+    )
     last = [statement for leaf, statement in sorted(leaves.items()) if leaf not in new]
-    if anew or new or emptied:
-        names = [leaf_view(dataset, generation, leaf) for leaf in sorted(set(where.values()))]
+    if all_again or new or emptied:
+        names = [leaf_view(dataset, generation, leaf) for leaf in sorted(set(leaf_of.values()))]
         renames = [view.rename_column(dataset, old, name) for old, name in change.renames]
         options = _options(connection, dataset.db, [dataset.table]).get(dataset.table, ())
         last = [*renames, view.create_view(dataset, change.shape, names, options), *last]
-    fresh = said is None and not before
-    said = comments_of(connection, dataset) if said is None else said
+    is_new = comments_before is None and not before
+    comments_before = comments_of(connection, dataset) if comments_before is None else comments_before
     return ViewPlan(
         (
             *(statement for leaf, statement in sorted(leaves.items()) if leaf in new),
-            *_as_siblings(
-                connection, dataset, former, taken, {leaf: leaf_view(dataset, generation, leaf) for leaf in new}
+            *_as_existing_leaves(
+                connection, dataset, former, leaf_by_path, {leaf: leaf_view(dataset, generation, leaf) for leaf in new}
             ),
         ),
         tuple(last),
         (
             *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
-            *_comments(connection, dataset, dict(change.renames), said, fresh=fresh),
+            *_comments(connection, dataset, dict(change.renames), comments_before, fresh=is_new),
         ),
     )
 
 
 def views_to_replace(connection: psycopg.Connection, dataset: Dataset, changed: Sequence[str]) -> list[str]:
-    """The views that a publish of these partitions would replace, as far as can be said without its locks."""
+    """The views that a publish of these partitions would replace, as far as that is known without its locks."""
     taken, generation = notes.leaves(connection, dataset), notes.generation(connection, dataset)
     names = {leaf_view(dataset, generation, taken[path]) for path in changed if path in taken}
-    found = [view.table_name(dataset, name).as_string(connection) for name in sorted(names)]
+    views = [view.table_name(dataset, name).as_string(connection) for name in sorted(names)]
     if any(path not in taken for path in changed):
-        found.append(view.view_name(dataset).as_string(connection))
-    return found
+        views.append(view.view_name(dataset).as_string(connection))
+    return views
 
 
 def _leaves(
@@ -181,20 +187,24 @@ def _leaves(
 
 
 def _options(connection: psycopg.Connection, schema: str, views: Sequence[str]) -> dict[str, list[str]]:
-    """What somebody has set of these views' options (security_barrier, security_invoker, check_option)."""
+    """The options that somebody has set for these views (security_barrier, security_invoker, check_option)."""
     return dict(connection.execute(_OPTIONS, (schema, list(views))).fetchall())
 
 
-def _as_siblings(
-    connection: psycopg.Connection, dataset: Dataset, former: int, taken: Mapping[str, int], new: Mapping[int, str]
+def _as_existing_leaves(
+    connection: psycopg.Connection,
+    dataset: Dataset,
+    former: int,
+    leaf_by_path: Mapping[str, int],
+    new: Mapping[int, str],
 ) -> Iterable[sql.Composed]:
-    """What makes new leaves as somebody has made those there are: options, owner and grants.
+    """The statements that give new leaves the options, the owner and the grants of an existing leaf.
 
-    A leaf of a new generation follows the one of its number, another one the first of them.
+    A leaf of a new generation takes them from the former leaf with its number, any other from the first leaf.
     """
-    there = sorted(set(taken.values()))
+    existing_leaves = sorted(set(leaf_by_path.values()))
     for leaf, name in sorted(new.items()):
-        sibling = leaf if leaf in there else next(iter(there), None)
+        sibling = leaf if leaf in existing_leaves else next(iter(existing_leaves), None)
         if sibling is None or (leaf_view(dataset, former, sibling) == name):
             continue
         model = view.table_name(dataset, leaf_view(dataset, former, sibling))
@@ -202,18 +212,18 @@ def _as_siblings(
 
 
 def arms_of(catalog: Catalog, dataset: Dataset, wanted: ViewShape, batches: Sequence[Batch]) -> list[sql.Composed]:
-    """The rows of these batches as the view shows them, an arm for each table."""
+    """The rows of these batches as the view shows them: an arm of its query for each table."""
     tables = BatchTables.of(catalog.connection, dataset.name, batches)
     columns = _columns(catalog.connection, dataset, tables.of_all(batches))
     return list(_arms(dataset, wanted, batches, tables, columns))
 
 
 def _columns(connection: psycopg.Connection, dataset: Dataset, tables: set[str]) -> dict[str, list[str]]:
-    """The columns of every one of these tables. Raises VarveError where one is gone."""
+    """The columns of each of these tables. Raises VarveError where one is missing."""
     schema = periods_schema(dataset)
     columns = {
-        table: [name for name, _ in found]
-        for table, found in shape.columns_of(connection, schema, sorted(tables)).items()
+        table: [name for name, _ in table_columns]
+        for table, table_columns in shape.columns_of(connection, schema, sorted(tables)).items()
     }
     if missing := sorted(tables - columns.keys()):
         raise VarveError(
@@ -230,20 +240,20 @@ def _arms(
     tables: BatchTables,
     columns: dict[str, list[str]],
 ) -> Iterable[sql.Composed]:
-    """One arm for each table: a period's own, a part's, or one that holds several, of which some may be out of date."""
+    """One arm for each table: of one batch, of a part, or a shared one, in which some batches may be out of date."""
     holds = {batch.partition: table for batch in batches if (table := tables.shared_by(batch)) is not None}
     for batch in batches:
         if batch.partition not in holds:
             for table in tables.own(batch):
                 yield view.table_arm(dataset, wanted, batch.partition, table, columns[table])
     for table in sorted(set(holds.values())):
-        shown = [path for path, held in holds.items() if held == table]
-        all_of_it = len(shown) == sum(held == table for held in tables.shared.values())
+        shown = [path for path, shared_table in holds.items() if shared_table == table]
+        all_of_it = len(shown) == sum(shared_table == table for shared_table in tables.shared.values())
         yield view.shared_arm(dataset, wanted, table, columns[table], None if all_of_it else shown)
 
 
-def _together(catalog: Catalog, dataset: Dataset) -> dict[str, str]:
-    """The shared table in which the current batch of a partition lies, where it does."""
+def _shared_table_by_path(catalog: Catalog, dataset: Dataset) -> dict[str, str]:
+    """The shared table of each partition whose current batch lies in one."""
     shared = notes.compacted(catalog.connection, dataset.name)
     if not shared:
         return {}
@@ -255,12 +265,12 @@ def _together(catalog: Catalog, dataset: Dataset) -> dict[str, str]:
     }
 
 
-def _members(where: dict[str, int], leaf: int) -> list[str]:
-    return sorted(path for path, place in where.items() if place == leaf)
+def _paths_of_leaf(leaf_of: dict[str, int], leaf: int) -> list[str]:
+    return sorted(path for path, number in leaf_of.items() if number == leaf)
 
 
 def comments_of(connection: psycopg.Connection, dataset: Dataset) -> dict[str | None, str]:
-    """What the view (None) and its columns say now; empty where there is no view, or it says nothing."""
+    """The comments of the view (None) and of its columns; empty where there is no view, or it has no comment."""
     name = view.view_name(dataset).as_string(connection)
     return dict(connection.execute(_COMMENTS, (name,)).fetchall())
 
@@ -269,22 +279,22 @@ def _comments(
     connection: psycopg.Connection,
     dataset: Dataset,
     renamed: Mapping[str, str],
-    said: Mapping[str | None, str],
+    current: Mapping[str | None, str],
     *,
     fresh: bool,
 ) -> list[sql.Composed]:
-    """What the view is to say anew: where it says what we last wrote, not where somebody else has written since."""
+    """The statements that change comments. A comment that somebody else has written since our last one stays."""
 
-    def now(texts: Mapping[str | None, str]) -> dict[str | None, str]:
+    def renamed_columns(texts: Mapping[str | None, str]) -> dict[str | None, str]:
         return {column if column is None else renamed.get(column, column): text for column, text in texts.items()}
 
-    said, ours = now(said), {} if fresh else now(notes.comments(connection, dataset))
+    current, written = renamed_columns(current), {} if fresh else renamed_columns(notes.comments(connection, dataset))
     statements = []
     for column, text in view.comments(dataset).items():
-        if said.get(column) == text:
-            ours[column] = text
-        elif said.get(column) == ours.get(column):
+        if current.get(column) == text:
+            written[column] = text
+        elif current.get(column) == written.get(column):
             statements.append(view.comment(dataset, column, text))
-            ours[column] = text
-    notes.set_comments(connection, dataset, ours)
+            written[column] = text
+    notes.set_comments(connection, dataset, written)
     return statements

@@ -1,13 +1,14 @@
-"""Putting period tables in force: the order that was measured to be safe for readers (DESIGN section 5).
+"""Publishes period tables, in the order that was measured to be safe for readers (docs/decisions/0003).
 
-With 8 readers and one that holds the view for 20 s this order gave readers a p99 of 31 ms and no wrong read; the naive
-ones stalled them for 20 s or had PostgreSQL kill them as deadlocks (`python -m benchmarks.publish`).
+With 8 readers and one that holds the view for 20 s, this order gave readers a 99th percentile of 31 ms and no wrong
+read. Simpler orders stalled readers for 20 s, or PostgreSQL ended them as deadlocked (`python -m benchmarks.publish`).
 
 1. Wait until no snapshot is older than the load: a REPEATABLE READ reader would see the new table through the new view,
-   but none of its rows, and silently miss the period.
-2. Do not queue behind somebody who has held the view for long: whoever comes after would queue behind us.
-3. One transaction: lock of the view's publishers, catalog rows, the views last; with a short `lock_timeout`, again and
-   again with growing, jittered pauses. Nothing is renamed and nothing dropped: the view binds tables, not names.
+   but none of its rows, and miss the period without an error.
+2. Do not wait for somebody who has held the view for long: all later readers would wait behind us.
+3. In one transaction: take the lock of the view's publishers, change the catalog, replace the views last; with a short
+   `lock_timeout`, tried again after growing, random pauses. Nothing is renamed or dropped: a view refers to tables, not
+   to their names.
 
 Not here: which views are replaced (projection.py).
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
@@ -41,8 +43,8 @@ _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
-# Ages, because transaction ids wrap around. A session that loads reads no view, and its COPY may take hours. Readers of
-# a physical standby count where it reports them: through its slot, or through the sender that serves it.
+# Compared by age, because transaction ids wrap around. Sessions that load are left out: they read no view, and their
+# COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender.
 _OLDER_SNAPSHOTS = """
     select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity a
     where backend_xmin is not null and pid <> pg_backend_pid()
@@ -78,33 +80,37 @@ def publish(catalog: Catalog, *builds: Build, seconds: float) -> None:
 
 
 def republish(catalog: Catalog, build: Build, batches: Sequence[Batch], *, reason: str, seconds: float) -> None:
-    """Put earlier batches back in force, and withdraw the build's partitions that have none among them."""
+    """Make earlier batches current again, and withdraw the partitions of the build that have none among them."""
     keys = {partition.path: partition for partition in build.partitions}
     targets = {keys[batch.partition]: batch.batch_id for batch in batches}
     change(catalog, [build], partial(catalog.repoint, build, targets, reason=reason), seconds)
 
 
 def change(catalog: Catalog, changed: Iterable[Build], point: Callable[[], None], seconds: float) -> None:
-    """Do what tells the catalog what is in force from now on, and in the same transaction change the builds' views.
+    """Call `point`, which changes what is current, and in the same transaction replace the views of the builds.
 
     Raises PublishTimeout after `seconds`, naming who is in the way, and what `point` raises.
     """
     deadline = time.monotonic() + seconds
     builds = sorted(changed, key=lambda build: build.dataset.name)
-    told = ", ".join(map(str, builds))
+    subject = ", ".join(map(str, builds))
     notes.ensure_tables(catalog.connection)
     roles.refuse_blindness(catalog.connection)
     for build in builds:
         budget.refuse_or_warn(catalog, build)
-    _wait_for_snapshots(catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], told, deadline)
+    _wait_for_snapshots(
+        catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], subject, deadline
+    )
     names = ", ".join(build.dataset.name for build in builds)
-    patiently(partial(_swap, catalog, builds, point), names, told, seconds, deadline)
+    patiently(partial(_swap, catalog, builds, point), names, subject, seconds, deadline)
 
 
-def patiently(change: Callable[[], T], view_names: str, told: str, seconds: float, deadline: float | None = None) -> T:
-    """Do what changes views, again and again until no reader is in the way.
+def patiently(
+    change: Callable[[], T], view_names: str, subject: str, seconds: float, deadline: float | None = None
+) -> T:
+    """Call `change`, which replaces views, again and again until no reader is in the way.
 
-    Raises PublishTimeout after `seconds`, naming who was the last.
+    `subject` is what is published, for the message. Raises PublishTimeout after `seconds`, naming the last reader.
     """
     try:
         for attempt in Retrying(
@@ -117,7 +123,7 @@ def patiently(change: Callable[[], T], view_names: str, told: str, seconds: floa
                 return change()
     except (ViewBusy, *_IN_THE_WAY) as error:
         raise PublishTimeout(
-            f"{told}: the view {view_names} was in use for longer than {seconds:g} s ({str(error).strip()}). "
+            f"{subject}: the view {view_names} was in use for longer than {seconds:g} s ({str(error).strip()}). "
             f"{NOTHING_LOST} Run it again when the reader has finished, or raise VARVE_PUBLISH_SECONDS; "
             "where such readers follow each other without a gap, raise stall_milliseconds of the dataset."
         ) from error
@@ -125,42 +131,42 @@ def patiently(change: Callable[[], T], view_names: str, told: str, seconds: floa
 
 
 def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
-    """Make the dataset's views anew from the catalog, where they were lost or changed by hand.
+    """Create the dataset's views again from the catalog, where they were lost or changed by hand.
 
     Raises PublishTimeout after `seconds`, naming who is in the way.
     """
     notes.ensure_tables(catalog.connection)
 
-    def anew() -> None:
+    def replace_all() -> None:
         with catalog.connection.transaction():
             milliseconds = lock_publishers(catalog.connection, dataset)
             name = view.view_name(dataset).as_string(catalog.connection)
             refuse_long_holders(catalog.connection, [name], milliseconds)
-            plan = projection.plan(catalog, dataset, (), anew=True)
+            plan = projection.plan(catalog, dataset, (), all_again=True)
             catalog.projected(dataset.name, catalog.lagging(dataset.name).values())
             catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
             replace_views(catalog.connection, [plan])
 
-    patiently(anew, dataset.name, str(dataset), seconds)
+    patiently(replace_all, dataset.name, str(dataset), seconds)
 
 
 def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str], milliseconds: int) -> None:
     """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
-    if held := connection.execute(_LONG_HOLDER, (list(views), milliseconds)).fetchone():
-        raise ViewBusy(f"pid {held[0]}, {held[1]}, holds it")
+    if holder := connection.execute(_LONG_HOLDER, (list(views), milliseconds)).fetchone():
+        raise ViewBusy(f"pid {holder[0]}, {holder[1]}, holds it")
 
 
 def lock_publishers(connection: psycopg.Connection, *datasets: Dataset) -> int:
-    """In a transaction: wait for the other publishers of these views, all locks in the order of names.
+    """In a transaction: wait for the other publishers of these views, in the order of their names.
 
-    From then on readers are waited for so many milliseconds at a time: what it returns.
+    Returns the milliseconds for which the transaction waits for readers from then on, at each lock.
     """
-    # Without a timeout: it is held for milliseconds.
+    # Without a timeout: publishers hold the lock for milliseconds.
     connection.execute(_NO_LOCK_TIMEOUT)
     for name in sorted(dataset.name for dataset in datasets):
         connection.execute(_PUBLISHERS, (name,))
-    # Readers of the first view wait while we wait for the others': together no longer than for one.
-    milliseconds = max(1, min(one.warehouse.stall_milliseconds for one in datasets) // len(datasets))
+    # Readers of the first view also wait while we wait for the others: for all together no longer than for one.
+    milliseconds = max(1, min(dataset.warehouse.stall_milliseconds for dataset in datasets) // len(datasets))
     connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
     return milliseconds
 
@@ -172,19 +178,19 @@ def wait_for_snapshots(connection: psycopg.Connection, dataset: Dataset, seconds
 
 
 def _wait_for_snapshots(
-    connection: psycopg.Connection, policies: Sequence[OldSnapshots], told: str, deadline: float
+    connection: psycopg.Connection, policies: Sequence[OldSnapshots], subject: str, deadline: float
 ) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
-    given = {"xid": row[0]}
-    while older := connection.execute(_OLDER_SNAPSHOTS, given).fetchall():
+    parameters = {"xid": row[0]}
+    while older := connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall():
         if time.monotonic() > deadline:
             who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])
             if set(policies) == {OldSnapshots.PUBLISH}:
-                logger.warning("%s is published although %s may miss its periods.", told, who)
+                logger.warning("%s is published although %s may miss its periods.", subject, who)
                 return
             raise PublishTimeout(
-                f"{told}: a reader's snapshot is older than the load, and would miss the new period: {who}. "
+                f"{subject}: a reader's snapshot is older than the load, and would miss the new period: {who}. "
                 f"{NOTHING_LOST} Run it again when that transaction has ended, or raise VARVE_PUBLISH_SECONDS."
             )
         time.sleep(_POLL_SECONDS)
@@ -193,23 +199,27 @@ def _wait_for_snapshots(
 def _swap(catalog: Catalog, builds: Sequence[Build], point: Callable[[], None]) -> None:
     connection = catalog.connection
     with connection.transaction():
-        # Before anything is read under them.
+        # The locks come before anything is read.
         milliseconds = lock_publishers(connection, *(build.dataset for build in builds))
-        # Under them: the publisher before us may just have given up on a reader, behind whom others still wait.
+        # After the locks: the publisher before us may have given up on a reader, behind whom others still wait.
         for build in builds:
             paths = build.paths
             refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
         point()
         plans = [projection.plan(catalog, build.dataset, build.partitions) for build in builds]
         for name in (build.dataset.name for build in builds):
-            # The view is this dataset's projection, and follows in the same transaction.
+            # The view is the projection of this dataset, and follows in the same transaction.
             catalog.projected(name, catalog.lagging(name).values())
             catalog.forget_withdrawn(name, catalog.withdrawn(name))
         replace_views(connection, plans)
 
 
 def replace_views(connection: psycopg.Connection, plans: Sequence[projection.ViewPlan]) -> None:
-    """Execute the plans, what readers wait for last."""
-    for statements in ([one.first for one in plans], [one.last for one in plans], [one.comments for one in plans]):
-        for statement in (found for several in statements for found in several):
+    """Execute the plans. The statements for which readers wait come last."""
+    for statements in (
+        [plan.first for plan in plans],
+        [plan.last for plan in plans],
+        [plan.comments for plan in plans],
+    ):
+        for statement in chain.from_iterable(statements):
             connection.execute(statement)

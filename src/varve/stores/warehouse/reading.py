@@ -1,6 +1,6 @@
-"""Reading batches back into Spark: their immutable tables by name, so that a publish in between changes nothing.
+"""Reads batches into Spark from their immutable tables, so that a publish in between changes nothing.
 
-A view would not do: each connection has a snapshot of its own, and could see another batch than its neighbour.
+It does not read the view: each connection has its own snapshot, and could see other batches than its neighbour.
 
 Not here: what runs in a task (varve/stores/postgres/spark_source.py).
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
-# Below, this process fetches the rows: a Spark job with Python workers costs a second before its first row.
+# Below this size, this process fetches the rows: a Spark job with Python workers takes a second to begin.
 _BYTES_FOR_SPARK = 32 << 20
 _BYTES_A_TASK = 64 << 20
 _PAGE = 8_192
@@ -43,7 +43,7 @@ _PAGES = """
 
 @dataclass(frozen=True)
 class PinnedReader:
-    """What a read needs: a connection for what lies where, and the URL for those that fetch."""
+    """Reads batches: a connection for looking up their tables, and the URL for those that fetch rows."""
 
     connection: psycopg.Connection
     url: str
@@ -52,10 +52,10 @@ class PinnedReader:
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches: the data columns (None: all), then the typed partition columns.
 
-        Raises MissingUpstream where a table is gone, and VarveError for an unknown column.
+        Raises MissingUpstream where a table is missing, and VarveError for an unknown column.
         """
-        whole = dataset.read_columns(columns)
-        wanted, read = whole[: -len(dataset.partition_columns)], [_wire(column) for column in whole]
+        read_columns = dataset.read_columns(columns)
+        wanted, read = read_columns[: -len(dataset.partition_columns)], [_wire(column) for column in read_columns]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
         fetched = lazily if large else at_once
@@ -75,25 +75,25 @@ class PinnedReader:
                 "Nothing was read or changed. Restore the table, or rerun those partitions."
             )
         names = {
-            table: [name for name, _ in found]
-            for table, found in shape.columns_of(self.connection, schema, list(groups)).items()
+            table: [name for name, _ in table_columns]
+            for table, table_columns in shape.columns_of(self.connection, schema, list(groups)).items()
         }
         step = _BYTES_A_TASK // _PAGE
-        for table, (own, paths) in groups.items():
-            query = _select(dataset, table, columns, names.get(table, []), own)
-            if own is None:
+        for table, (partition, paths) in groups.items():
+            query = _select(dataset, table, columns, names.get(table, []), partition)
+            if partition is None:
                 query += sql.SQL(" where {}").format(view.of_partitions(dataset, paths))
             starts = range(0, max(pages[table], 1), step) if split else [0]
             for start in starts:
-                part = sql.SQL("")
+                range_clause = sql.SQL("")
                 if len(starts) > 1:
                     first, end = sql.Literal(f"({start},0)"), sql.Literal(f"({start + step},0)")
-                    clause = sql.SQL(" and " if own is None else " where ")
-                    part = clause + sql.SQL("ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
-                yield (query + part).as_string(self.connection)
+                    clause = sql.SQL(" and " if partition is None else " where ")
+                    range_clause = clause + sql.SQL("ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
+                yield (query + range_clause).as_string(self.connection)
 
     def _groups(self, dataset: Dataset, batches: Sequence[Batch]) -> dict[str, tuple[str | None, list[str]]]:
-        """By table: the partition that it is all of, or None and the partitions to be read of a shared one."""
+        """By table: its only partition, or None for a shared table; and the partitions to read from it."""
         notes.ensure_tables(self.connection)
         tables = BatchTables.of(self.connection, dataset.name, batches)
         groups: dict[str, tuple[str | None, list[str]]] = {}

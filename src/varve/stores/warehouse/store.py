@@ -1,4 +1,4 @@
-"""The warehouse as a `Store`: stage, verify, publish and read, each a call into the room that does it."""
+"""The warehouse as a `Store`: stage, verify, publish and read; each calls the module that does the work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from varve.services.postgres import warehouse_url
 from varve.stores.folders import clean as clean_folders
 from varve.stores.folders import content as hash_of_rows
 from varve.stores.folders.layout import Layout
-from varve.stores.folders.write import How, survey, write_batches
+from varve.stores.folders.write import WriteOptions, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
@@ -47,8 +47,8 @@ class WarehouseStore:
     """Period tables under a union view.
 
     Attributes:
-        route: by which way rows go into the warehouse and out of it.
-        spooling: where Spark puts the rows on their way into PostgreSQL.
+        route: how rows get into the warehouse and out of it.
+        spooling: the folders into which Spark writes the rows before they are loaded.
         publish_seconds: how long a publish may wait for readers.
         spark: opens the session when it is first needed.
     """
@@ -63,14 +63,14 @@ class WarehouseStore:
         """See `Store.stage`."""
         connection = self.catalog.connection
         types.refuse_what_postgresql_cannot_hold(build.dataset)
-        # What a publish would refuse is refused before Spark computes it.
+        # Refuses before Spark computes anything what the publish would refuse.
         projection.change_of(connection, build.dataset)
         self._refuse_missing_parts(build)
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
-            # What others are added to says what it holds, or nobody could tell that parts put together are the same.
-            how = How(hashed=bool(build.growth))
-            written = write_batches(self.spooling, wire, types.to_wire(build, frame), how)
+            # The rows of a partition that grows are hashed, so that its parts can be compared with their fold.
+            options = WriteOptions(hashed=bool(build.growth))
+            written = write_batches(self.spooling, wire, types.to_wire(build, frame), options)
             files = survey(self.spooling, wire)
             verify_files(wire, files, written)
             if build.growth:
@@ -82,7 +82,7 @@ class WarehouseStore:
         return [grown.with_base(build, batch) for batch in loaded]
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """See `Store.verify`: every table is there."""
+        """See `Store.verify`: every table exists."""
         tables = [part.location for batch in staged for part in batch.parts]
         self._refuse_missing(build.dataset, [*(batch.location for batch in staged), *tables], VerifyFailed)
 
@@ -97,7 +97,7 @@ class WarehouseStore:
         publish.change(self.catalog, builds, point, self.publish_seconds)
 
     def published(self, build: Build) -> None:
-        """See `Store.published`: periods that are over come into one table."""
+        """See `Store.published`: periods that are over are compacted."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
@@ -106,7 +106,7 @@ class WarehouseStore:
         load.drop_tables(self.catalog.connection, build)
 
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
-        """See `Store.republish`: the view goes back to tables that are still there."""
+        """See `Store.republish`: the view shows tables of earlier batches, which still exist."""
         self.refuse_missing(build.dataset, batches)
         publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
 
@@ -121,10 +121,12 @@ class WarehouseStore:
         notes.ensure_tables(self.catalog.connection)
         spooled = [location for location in locations if location.startswith(self.spooling.root)]
         clean_folders.remove(self.spooling, spooled)
-        clean.drop(self.catalog.connection, dataset_name, [one for one in locations if one not in spooled])
+        clean.drop(
+            self.catalog.connection, dataset_name, [location for location in locations if location not in spooled]
+        )
 
     def leftovers(self) -> list[Leftover]:
-        """See `Store.leftovers`: tables, and what a killed load has left in the spool."""
+        """See `Store.leftovers`: tables, and files that a killed load has left in the spool."""
         folders = clean_folders.units(self.spooling)
         living = {
             self.spooling.at(dataset, path, batch_id)
@@ -149,7 +151,7 @@ class WarehouseStore:
         return [*examine.tables(connection, dataset, batches, deep=deep), *examine.shown(connection, dataset, current)]
 
     def follow(self, dataset: Dataset) -> int:
-        """See `Store.follow`: the view follows in the transaction of its publish, so only a lost one is behind."""
+        """See `Store.follow`: the view changes in the transaction of the publish, so that only a lost view lags."""
         behind = len(self.catalog.lagging(dataset.name)) + len(self.catalog.withdrawn(dataset.name))
         if behind:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
@@ -163,7 +165,7 @@ class WarehouseStore:
         return len(wrong)
 
     def remains(self) -> list[StoreInventory]:
-        """See `Store.remains`: tables describe their batches, and the view is the record of what is in force."""
+        """See `Store.remains`: tables describe their batches, and the view shows which are current."""
         return remains.remains(self.catalog.connection)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
@@ -173,7 +175,7 @@ class WarehouseStore:
         )
 
     def _with_content(self, wire: Build, files: list[StagedBatch], content: str | None) -> list[StagedBatch]:
-        """The files with the hash of what each partition's hold: that of the only one was taken as it was written."""
+        """The files with the hash of each partition's rows: `content` where there is only one partition."""
         if len(files) == 1:
             return [replace(files[0], content=content)]
         columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
@@ -182,18 +184,18 @@ class WarehouseStore:
         return [replace(batch, content=hashes[batch.partition.path]) for batch in files]
 
     def _refuse_missing_parts(self, build: Build) -> None:
-        """Raise MissingUpstream where a table is gone whose rows the build would keep."""
+        """Raise MissingUpstream where a table is missing whose rows the build would keep."""
         tables = [part.location for growth in build.growth.values() for part in growth.parts]
-        found = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), tables)
-        if missing := [table for table in tables if table not in found]:
+        existing = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), tables)
+        if missing := [table for table in tables if table not in existing]:
             raise MissingUpstream(
                 f"{build.dataset}: {some(missing)} is gone, to which rows were to be added: somebody dropped it. "
                 f"{NOTHING_LOST} `varve backfill {build.dataset}` reads all files of those partitions again."
             )
 
     def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
-        found = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
-        if missing := [table for table in tables if table not in found]:
+        existing = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
+        if missing := [table for table in tables if table not in existing]:
             raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def _remove_spool(self, build: Build) -> None:

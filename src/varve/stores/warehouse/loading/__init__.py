@@ -1,1 +1,1 @@
-"""Rows into period tables: COPY from Spark's tasks, with errors by row."""
+"""Loads rows into period tables by COPY, and explains errors by row."""

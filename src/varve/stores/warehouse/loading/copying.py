@@ -1,6 +1,6 @@
-"""COPY of spooled parquet into period tables, one piece at a time; runs in this process and in Spark's Python workers.
+"""Copies spooled parquet into period tables, one piece at a time, in this process or in Spark's Python workers.
 
-Sent to the workers by value: nothing of Varve need be installed there, only pyarrow, fsspec and the ADBC driver.
+The module is sent to the workers by value: they need only pyarrow, fsspec and the ADBC driver, and not Varve.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 65_536
-# Texts, which go to the workers with the functions.
+# Texts, which are sent to the workers with the functions.
 _SETTINGS = (NO_LIMIT, FIRST_NAMES, settings_statement())
 
 
@@ -26,7 +26,7 @@ class CopyPiece:
     """One row group of a parquet file: what one transaction loads.
 
     Attributes:
-        claim: the statement that notes the piece as loaded; it returns no row where it is noted already.
+        claim: the statement that records the piece as loaded; it returns no row where it is recorded already.
     """
 
     partition: str
@@ -40,7 +40,7 @@ class CopyPiece:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a piece: the rows in its table now, or the server's words with their SQLSTATE."""
+    """The result of a piece: how many rows are in its table now, or the server's message and SQLSTATE."""
 
     place: int
     rows: int = 0
@@ -49,9 +49,9 @@ class Outcome:
 
 
 def copy_pieces(url: str, schema: pa.Schema, pieces: Sequence[tuple[int, CopyPiece]]) -> Iterator[Outcome]:
-    """Load the numbered pieces over one connection, each in a transaction of its own with the note that it is loaded.
+    """Load the numbered pieces over one connection, each in one transaction with the record that it is loaded.
 
-    Ends with the first that fails: its build fails whole.
+    Ends with the first piece that fails, because its build then fails.
     """
     import adbc_driver_manager
     import adbc_driver_postgresql.dbapi as adbc
@@ -62,7 +62,7 @@ def copy_pieces(url: str, schema: pa.Schema, pieces: Sequence[tuple[int, CopyPie
             with connection.cursor() as cursor:
                 for setting in _SETTINGS:
                     cursor.execute(setting)
-                # Before its first snapshot: a publish waits for no session that only loads.
+                # Before the first snapshot: a publish does not wait for sessions that only load.
                 cursor.execute(START_LOADING)
             connection.commit()
             for place, piece in pieces:
@@ -75,7 +75,7 @@ def _copy(connection: Any, schema: pa.Schema, piece: CopyPiece) -> int:
     with connection.cursor() as cursor:
         cursor.execute(piece.claim)
         if cursor.fetchone() is not None:
-            # Rows and note together, or neither. Another attempt at this piece waits for us at the note.
+            # Rows and record are one transaction. Another attempt at this piece waits for us at its claim.
             cursor.adbc_ingest(piece.table, _rows(schema, piece), mode="append", db_schema_name=piece.schema)
     connection.commit()
     return piece.rows
@@ -90,7 +90,7 @@ def _rows(schema: pa.Schema, piece: CopyPiece) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         with files.open(path, "rb") as file:
-            # Spark may write instants in nanoseconds, which end in 2262; every one of its instants fits microseconds.
+            # Spark may write times as nanoseconds, which end in 2262. All of its times fit into microseconds.
             parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[piece.group], columns=schema.names):
                 yield batch.cast(schema)
@@ -98,16 +98,18 @@ def _rows(schema: pa.Schema, piece: CopyPiece) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def in_task(url: str, schema: pa.Schema, dealt: Sequence[Sequence[tuple[int, CopyPiece]]]) -> Any:
-    """A function for `mapInArrow` over the numbers of the shares: loads its share, returns the outcomes as rows."""
+def in_task(url: str, schema: pa.Schema, shares: Sequence[Sequence[tuple[int, CopyPiece]]]) -> Any:
+    """A function for `mapInArrow` over the numbers of shares: it loads its share and returns the outcomes as rows."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcomes = list(copy_pieces(url, schema, dealt[number]))
-                columns = zip(*[(one.place, one.rows, one.error, one.state) for one in outcomes], strict=True)
+                outcomes = list(copy_pieces(url, schema, shares[number]))
+                columns = zip(
+                    *[(outcome.place, outcome.rows, outcome.error, outcome.state) for outcome in outcomes], strict=True
+                )
                 types = (pa.int32(), pa.int64(), pa.string(), pa.string())
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)],

@@ -1,6 +1,6 @@
-"""What PostgreSQL says of a load, in the words of the dataset: which partition, row and column, and what to do.
+"""Explains PostgreSQL's errors of a load: which partition, row and column, and what to do.
 
-Not here: errors of the connection that holds the build (varve/dagster/runs/io_manager.py).
+Not here: errors of the connection that holds the build (dagster/runs/io_manager.py).
 """
 
 from __future__ import annotations
@@ -31,42 +31,43 @@ _NO_TABLE = "42P01"
 
 
 def explained(build: Build, piece: CopyPiece, outcome: Outcome) -> VarveError:
-    """The error that a person can read for one that a load met."""
-    which = f"{build}: {piece.partition}"
+    """The error for people that explains the failed outcome of a piece."""
+    subject = f"{build}: {piece.partition}"
     text, state = outcome.error or "", outcome.state or ""
-    message = found[1].strip() if (found := _MESSAGE.search(text)) else text.splitlines()[0]
+    message = match[1].strip() if (match := _MESSAGE.search(text)) else text.splitlines()[0]
     if state == _DISK_FULL:
         return VarveError(
             f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
         )
     if state == _OUT_OF_MEMORY:
-        return VarveError(f"{which}: PostgreSQL has no memory left ({message}). {NOTHING_LOST} Run it again.")
+        return VarveError(f"{subject}: PostgreSQL has no memory left ({message}). {NOTHING_LOST} Run it again.")
     if state == _TOO_MANY_CONNECTIONS:
         return ServiceUnavailable(
-            f"{which}: PostgreSQL takes no more connections. {NOTHING_LOST} Lower VARVE_LOAD_CONNECTIONS or raise its "
-            "max_connections, and run it again."
+            f"{subject}: PostgreSQL takes no more connections. {NOTHING_LOST} Lower VARVE_LOAD_CONNECTIONS or raise "
+            "its max_connections, and run it again."
         )
-    # The driver looks the table up itself, and then has no SQLSTATE.
+    # The driver looks the table up itself; its error then has no SQLSTATE.
     if state == _NO_TABLE or text.startswith("NOT_FOUND"):
         return VarveError(
-            f"{which}: its table is gone; another run took this one for dead. {NOTHING_LOST} Run it again."
+            f"{subject}: its table is gone; another run took this one for dead. {NOTHING_LOST} Run it again."
         )
     if state[:2] in {"22", "23"}:
         return BadInput(f"{build}: PostgreSQL refused the rows of {piece.partition}: {_refused(state, message, text)}")
     return ServiceUnavailable(
-        f"{which}: PostgreSQL was lost during the load: {message} {NOTHING_LOST} Run it again when the server is back."
+        f"{subject}: PostgreSQL was lost during the load: {message} {NOTHING_LOST} "
+        "Run it again when the server is back."
     )
 
 
 @contextlib.contextmanager
 def of_an_index(build: Build, partition: PartitionKey) -> Iterator[None]:
-    """Rows that an index refuses, in the words of the dataset."""
+    """Explain an index that refuses rows. Raises BadInput."""
     try:
         yield
     except (psycopg.errors.UniqueViolation, psycopg.errors.ProgramLimitExceeded, psycopg.DataError) as error:
-        told = error.diag.message_detail or str(error).strip()
+        details = error.diag.message_detail or str(error).strip()
         raise BadInput(
-            f"{build}: an index of {partition} refused its rows: {told} {NOTHING_LOST} Mend the rows or the index."
+            f"{build}: an index of {partition} refused its rows: {details} {NOTHING_LOST} Mend the rows or the index."
         ) from error
 
 

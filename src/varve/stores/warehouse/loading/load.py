@@ -1,12 +1,12 @@
-"""Loading period tables: empty tables, committed first, then binary COPY of their pieces through ADBC.
+"""Loads period tables: makes empty tables, commits them, and fills them in pieces by binary COPY through ADBC.
 
-Spark writes the partitions as parquet, whose row groups are then the pieces of the load. The other way spares the
-files: each Spark task hands its rows to a Python worker that loads them (1.3 times as fast in benchmarks/load.py). It
-is not taken, because it cannot load a row exactly once: a stage that is computed again may deal its rows to other
-tasks, of which some have committed already. Files are complete before the first row is loaded, and always the same.
+Spark writes the partitions as parquet, and each row group of a file is one piece. Another way needs no files: each
+Spark task gives its rows to a Python worker that loads them (1.3 times as fast in benchmarks/load.py). It cannot load
+every row exactly once: when Spark computes a stage again, rows may go to other tasks than before, and some of those
+tasks may have committed. Files are complete before the first row is loaded, and do not change.
 
-Who copies goes by size: below some 64 MB this process, whose connections are the quickest to be there; above, tasks of
-Spark, as fast on one machine (4.1 to 4.4 s for 2 million rows, either way), and the only way that grows with a cluster.
+Below 64 MB this process copies, because its connections are open soonest; above, tasks of Spark copy. On one machine
+both are equally fast (4.1 to 4.4 s for 2 million rows); with a cluster only Spark's tasks get faster.
 
 Not here: what runs in a worker (copying.py), what its errors mean (errors.py), and publishing (warehouse/publish.py).
 """
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.warehouse.loading.copying import CopyPiece, Outcome
 
-# Below, this process loads alone: a Spark job with Python workers costs a second before its first row.
+# Below this size, this process loads alone: a Spark job with Python workers takes a second to begin.
 _BYTES_FOR_SPARK = 64 << 20
-# What is worth a connection of its own.
+# The bytes for which another connection is worth its start.
 _BYTES_A_CONNECTION = 4 << 20
 _TABLES_A_TRANSACTION = 100
 
 
 @dataclass(frozen=True)
 class Route:
-    """By which way rows may go into PostgreSQL.
+    """How rows may get into PostgreSQL.
 
     Attributes:
         url: for connections of ADBC's own; it must be reachable from Spark's workers for large loads.
-        connections: how many may load at once.
-        spark: opens the session whose workers load what is large; None where this process loads everything.
+        connections: how many connections may load at once.
+        spark: opens the session whose workers load large batches; None where this process loads everything.
     """
 
     url: str = field(repr=False)
@@ -66,29 +66,29 @@ class Route:
 
     @property
     def loading_url(self) -> str:
-        """The URL under a name by which a person finds these sessions; tables/notes.py has what a publish goes by."""
+        """The URL for loading, whose application name tells people what these sessions do."""
         return session_url(self.url, application_name="varve-load")
 
     @property
     def reading_url(self) -> str:
-        """The URL for those who read the tables back."""
+        """The URL for reading the tables."""
         return session_url(self.url)
 
 
 @contextlib.contextmanager
 def loading(connection: psycopg.Connection) -> Iterator[None]:
-    """Say that this session only fills tables: building an index has a snapshot, for which no publish need wait."""
+    """Record that this session only fills tables: a publish then does not wait for the snapshots of its indexes."""
     notes.start_loading(connection)
     try:
         yield
     finally:
-        # Where the connection is lost, its session is no more; the error that lost it is the one to tell.
+        # Where the connection is lost, its session has ended; the error that lost it must not be replaced by ours.
         with contextlib.suppress(psycopg.OperationalError):
             notes.end_loading(connection)
 
 
 def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequence[StagedBatch]) -> list[StagedBatch]:
-    """Load the parquet files of every partition into a period table of its own; what was loaded.
+    """Load the parquet files of every partition into a period table of its own. Returns the loaded batches.
 
     `files` are the partitions as staged parquet, in any order.
 
@@ -99,9 +99,9 @@ def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequ
     for statement in view.create_schemas(dataset):
         connection.execute(statement)
     tables = {batch.partition: period_table(dataset, batch.partition, build.batch_id) for batch in files}
-    for some in _chunks(files, _TABLES_A_TRANSACTION):
+    for chunk in _chunks(files, _TABLES_A_TRANSACTION):
         with connection.transaction():
-            for batch in some:
+            for batch in chunk:
                 for statement in view.create_period_table(dataset, tables[batch.partition], _description(build, batch)):
                     connection.execute(statement)
     pieces = [piece for batch in files for piece in pieces_of(connection, dataset, tables[batch.partition], batch)]
@@ -126,7 +126,7 @@ def in_threads(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[
 
 
 def in_spark(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[int, CopyPiece]]]) -> Iterator[Outcome]:
-    """Load each share in a Spark task; no row crosses from the JVM, the workers read the files themselves."""
+    """Load each share in a Spark task. Its worker reads the files itself: no row comes from the JVM."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(copying)  # type: ignore[no-untyped-call]
@@ -140,7 +140,7 @@ def in_spark(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[in
 def verify_rows(
     connection: psycopg.Connection, build: Build, files: Sequence[StagedBatch], loaded: Sequence[StagedBatch]
 ) -> None:
-    """Compare the rows of each table, as counted there, with its files and with its notes. Raises VerifyFailed."""
+    """Compare the rows of each table with its files and with its recorded pieces. Raises VerifyFailed."""
     noted = notes.loaded(connection, [batch.location for batch in loaded])
     expected = {batch.partition: batch.rows for batch in files}
     grown.refuse_other_rows(connection, build, loaded)
@@ -157,7 +157,7 @@ def verify_rows(
 
 
 def drop_tables(connection: psycopg.Connection, build: Build) -> None:
-    """Drop the tables of a failed build, as far as they are there."""
+    """Drop the tables of a failed build, as far as they exist."""
     tables = [period_table(build.dataset, partition, build.batch_id) for partition in build.partitions]
     for table in tables:
         connection.execute(sql.SQL("drop table if exists {}").format(view.table_name(build.dataset, table)))
@@ -181,11 +181,13 @@ def pieces_of(connection: psycopg.Connection, dataset: Dataset, table: str, batc
 
 
 def _deal(pieces: Sequence[CopyPiece], shares: int) -> list[list[tuple[int, CopyPiece]]]:
+    """Distribute the pieces, with their numbers, over shares of about equal size."""
     largest_first = sorted(enumerate(pieces), key=lambda numbered: -numbered[1].rows)
     return [share for number in range(shares) if (share := largest_first[number::shares])]
 
 
 def _finish(connection: psycopg.Connection, build: Build, batch: StagedBatch, table: str) -> StagedBatch:
+    """Build the indexes of a loaded table, count and hash its rows. Returns the batch as it is in the table."""
     name = view.table_name(build.dataset, table)
     with load_errors.of_an_index(build, batch.partition):
         for index in build.dataset.warehouse.indexes:
@@ -198,6 +200,7 @@ def _finish(connection: psycopg.Connection, build: Build, batch: StagedBatch, ta
 
 
 def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
+    """The description of a batch, which is the comment of its table."""
     inputs = build.inputs.get(batch.partition, set())
     return {
         "format": 1,
@@ -209,7 +212,7 @@ def _description(build: Build, batch: StagedBatch) -> dict[str, object]:
         "rows": batch.rows,
         "content": batch.content,
         "bounds": [[bounds.column, bounds.low, bounds.high] for bounds in batch.bounds],
-        "inputs": sorted([found.source, found.partition, found.version] for found in inputs),
+        "inputs": sorted([read.source, read.partition, read.version] for read in inputs),
         "declaration": declaration(build.dataset),
         **grown.description(build, batch),
     }

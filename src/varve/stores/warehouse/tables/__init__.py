@@ -1,1 +1,1 @@
-"""The tables and views of the warehouse: their names, columns, roles, and the notes kept on them."""
+"""The tables and views of the warehouse: their names, columns and roles, and the notes about them."""

@@ -1,6 +1,6 @@
-"""What depends on a view, how it is made again after the view was, and what nobody could make again.
+"""What depends on a view: what can be created again after the view was, and what cannot.
 
-PostgreSQL's own catalogs say what depends on what; the text of every statement is pg_get_viewdef's and quote_ident's.
+PostgreSQL's own catalogs say what depends on what. Statements are made with pg_get_viewdef and quote_ident.
 
 Not here: when to drop and restore (warehouse/migrate.py).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-# Views over the view, however far, with how deep: the deepest must go first. A view may be reached by two ways.
+# All views over the view, with their depth: the deepest are dropped first. A view may be reached by several paths.
 _VIEWS = """
     with recursive under as (
         select %(view)s::regclass::oid as oid, 0 as depth
@@ -31,7 +31,7 @@ _VIEWS = """
     join pg_catalog.pg_class c on c.oid = u.oid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     group by 1, 2, 3, 4 order by 5, 2, 3
 """
-# Whatever else refers to one of these views or to their row types: functions, columns, policies, triggers, rules.
+# Everything else that refers to these views or to their row types: functions, columns, policies, triggers, rules.
 _OTHERS = """
     select distinct pg_describe_object(d.classid, d.objid, d.objsubid)
     from pg_catalog.pg_class c
@@ -48,9 +48,9 @@ _OTHERS = """
 """
 _OID = "select to_regclass(%s)::oid"
 _DEFINITION = "select pg_get_viewdef(%s::oid)"
-# The first of the steps that are not about what a view's columns say or hold.
+# The first of the steps that do not concern comments and defaults of columns.
 _OPTIONS = 4
-# Owner last: whoever grants must still own the view; he who migrates may grant as its owner's member.
+# The order of steps: comments, defaults, options, the owner, grants. We may grant as a member of the owner's role.
 _RESTORE = """
     select col, statement from (
         select 1 as step, null::name as col, format('comment on view %%s is %%L', v.name, d.description) as statement
@@ -91,7 +91,7 @@ _RESTORE = "with v as (select %(oid)s::oid as oid, %(name)s::text as name)" + _R
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A statement that gives a view back what it had; `column` names the column that it is about."""
+    """A statement that gives a view back what it had; `column` is the column that it concerns, where it does one."""
 
     column: str | None
     statement: str
@@ -99,10 +99,10 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A view that goes with another and comes back.
+    """A view that is dropped with another one and created again.
 
     Attributes:
-        restore: what it needs after it was created: comments, defaults, options, owner, grants.
+        restore: the statements after its creation: comments, defaults, options, owner, grants.
     """
 
     name: sql.Identifier
@@ -113,12 +113,12 @@ class Dependent:
 
 @dataclass(frozen=True, slots=True)
 class Dependents:
-    """Everything that hangs on a view.
+    """Everything that depends on a view.
 
     Attributes:
-        views: those over it, nearest first, without the view itself.
-        restore: what the view itself needs again.
-        others: what cannot be made again, in PostgreSQL's words.
+        views: the views over it, nearest first, without the view itself.
+        restore: the statements that give the view itself back what it had.
+        others: what cannot be created again, as PostgreSQL describes it.
     """
 
     views: tuple[Dependent, ...]
@@ -140,31 +140,31 @@ def dependents(connection: psycopg.Connection, view: sql.Identifier) -> Dependen
             restore = _restore(connection, oid, name)
         else:
             views.append(_dependent(connection, oid, sql.Identifier(schema, table)))
-    known = [oid for oid, _, _, kind, _ in rows if kind == "v"]
-    mentioned = {f"materialized view {schema}.{table}" for _, schema, table, kind, _ in rows if kind == "m"}
-    for (described,) in connection.execute(_OTHERS, {"oids": known}).fetchall():
-        if not any(text in described for text in mentioned):
+    view_oids = [oid for oid, _, _, kind, _ in rows if kind == "v"]
+    materialized = {f"materialized view {schema}.{table}" for _, schema, table, kind, _ in rows if kind == "m"}
+    for (described,) in connection.execute(_OTHERS, {"oids": view_oids}).fetchall():
+        if not any(text in described for text in materialized):
             others.append(described)
     return Dependents(tuple(views), restore, tuple(others))
 
 
 def as_another(connection: psycopg.Connection, model: sql.Identifier, name: sql.Identifier) -> list[sql.Composed]:
-    """The statements that give a view the options, the owner and the grants of another one with its columns.
+    """The statements that give a view the options, the owner and the grants of another view (`model`).
 
-    None where that one is not there. A check option is not given: not every view can have one.
+    Empty where the other view does not exist. A check option is left out, because not every view can have one.
     """
     row = connection.execute(_OID, (model.as_string(connection),)).fetchone()
     if row is None or row[0] is None:
         return []
-    given = {"oid": row[0], "name": name.as_string(connection), "first": _OPTIONS, "but": "check_option="}
-    # Text of PostgreSQL's own making.
-    return [sql.Composed([sql.SQL(text)]) for _, text in connection.execute(_RESTORE, given).fetchall()]
+    parameters = {"oid": row[0], "name": name.as_string(connection), "first": _OPTIONS, "but": "check_option="}
+    # The text was made by PostgreSQL itself.
+    return [sql.Composed([sql.SQL(text)]) for _, text in connection.execute(_RESTORE, parameters).fetchall()]
 
 
 def _dependent(connection: psycopg.Connection, oid: int, name: sql.Identifier) -> Dependent:
     row = connection.execute(_DEFINITION, (oid,)).fetchone()
     assert row is not None
-    # Text of PostgreSQL's own making.
+    # The text was made by PostgreSQL itself.
     definition = sql.SQL(row[0].rstrip().rstrip(";"))
     return Dependent(
         name,

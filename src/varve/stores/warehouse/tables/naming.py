@@ -1,6 +1,6 @@
 """Names of period tables: readable, unique, at most 62 bytes, never parsed back.
 
-PostgreSQL cuts longer names with no more than a notice, so that two partitions would share a table.
+PostgreSQL shortens longer names with only a notice, so that two partitions would get the same table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DATASET_BYTES, _KEY_BYTES, _HASH_CHARACTERS, _BATCH_CHARACTERS = 14, 22, 12, 9
 
 
 def periods_schema(dataset: Dataset) -> str:
-    """The schema in which a dataset's period tables lie, beside the one in which readers find its view."""
+    """The schema of a dataset's period tables, beside the schema of its view."""
     return periods_schema_of(dataset.name)
 
 
@@ -46,18 +46,18 @@ def compacted_table(dataset: Dataset, period: str, batch: BatchId) -> str:
 
 
 def leaf_view(dataset: Dataset, generation: int, leaf: int) -> str:
-    """`weekly_delays__leaf__wrn2qwmskw7q_1_3`: one of the views that the dataset's own is made of."""
+    """`weekly_delays__leaf__wrn2qwmskw7q_1_3`: one of the leaf views under the dataset's view."""
     return f"{leaf_prefix(dataset.name, generation)}{leaf}"
 
 
 def leaf_prefix(dataset: str, generation: int | None = None) -> str:
-    """What the names of a dataset's leaf views begin with, those of one generation or of all."""
+    """How the names of a dataset's leaf views begin: of one generation, or of all."""
     prefix = f"{_slug(dataset.partition('.')[2], _DATASET_BYTES)}__leaf__{_hash(dataset, '')}_"
     return prefix if generation is None else f"{prefix}{generation}_"
 
 
 def _hash(dataset: str, path: str) -> str:
-    # The raw text, neither folded nor normalised: 'Acme' is not 'acme'.
+    # The text as it is, in its own case and form: 'Acme' is not 'acme'.
     digest = hashlib.blake2b(dataset.encode() + b"\0" + path.encode(), digest_size=8).digest()
     return base64.b32encode(digest).decode().lower()[:_HASH_CHARACTERS]
 

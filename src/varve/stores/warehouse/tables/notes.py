@@ -1,4 +1,4 @@
-"""The warehouse's own tables in schema `varve`: what is loaded, and which leaf view shows which partition.
+"""The warehouse's notes, tables in schema `varve`: what is loaded, and which leaf view shows which partition.
 
 Not here: the catalog, which says what is current.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from varve.catalog.statements import LOCK_SCHEMA
+from varve.catalog.schema import LOCK_SCHEMA
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
 
-# How many period tables one leaf view shows: replacing one takes 4 to 14 ms however many there are.
+# How many period tables one leaf view shows: to replace one takes 4 to 14 ms, however many leaves there are.
 LEAF_TABLES = 50
 
-_HAS_TABLES = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'compacted'"
+# The last table of tables.sql.
 _HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'sealed'"
 _COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment where dataset = %s"
 _FORGET_ENDED = """
@@ -59,7 +59,8 @@ _SEAL = """
     on conflict (table_name) do update set rows = excluded.rows, hash = excluded.hash
 """
 _SEALS = "select table_name, hash from varve.sealed where table_name = any(%s)"
-# Rows in any order, and how often each comes; to PostgreSQL equal values have equal hashes.
+# The sum does not depend on the order of rows, and counts equal rows. Values that PostgreSQL compares as equal have
+# equal hashes.
 _CONTENT = sql.SQL("select count(*), coalesce(sum(hash_record_extended(t, 0)), 0) from {} as t")
 _GENERATION = "select generation from varve.view where dataset = %s"
 _SET_GENERATION = """
@@ -85,7 +86,7 @@ _SET_COMPACTED = """
     set table_name = excluded.table_name, compacted_at = excluded.compacted_at
 """
 _FORGET_COMPACTED = "delete from varve.compacted where dataset = %s and table_name = any(%s)"
-# A partition that is current no more leaves its place to the next one that comes.
+# A partition that is not current any more gives its place to the next new one.
 _VACATE = """
     delete from varve.leaf l where l.dataset = %s
       and not exists (select from varve.current c where (c.dataset, c.partition) = (l.dataset, l.partition))
@@ -94,29 +95,26 @@ _VACATE = """
 
 
 def ensure_tables(connection: psycopg.Connection) -> None:
-    """Make the tables where there are none, beside the catalog's own; safe to call from several processes at once."""
+    """Make the tables that are missing, beside the catalog's own; safe to call from several processes at once."""
     if connection.execute(_HAS_ALL).fetchone() is not None:
         return
     with connection.transaction():
         connection.execute(LOCK_SCHEMA)
-        there = connection.execute(_HAS_TABLES).fetchone() is not None
-        for name in ("tables_2.sql",) if there else ("tables.sql", "tables_2.sql"):
-            script = resources.files("varve.stores.warehouse.tables").joinpath(name).read_text(encoding="utf-8")
-            connection.execute(script.encode())
+        connection.execute(resources.files("varve.stores.warehouse.tables").joinpath("tables.sql").read_bytes())
 
 
 def claim(connection: psycopg.Connection, table: str, piece: str, rows: int) -> str:
-    """The statement that notes a piece of a table as loaded, whole, for a connection that is not ours."""
+    """The complete statement that records a piece of a table as loaded, for a connection that is not ours."""
     return _CLAIM.format(sql.Literal(table), sql.Literal(piece), sql.Literal(rows)).as_string(connection)
 
 
 def loaded(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, int]:
-    """The rows of each table by its notes."""
+    """The rows of each table, by its recorded pieces."""
     return dict(connection.execute(_LOADED, (list(tables),)).fetchall())
 
 
 def forget_loads(connection: psycopg.Connection, tables: Sequence[str]) -> None:
-    """Remove the notes of tables that are gone; a load that still runs for one finds no table, and ends."""
+    """Remove the notes about dropped tables. A load that still runs for one finds no table, and ends."""
     connection.execute(_FORGET, {"tables": list(tables)})
 
 
@@ -126,7 +124,7 @@ def generation(connection: psycopg.Connection, dataset: Dataset) -> int:
 
 
 def generation_of(connection: psycopg.Connection, dataset: str) -> int:
-    """The same by the dataset's name."""
+    """The generation of the leaf views of the dataset with this name; 0 where it has none."""
     row = connection.execute(_GENERATION, (dataset,)).fetchone()
     return int(row[0]) if row else 0
 
@@ -137,32 +135,32 @@ def set_generation(connection: psycopg.Connection, dataset: Dataset, number: int
 
 
 def newly_named(connection: psycopg.Connection, strays: Sequence[str]) -> list[str]:
-    """Those of these tables of others that nobody was told of before. What is not there any more is forgotten."""
+    """Those of these foreign tables that were not reported before. Forgets tables that are not in the list."""
     connection.execute(_FORGET_STRAYS, (list(strays),))
     return sorted(table for (table,) in connection.execute(_NAME_STRAYS, (list(strays),)))
 
 
 def seal(connection: psycopg.Connection, name: sql.Identifier, table: str) -> int:
-    """Record what a table that is loaded holds; its rows."""
+    """Count and hash the rows of a loaded table, and record both. Returns the number of rows."""
     rows, content = content_of(connection, name)
     connection.execute(_SEAL, (table, rows, content))
     return rows
 
 
 def seals(connection: psycopg.Connection, tables: Sequence[str]) -> dict[str, Decimal]:
-    """The hash of what each of these tables held when it was loaded, of those of which that was recorded."""
+    """The hash that each of these tables had when it was loaded, where it was recorded."""
     return dict(connection.execute(_SEALS, (list(tables),)).fetchall())
 
 
 def content_of(connection: psycopg.Connection, name: sql.Identifier) -> tuple[int, Decimal]:
-    """The rows of a table, and the sum of their hashes; reads all of it."""
+    """The number of rows of a table, and the sum of their hashes; reads the whole table."""
     row = connection.execute(_CONTENT.format(name)).fetchone()
     assert row is not None
     return int(row[0]), row[1]
 
 
 def start_loading(connection: psycopg.Connection) -> None:
-    """Record that this session fills tables from now on, and reads no view."""
+    """Record that this session only fills tables from now on, and reads no view."""
     ensure_tables(connection)
     connection.execute(_FORGET_ENDED)
     connection.execute(START_LOADING.encode())
@@ -174,15 +172,15 @@ def end_loading(connection: psycopg.Connection) -> None:
 
 
 def comments(connection: psycopg.Connection, dataset: Dataset) -> dict[str | None, str]:
-    """What we last wrote as the comments of the view (None) and of its columns."""
+    """The comments that we last wrote for the view (None) and its columns."""
     return dict(connection.execute(_COMMENTS, (dataset.name,)).fetchall())
 
 
-def set_comments(connection: psycopg.Connection, dataset: Dataset, written: Mapping[str | None, str]) -> None:
-    """Record what is written as the comments now."""
+def set_comments(connection: psycopg.Connection, dataset: Dataset, comments: Mapping[str | None, str]) -> None:
+    """Record the comments that we have written."""
     connection.execute(_FORGET_COMMENTS, (dataset.name,))
-    names = [column or "" for column in written]
-    connection.execute(_SET_COMMENTS, (dataset.name, names, list(written.values())))
+    names = [column or "" for column in comments]
+    connection.execute(_SET_COMMENTS, (dataset.name, names, list(comments.values())))
 
 
 def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
@@ -191,32 +189,32 @@ def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
 
 
 def vacate(connection: psycopg.Connection, dataset: Dataset) -> set[int]:
-    """Take partitions that are not current out of their leaves; the leaves that have lost one."""
+    """Remove partitions that are not current from their leaves. Returns the leaves that have lost one."""
     return {leaf for (leaf,) in connection.execute(_VACATE, (dataset.name,)).fetchall()}
 
 
 def place(
     connection: psycopg.Connection,
     dataset: Dataset,
-    taken: Mapping[str, int],
+    leaf_by_path: Mapping[str, int],
     paths: Sequence[str],
-    together: Mapping[str, str],
+    shared_tables: Mapping[str, str],
 ) -> dict[str, int]:
-    """Give partitions that have no leaf one with room, or a new one; where they are now.
+    """Give partitions without a leaf one that has room, or a new one. Returns the leaf of each.
 
-    `together` names the table that a partition shares with others, where it does: it takes the room of one.
+    `shared_tables` has the shared table of each partition that has one. A shared table takes the room of one table.
     """
     room: dict[int, int] = {}
-    for leaf, _ in {(leaf, together.get(path, path)) for path, leaf in taken.items()}:
+    for leaf, _ in {(leaf, shared_tables.get(path, path)) for path, leaf in leaf_by_path.items()}:
         room[leaf] = room.get(leaf, LEAF_TABLES) - 1
-    given = {}
+    placed = {}
     for path in paths:
         leaf = next((number for number, left in sorted(room.items()) if left > 0), max(room, default=0) + 1)
         room[leaf] = room.get(leaf, LEAF_TABLES) - 1
-        given[path] = leaf
-    if given:
-        connection.execute(_SET_LEAF, (dataset.name, list(given), list(given.values())))
-    return given
+        placed[path] = leaf
+    if placed:
+        connection.execute(_SET_LEAF, (dataset.name, list(placed), list(placed.values())))
+    return placed
 
 
 def move(connection: psycopg.Connection, dataset: Dataset, paths: Sequence[str], leaf: int) -> None:
@@ -231,7 +229,7 @@ def compacted(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, i
 
 
 def compacted_at(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], dt.datetime]:
-    """When each (partition, batch id) that lies in a shared table came there."""
+    """When each (partition, batch id) that has a shared table got it."""
     rows = connection.execute(_COMPACTED_AT, (dataset,)).fetchall()
     return {(partition, batch_id): at for partition, batch_id, at in rows}
 

@@ -1,9 +1,8 @@
-"""Who may do what: an owner that writes, and a reader that sees the datasets' views and nothing of how they are made.
+"""The roles: an owner that writes, and a reader that sees the views of datasets and nothing behind them.
 
-A reader needs no session of its own: it may come through a transaction-mode pooler. The owner must not
-(varve/services/postgres.py).
+A reader may come through a pooler in transaction mode. The owner must not (services/postgres.py).
 
-Not here: passwords, and who may connect from where (pg_hba.conf): those are the server's administrator's.
+Not here: passwords, and who may connect from where (pg_hba.conf), which the server's administrator decides.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from varve.catalog.statements import HAS_SCHEMA
+from varve.catalog.schema import HAS_SCHEMA
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
@@ -33,9 +32,9 @@ _SEES_SESSIONS = "select pg_has_role('pg_read_all_stats', 'usage')"
 
 
 def create_roles(connection: psycopg.Connection, *, connections: int, statement_seconds: float) -> list[sql.Composed]:
-    """The statements that make the roles that are not there, with their rights in this database; they run once.
+    """The statements that create the missing roles, with their rights in this database.
 
-    What somebody has changed of a role that is there stays as it is.
+    An existing role stays as somebody has made it.
     """
     database = sql.Identifier(connection.info.dbname)
     statements = []
@@ -57,16 +56,16 @@ def create_roles(connection: psycopg.Connection, *, connections: int, statement_
             # A forgotten transaction would hold the view, and with it every publish.
             sql.SQL("alter role {} set idle_in_transaction_session_timeout = {}").format(reader, milliseconds),
         ]
-        there = connection.execute(HAS_SCHEMA).fetchone() is not None
-        for schema, view in connection.execute(_VIEWS).fetchall() if there else ():
+        has_catalog = connection.execute(HAS_SCHEMA).fetchone() is not None
+        for schema, view in connection.execute(_VIEWS).fetchall() if has_catalog else ():
             statements += _allow(sql.Identifier(schema), sql.Identifier(schema, view))
     return statements
 
 
 def ensure_roles(connection: psycopg.Connection, *, connections: int, statement_seconds: float) -> list[str]:
-    """Make the roles that are not there, in one transaction; what was executed. Needs the right to create roles."""
+    """Create the missing roles, in one transaction. Returns what was executed. Needs the right to create roles."""
     with connection.transaction():
-        # Two `varve up` at once: the second looks when the first has made them.
+        # Of two `varve up` at once, the second looks after the first has created them.
         connection.execute(_LOCK)
         statements = create_roles(connection, connections=connections, statement_seconds=statement_seconds)
         for statement in statements:
@@ -75,7 +74,7 @@ def ensure_roles(connection: psycopg.Connection, *, connections: int, statement_
 
 
 def let_read(connection: psycopg.Connection, schema: str, view: str) -> Iterator[sql.Composed]:
-    """What lets the reader see a new view; nothing where there is no such role."""
+    """The statements that let the reader see a new view; none where there is no such role."""
     if exists(connection, READER):
         yield from _allow(sql.Identifier(schema), sql.Identifier(schema, view))
 

@@ -1,6 +1,6 @@
-"""In which tables the rows of a batch lie: one of its own, several of a partition that grows, or one with others.
+"""The tables in which the rows of a batch lie: its own, several of a partition that grows, or a shared one.
 
-Not here: what a table holds (warehouse/loading/load.py), and which batches share one (warehouse/compact.py).
+Not here: filling tables (warehouse/loading/load.py), and which batches share one (warehouse/compact.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ class BatchTables:
     """The tables of some batches of a dataset.
 
     Attributes:
-        shared: the table in which the rows of a batch lie with those of others, by partition and batch id; of all
-            batches of the dataset that have one.
-        parts: of batches that grew, by partition and batch id.
+        shared: the shared table of a batch, by partition and batch id; of all batches of the dataset that have one.
+        parts: the parts of batches that grew, by partition and batch id.
     """
 
     shared: Mapping[tuple[str, int], str]
@@ -34,16 +33,16 @@ class BatchTables:
 
     @classmethod
     def of(cls, connection: psycopg.Connection, dataset: str, batches: Iterable[Batch]) -> BatchTables:
-        """Those of these batches."""
+        """The tables of these batches."""
         keys = [(batch.partition, batch.batch_id) for batch in batches]
         return cls(notes.compacted(connection, dataset), Parts(connection).of(dataset, keys))
 
     def shared_by(self, batch: Batch) -> str | None:
-        """The table that it shares with others, where it does."""
+        """The table that it shares with other batches; None where it shares none."""
         return self.shared.get((batch.partition, batch.batch_id.millis))
 
     def own(self, batch: Batch) -> tuple[str, ...]:
-        """The tables that hold no other partition's rows: one, or one for each of its parts, in order."""
+        """Its own tables, which hold no other partition: one, or one for each of its parts, in order."""
         parts = self.parts.get((batch.partition, batch.batch_id.millis))
         return tuple(part.location for part in parts) if parts else (batch.location,)
 
@@ -53,5 +52,5 @@ class BatchTables:
         return self.own(batch) if shared is None else (shared,)
 
     def of_all(self, batches: Iterable[Batch]) -> set[str]:
-        """The tables in which readers find the rows of any of these."""
+        """The tables in which readers find the rows of these batches."""
         return {table for batch in batches for table in self.all_of(batch)}

@@ -1,8 +1,8 @@
-"""The columns a view has and should have: how it may change under its readers, and what only a migration can change.
+"""The columns that a view has and should have: which changes it takes under its readers, and which need a migration.
 
-`CREATE OR REPLACE VIEW` keeps grants, comments and dependents, and may only append columns. So a new column goes to the
-end, one that is declared no more stays (periods that have it still show it, others NULL), and one that is declared
-under a new name is renamed. Another type is a migration: `varve warehouse migrate`.
+`CREATE OR REPLACE VIEW` keeps grants, comments and dependents, and can only append columns. So a new column is added at
+the end. A column that is not declared any more stays: periods that have it still show it, others show NULL. A column
+with a new name is renamed. Another type needs a migration: `varve warehouse migrate`.
 
 Not here: SQL text (view.py) and the migration itself (warehouse/migrate.py).
 """
@@ -36,7 +36,7 @@ class ViewColumn:
 
     Attributes:
         type: its PostgreSQL type, as `format_type` spells it.
-        was: the names under which tables of former times have it.
+        was: the names that it has in older tables.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ViewColumn:
     was: tuple[str, ...] = ()
 
     def source_in(self, columns: Sequence[str]) -> str | None:
-        """The column of a table that this one shows; None where it has none."""
+        """The column of a table that this one shows; None where the table has none."""
         return next((name for name in (self.name, *reversed(self.was)) if name in columns), None)
 
 
@@ -56,23 +56,23 @@ class ViewShape:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names alone."""
+        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def plain(self) -> tuple[tuple[str, str], ...]:
-        """Names and types: what PostgreSQL knows of it."""
+        """Names and types of the columns, as PostgreSQL has them."""
         return tuple((column.name, column.type) for column in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """From the view as it is to the view as it shall be.
+    """The change of a view to the shape that it should have.
 
     Attributes:
-        shape: what it shall be.
-        renames: columns to rename first, old name and new.
-        breaking: what cannot be done under readers, in words; empty where all can.
+        shape: the shape that it should have.
+        renames: the columns to rename first: old and new name.
+        breaking: the changes that need a migration, for people; empty where there are none.
     """
 
     shape: ViewShape
@@ -91,7 +91,7 @@ def declared_shape(dataset: Dataset) -> ViewShape:
 
 
 def evolve(dataset: Dataset, existing: Sequence[tuple[str, str]]) -> ViewChange:
-    """How the view with these columns becomes one that shows the dataset; for no columns, what is declared."""
+    """The change of a view with these columns to one that shows the dataset; without columns, a new view."""
     declared = declared_shape(dataset)
     if not existing:
         return ViewChange(declared)
@@ -110,19 +110,19 @@ def evolve(dataset: Dataset, existing: Sequence[tuple[str, str]]) -> ViewChange:
         if name in wanted and wanted[name].type != kind
     ]
     keys = {column.name for column in dataset.partition_columns}
-    have = {name for name, _ in named}
-    # A view of fewer dimensions shows periods of another kind: there is no value to give them.
-    breaking.extend(f"the view has no partition column {name}" for name in keys - have)
+    names_in_view = {name for name, _ in named}
+    # The periods of a view with fewer dimensions have no value for the new one.
+    breaking.extend(f"the view has no partition column {name}" for name in keys - names_in_view)
     kept = [wanted.get(name) or ViewColumn(name, kind) for name, kind in named]
-    added = [column for column in declared.columns if column.name not in have]
+    added = [column for column in declared.columns if column.name not in names_in_view]
     return ViewChange(ViewShape((*kept, *added)), renames, tuple(breaking))
 
 
 def columns_of(
     connection: psycopg.Connection, schema: str, relations: Sequence[str]
 ) -> dict[str, list[tuple[str, str]]]:
-    """The columns of tables or views, with their types, by relation; one that is not there is left out."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    """The columns of tables or views, with their types, by relation; relations that do not exist are left out."""
+    columns: dict[str, list[tuple[str, str]]] = {}
     for relation, name, kind in connection.execute(_COLUMNS, (schema, list(relations))):
-        found.setdefault(relation, []).append((name, kind))
-    return found
+        columns.setdefault(relation, []).append((name, kind))
+    return columns

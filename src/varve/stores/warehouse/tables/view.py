@@ -1,9 +1,9 @@
-"""The views and the period tables as SQL text, composed with psycopg's own quoting. Nothing is executed here.
+"""The SQL of views and period tables, composed with psycopg's own quoting. Nothing is executed here.
 
-The view readers use shows leaf views, and each leaf view some fifty period tables, so that a publish replaces one leaf
-however many periods there are. Every arm of a leaf casts every column to the view's type and carries the partition
-columns as typed literals: arms of mixed types would widen silently and stop filters from reaching the tables, and the
-literals prune a query for one period to its table.
+The view that readers use shows leaf views, and each leaf view about fifty period tables, so that a publish replaces one
+leaf however many periods there are. Every arm of a leaf casts every column to the type in the view: with mixed types
+PostgreSQL would widen them without a word, and filters would not reach the tables. The partition columns are typed
+literals, by which PostgreSQL prunes a query for one period to its table.
 
 Not here: which columns a view has (shape.py) and when it is replaced (warehouse/publish.py).
 """
@@ -69,12 +69,12 @@ def create_index(dataset: Dataset, table: str, index: Index) -> sql.Composed:
 def create_leaf(
     dataset: Dataset, leaf: str, shape: ViewShape, arms: Sequence[sql.Composed], options: Sequence[str] = ()
 ) -> sql.Composed:
-    """A leaf view of these arms, with these options; of no arms it has its columns and no rows."""
+    """Create a leaf view of these arms, with these options. Without arms it has its columns and no rows."""
     return _create(table_name(dataset, leaf), shape, arms, options)
 
 
 def create_view(dataset: Dataset, shape: ViewShape, leaves: Sequence[str], options: Sequence[str] = ()) -> sql.Composed:
-    """The view over the leaf views, with these options; over none it has its columns and no rows."""
+    """Create the view over the leaf views, with these options. Without leaves it has its columns and no rows."""
     columns = sql.SQL(", ").join(sql.Identifier(name) for name in shape.names)
     arms = [sql.SQL("select {} from {}").format(columns, table_name(dataset, leaf)) for leaf in leaves]
     return _create(view_name(dataset), shape, arms, options)
@@ -83,28 +83,28 @@ def create_view(dataset: Dataset, shape: ViewShape, leaves: Sequence[str], optio
 def _create(
     name: sql.Identifier, shape: ViewShape, arms: Sequence[sql.Composed], options: Sequence[str]
 ) -> sql.Composed:
-    """A view or its replacement. What PostgreSQL is not told again of a view's options, a replacement resets."""
-    # A view of several arms is not updatable, and PostgreSQL takes a check option for no other.
-    taken = [option.split("=", 1) for option in options if len(arms) == 1 or not option.startswith("check_option=")]
-    told = sql.SQL(", ").join(
-        sql.SQL("{} = {}").format(sql.Identifier(option), sql.Literal(value)) for option, value in taken
+    """Create or replace a view. PostgreSQL resets all options that a replacement does not name."""
+    # A view of several arms is not updatable, and PostgreSQL accepts a check option only for updatable views.
+    kept = [option.split("=", 1) for option in options if len(arms) == 1 or not option.startswith("check_option=")]
+    settings = sql.SQL(", ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(option), sql.Literal(value)) for option, value in kept
     )
     return sql.SQL("create or replace view {}{} as {}").format(
         name,
-        sql.SQL(" with ({})").format(told) if taken else sql.SQL(""),
+        sql.SQL(" with ({})").format(settings) if kept else sql.SQL(""),
         sql.SQL(" union all ").join(arms or [_no_rows(shape)]),
     )
 
 
 def rename_column(dataset: Dataset, old: str, new: str) -> sql.Composed:
-    """A column of the view under its new name; what depends on it keeps the name it has given."""
+    """Rename a column of the view. What depends on it keeps its own names."""
     return sql.SQL("alter view {} rename column {} to {}").format(
         view_name(dataset), sql.Identifier(old), sql.Identifier(new)
     )
 
 
 def comments(dataset: Dataset) -> dict[str | None, str]:
-    """What the view (None) and its columns should say to readers."""
+    """The comments that the view (None) and its columns should have."""
     return {None: dataset.comment} | {
         column.name: column.comment for column in dataset.schema.columns if column.comment
     }
@@ -120,7 +120,7 @@ def comment(dataset: Dataset, column: str | None, text: str) -> sql.Composed:
 
 def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     """The partition columns of one partition as typed literals, by name."""
-    # By its texts: while the dimensions do not have the partition any more, the view still has it.
+    # From texts: the view may still have a partition that the dimensions do not have any more.
     texts = dict(parse_path(partition))
     return {
         column.name: sql.SQL("{}::{}").format(sql.Literal(texts[column.name]), type_of(column))

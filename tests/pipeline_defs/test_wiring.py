@@ -1,4 +1,4 @@
-"""The wiring that one reads in pipeline_defs/ and resources/ is what Dagster's runs use, and all that the library has."""
+"""The wiring of pipeline_defs/ and resources/ is what Dagster's runs use, with all that the library would give."""
 
 from __future__ import annotations
 

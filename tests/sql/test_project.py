@@ -1,4 +1,4 @@
-"""Files together: the shipped pipeline and the seed's, what their queries say they read, and every problem at once."""
+"""Files together: the shipped pipeline and a shop's, what their queries say they read, and every problem at once."""
 
 from __future__ import annotations
 

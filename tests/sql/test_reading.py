@@ -1,4 +1,4 @@
-"""Which partitions scopes read, and which scopes read a partition: the seed's examples, zones, bounds."""
+"""Which partitions scopes read, and which scopes read a partition: documented examples, zones, bounds."""
 
 from __future__ import annotations
 

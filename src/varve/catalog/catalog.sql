@@ -1,4 +1,4 @@
--- The catalog: which batch of each partition is current, and what every batch was made from (DESIGN section 3).
+-- The catalog: which batch of each partition is current, and what every batch was made from (docs/decisions/0002).
 -- Run whole, in one transaction, by Catalog.ensure_schema. This is version 1; each later version is a step of its own
 -- (catalog_2.sql), so that a new catalog and an old one come to be the same.
 

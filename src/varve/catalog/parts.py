@@ -1,6 +1,6 @@
 """Partitions that grow, in the catalog: the parts of each batch, the files of each part, and what was opened again.
 
-Not here: which files are new (varve/planning/arrivals/growing.py), and how stores add rows (lake/, warehouse/).
+Not here: which files are new (varve/planning/arrivals/growing.py), and how stores add rows (varve/stores).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ listen_addresses = ''
 unix_socket_directories = '{sockets}'
 unix_socket_permissions = 0700
 max_connections = 100
-# A union view locks each of its tables: connections x tables must fit (research: 53200 at 5 readers x 4,000 arms).
+# A union view locks each of its tables: connections x tables must fit (53200, out of shared memory: 5 readers x 4,000).
 max_locks_per_transaction = 512
 # Change data capture reads the write-ahead log.
 wal_level = logical

@@ -1,4 +1,4 @@
-"""What a change of some files breaks in others: by the columns that they name, direct breaks only (seed 001).
+"""What a change of some files breaks in others: by the columns that they name, direct breaks only.
 
 A dataset breaks where its text names a column that is no longer there or has another type, or a dataset that is gone.
 What reads a broken dataset is not broken by that: it is looked at as if the broken one had kept its columns. Added

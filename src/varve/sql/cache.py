@@ -1,4 +1,4 @@
-"""What was understood of each file, kept under a hash of all that it depends on (seed 001).
+"""What was understood of each file, kept under a hash of all that it depends on.
 
 The key of a file is a hash of its own text, of the versions of what reads it, and of the columns and partitions of what
 it reads: not of the keys of those, so that a change upstream that changes neither ends there (early cutoff).

@@ -1,6 +1,6 @@
 """The store of each kind, as the settings have it.
 
-Not here: what they do (lake/, warehouse/), and the builds that use them (varve/dagster/runs/builds.py).
+Not here: what they do (lake and warehouse beside this), and the builds that use them (varve/dagster/runs/builds.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.protocols import PERIODS, Ours, Seed
+from benchmarks.protocols import PERIODS, DropCreateLoad, Ours
 from benchmarks.publish import measure
 from benchmarks.readers import KINDS, Target
 from varve.services.postgres import warehouse_url
@@ -37,9 +37,9 @@ def test_no_reader_of_any_kind_sees_anything_wrong_while_periods_are_republished
     assert left.fetchone() == (0,)
 
 
-def test_the_readers_notice_what_the_order_of_the_seed_does_to_them(settings: Settings) -> None:
+def test_the_readers_notice_what_the_obvious_order_does_to_them(settings: Settings) -> None:
     url = warehouse_url(settings)
-    seed = Seed(url, ROWS, "the seed's order", one_transaction=False)
-    seed.prepare()
-    found = measure(seed, Target(url, seed.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1)
+    naive = DropCreateLoad(url, ROWS, "drop, create, load", one_transaction=False)
+    naive.prepare()
+    found = measure(naive, Target(url, naive.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1)
     assert found.wrong or found.errors

@@ -1,6 +1,6 @@
 """The facts the planner judges by, looked up in the catalog; and what has changed there since the last look.
 
-Not here: judging (pipeline_defs/planning) and marks (backfills.py).
+Not here: judging (varve/planning) and marks (backfills.py).
 """
 
 from __future__ import annotations

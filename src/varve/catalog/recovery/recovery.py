@@ -40,8 +40,8 @@ class Recovered:
 def recover(connection: psycopg.Connection, kind: StoreKind, remains: StoreInventory) -> Recovered:
     """Put the batches of one dataset back, and point at those in force, in one transaction; may be repeated.
 
-    In force is what the store's own record put there last. Where it has none, it is the newest batch, as seed 002
-    says; a finding tells so. A partition whose batch in force is not whole gets none: an older one must not come back
+    In force is what the store's own record put there last. Where it has none, it is the newest batch; a finding
+    tells so. A partition whose batch in force is not whole gets none: an older one must not come back
     in silence.
     """
     batches = {(one.partition, one.batch_id.millis): one for one in remains.batches}

@@ -1,6 +1,6 @@
 """The IO manager of both stores: inputs are pinned batches, an output is staged, verified and published.
 
-A thin face: naming, writing and publishing are the stores' (lake/, warehouse/), locks and traces the build's.
+A thin face: naming, writing and publishing are the stores' (varve/stores), locks and traces the build's.
 """
 
 from __future__ import annotations

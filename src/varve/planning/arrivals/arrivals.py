@@ -4,8 +4,8 @@ A look compares what the folder lists with what the catalog knows, file by file.
 earlier look has come, or on the order of times: a file whose clock is wrong, or that keeps an old time, is found like
 any other.
 
-Not here: the folders themselves (varve/sources/landing/landing.py), what is in a file (resources/landing_problems.py),
-and where rejected arrivals are kept (varve/catalog/rejected.py).
+Not here: the folders themselves (varve/sources/landing/landing.py), what is in a file
+(varve/sources/landing/inspected.py), and where rejected arrivals are kept (varve/catalog/rejected.py).
 """
 
 from __future__ import annotations

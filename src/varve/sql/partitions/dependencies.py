@@ -1,4 +1,4 @@
-"""Dependencies that a query itself says, as the planner's `Dependency`: exact, over theoretical partitions (seed 001).
+"""Dependencies that a query itself says, as the planner's `Dependency`: exact, over theoretical partitions.
 
 For Dagster, which knows only rules between dimensions, the narrowest rules are found that cover what many partitions
 read; our own planner never uses them.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scope:
-    """The variable bindings under which one partition is computed (seed 001)."""
+    """The variable bindings under which one partition is computed."""
 
     partition: PartitionKey
     values: Mapping[str, Typed]

@@ -1,4 +1,4 @@
-"""Which conditions the rows of each scan of a query must satisfy to matter: FROM + WHERE + JOIN (seed 001).
+"""Which conditions the rows of each scan of a query must satisfy to matter: FROM + WHERE + JOIN (docs/decisions/0008).
 
 Soundness is by construction. A condition on what a relation gives out says which of its rows matter to whoever reads
 it: replacing the rows that fail it by any others changes nothing. Each rule below turns such conditions into conditions

@@ -1,6 +1,6 @@
 """EXTERNAL: what others produce, and where it is found.
 
-Not here: looking there (varve/sources/landing/landing.py, resources/outside/).
+Not here: looking there (varve/sources/landing/landing.py, varve/sources/external).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a batch lies: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet` (seed 002).
+"""Where a batch lies: `<root>/<db>/<table>/<col>=<value>/.../batch_id=<id>/part-*.parquet`.
 
 Not here: reading or writing anything.
 """

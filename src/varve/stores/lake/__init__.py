@@ -1,1 +1,1 @@
-"""The lake store: batch folders of plain parquet under each partition (seed 002), and a Hive table that follows."""
+"""The lake store: batch folders of plain parquet under each partition, and a Hive table that follows."""

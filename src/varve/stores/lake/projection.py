@@ -70,7 +70,7 @@ def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exi
 
 
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
-    """Point an existing partition at the folder of another batch (seed 002)."""
+    """Point an existing partition at the folder of another batch."""
     return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)} SET LOCATION {_literal(batch.location)}"
 
 

@@ -1,4 +1,4 @@
-"""Two grains: fine partitions under a coarse period, put together into one table when the period is over (seed 000).
+"""Two grains: fine partitions under a coarse period, put together into one table when the period is over.
 
 While a period is open, each of its partitions has a table of its own in the view, and may be loaded again alone. When a
 later period has begun, the rows of all of them are copied into one table, as readers see them, and that is swapped in

@@ -1,4 +1,4 @@
-"""Putting period tables in force: the order that was measured to be safe for readers (DESIGN section 5).
+"""Putting period tables in force: the order that was measured to be safe for readers (docs/decisions/0003).
 
 With 8 readers and one that holds the view for 20 s this order gave readers a p99 of 31 ms and no wrong read; the naive
 ones stalled them for 20 s or had PostgreSQL kill them as deadlocks (`python -m benchmarks.publish`).

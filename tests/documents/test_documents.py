@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from tests.documents.pages import Block
 
 FOLDERS = ("src", "tests", "docs", "pipeline_defs", "resources", "assets", "benchmarks", ".ci", ".github")
-# What a reader is told to write.
-TO_BE_WRITTEN = {"assets/busiest.sql", "assets/busiest.py"}
+# What a reader is told to write, and what a load of the datasets leaves behind.
+TO_BE_WRITTEN = {"assets/busiest.sql", "assets/busiest.py", "assets/__pycache__"}
+# A page about the files of a project that `varve init` has written.
+OF_A_NEW_PROJECT = "docs/start.md"
 COMMANDS_AS_JSON = """
 import json, sys
 import typer
@@ -57,7 +59,7 @@ def test_every_link_leads_to_a_file_and_a_heading_of_it(page: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != OF_A_NEW_PROJECT])
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     named = {code for code in code_in_lines(page) if re.fullmatch(rf"({'|'.join(FOLDERS)})/[\w./*-]*", code)}
     assert not [name for name in sorted(named - TO_BE_WRITTEN) if not [*ROOT.glob(name.rstrip("/"))]]

@@ -22,7 +22,8 @@ from tests.e2e.project import COMMAND_SECONDS, ROOT, Project, flights
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-pytestmark = pytest.mark.timeout(1_800)
+# A dozen commands in processes of their own, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(3_600)
 
 HERE = "tests/e2e/test_documented_commands.py"
 OURS = {(block.page, block.heading): block for block in blocks("console") if block.runner == HERE}

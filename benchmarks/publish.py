@@ -1,8 +1,8 @@
 """What readers notice while periods are republished: `python -m benchmarks.publish`.
 
 Eight readers check every answer, one of them for twenty seconds at a time and one in REPEATABLE READ; two publishers
-replace periods all the while. Ours beside the same readers alone, and beside three peers in the same run: the order of
-operations of the seed (view without the period, drop, create, view with it, load), DELETE + INSERT in one transaction
+replace periods all the while. Ours beside the same readers alone, and beside three peers in the same run: the obvious
+order (view without the period, drop, create, view with it, load), DELETE + INSERT in one transaction
 (as Dagster's database IO managers do), and TRUNCATE + INSERT.
 
 Goals: no wrong answer, no error; p99 within 1.5 of no publisher; slowest read below 150 ms.
@@ -33,7 +33,7 @@ from varve.services.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.protocols import DimensionMapping
+    from benchmarks.protocols import PublishProtocol
 
 PUBLISHERS = 2
 _TIDY_SECONDS = 5.0
@@ -68,7 +68,7 @@ class Measured:
         return [f"{reads.kind}: {text}" for reads in self.reads for text in reads.errors]
 
 
-def measure(way: DimensionMapping, target: Target, *, seconds: float, long_seconds: float, publishers: int) -> Measured:
+def measure(way: PublishProtocol, target: Target, *, seconds: float, long_seconds: float, publishers: int) -> Measured:
     """Read for so many seconds while publishers replace periods, each its own share of them."""
     done = threading.Event()
     counts = [0] * publishers

@@ -1,1 +1,4 @@
-"""Varve's Dagster surface, one module per Dagster concept, over pure values (model) and pure planning (planning)."""
+"""This project's Dagster definitions. definitions.py merges sensors.py, schedules.py, jobs.py and what resources/ has.
+
+Not here: the datasets (assets/), how they are loaded and run (the library, src/varve), the demos' data (demo/).
+"""

@@ -1,1 +1,4 @@
-"""Things with I/O, as Dagster resources and IO managers: settings, services, catalog, landing and the two stores."""
+"""This project's Dagster resources and IO managers, configured, a module for each; and the demo's partner.
+
+Not here: what they do (the library, src/varve).
+"""

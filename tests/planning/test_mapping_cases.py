@@ -1,4 +1,4 @@
-"""The cases of seed 003 that were executed on Airflow 3.3.2 and Dagster 1.13.27, asked of our own mapping.
+"""Cases that were executed on Airflow 3.3.2 and Dagster 1.13.27, asked of our own mapping.
 
 `recommended` wins over `expected`: there a peer is wrong. A case that describes its sides only in words has a builder
 that says the same in our words; the answer is always computed.

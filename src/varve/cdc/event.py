@@ -1,7 +1,7 @@
-"""`ChangeEvent`: one change of one row, as in seed 004, with what exactness needs beside it.
+"""`ChangeEvent`: one change of one row, with what exactness needs beside it (docs/cdc.md).
 
 Not here: where events come from (protocol/pgoutput.py, protocol/wal2json.py, protocol/debezium.py) and how they are
-applied (resources/cdc).
+applied (varve/cdc).
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _add_states(reads: Sequence[dict[str, Any]], graph: Graph) -> None:
 
 
 def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
-    """The evaluation scope and the partition columns, as the seed prints them."""
+    """The evaluation scope and the partition columns, one in a line."""
     scope, values = found.scopes.of(key), found.scopes.partition_values(key)
     return {
         "scope": [[name, str(typed), typed.type] for name, typed in sorted(scope.values.items())],

@@ -12,12 +12,12 @@ import dagster as dg
 
 from varve.dagster.assets.broken import broken_check, broken_spec, log_broken
 from varve.dagster.assets.captured import automation
-from varve.dagster.assets.datasets import IO_MANAGER, DatasetAsset, graph_of, with_rejected
+from varve.dagster.assets.datasets import DatasetAsset, graph_of, io_manager_key, with_rejected
 from varve.dagster.automation.arrival_checks import arrival_check
 from varve.dagster.automation.report import report_asset, report_schedule
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
-from varve.dagster.discovery import load_project
+from varve.dagster.discovery import LoadedProject, load_project
 from varve.dagster.partitions.sets_sensor import has_sets, partition_sets_sensor
 from varve.dagster.runs.builds import builds_resource
 from varve.dagster.runs.io_manager import store_io_manager
@@ -58,40 +58,60 @@ def build_defs(
 
     Raises VarveError where the setting of the sensors' interval is wrong.
     """
-    fork_runs()
     project = project or Project.find()
-    declared = with_rejected(datasets)
-    listed = [found for found in declared if isinstance(found, DatasetAsset)]
+    declared = tuple(with_rejected(datasets))
     graph = graph_of(declared)
+    loaded = LoadedProject(project, declared, graph)
+    captures = [automation(table, project) for table in loaded.captured]
+    return dg.Definitions.merge(
+        asset_definitions(loaded),
+        dg.Definitions(
+            jobs=[retirement_job(graph, project), *[one.job for one in captures]],
+            sensors=[
+                *_sensors(graph, project, on=sensors_on),
+                retirement_sensor(graph, project),
+                *[one.sensor for one in captures],
+            ],
+            schedules=[report_schedule(data_checks(loaded)), *schedules],
+            resources={
+                "spark": SparkResource(project=str(project.root), deployment=project.deployment or ""),
+                "builds": builds_resource(graph, project),
+                "landing": LandingResource(),
+                **{io_manager_key(dataset.store): store_io_manager() for dataset in graph.datasets.values()},
+                **(resource_overrides or {}),
+            },
+        ),
+    )
+
+
+def asset_definitions(loaded: LoadedProject) -> dg.Definitions:
+    """The assets of a project, their checks and the report over them; not what makes runs, nor what runs use.
+
+    What is broken is an asset that cannot be run, with a check that fails.
+    """
+    fork_runs()
+    graph, project = loaded.graph, loaded.project
     log_broken(graph.broken)
     names = {*graph.datasets, *(each.name for each in graph.broken)}
-    checks = [arrival_check(dataset, project) for dataset in graph.in_order() if dataset.arrives]
-    checks += [broken_check(each) for each in graph.broken]
-    captures = [automation(found.captured, project) for found in listed if found.captured is not None]
     return dg.Definitions(
         assets=[
-            *[found.asset for found in listed],
+            *[found.asset for found in loaded.datasets if isinstance(found, DatasetAsset)],
             *[broken_spec(each, names) for each in graph.broken],
             report_asset(graph, project),
         ],
-        jobs=[retirement_job(graph, project), *[one.job for one in captures]],
-        asset_checks=[*[one.check for one in captures], *checks],
-        sensors=[
-            *_sensors(graph, project, on=sensors_on),
-            retirement_sensor(graph, project),
-            *[one.sensor for one in captures],
-        ],
-        schedules=[report_schedule(checks), *schedules],
+        asset_checks=[*[automation(table, project).check for table in loaded.captured], *data_checks(loaded)],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor,
-        resources={
-            "spark": SparkResource(project=str(project.root), deployment=project.deployment or ""),
-            "builds": builds_resource(graph, project),
-            "landing": LandingResource(),
-            IO_MANAGER: store_io_manager(),
-            **(resource_overrides or {}),
-        },
     )
+
+
+def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
+    """The checks that the report makes every ten minutes: is everything taken that arrived, can each file be used?"""
+    arriving = [dataset for dataset in loaded.graph.in_order() if dataset.arrives]
+    return [
+        *[arrival_check(dataset, loaded.project) for dataset in arriving],
+        *[broken_check(each) for each in loaded.graph.broken],
+    ]
 
 
 def _sensors(graph: Graph, project: Project, *, on: bool) -> list[dg.SensorDefinition]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from varve.dagster.assets.datasets import graph_of, with_rejected
+from varve.dagster.assets.datasets import DatasetAsset, graph_of, with_rejected
 from varve.dagster.assets.python_files import broken_modules, python_assets
 from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
 from varve.model.errors import VarveError
 from varve.project import NoProject
 
 if TYPE_CHECKING:
-    from varve.dagster.assets.datasets import DatasetAsset
+    from varve.cdc.captured_table import CapturedTable
     from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
     from varve.project import Project
@@ -29,6 +29,12 @@ class LoadedProject:
     project: Project
     datasets: tuple[DatasetAsset | BrokenDataset, ...]
     graph: Graph
+
+    @property
+    def captured(self) -> list[CapturedTable]:
+        """The tables that are captured as they change."""
+        assets = [found for found in self.datasets if isinstance(found, DatasetAsset)]
+        return [found.captured for found in assets if found.captured is not None]
 
 
 @lru_cache

@@ -27,7 +27,7 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchId:
-    """When the writer of a batch started, in epoch milliseconds; unique within a catalog (seed 002).
+    """When the writer of a batch started, in epoch milliseconds; unique within a catalog (docs/decisions/0001).
 
     The partitions of one run share the id: a batch is one partition of one run.
     """
@@ -36,7 +36,7 @@ class BatchId:
 
     @property
     def folder(self) -> str:
-        """Its folder under the partition (seed 002)."""
+        """Its folder under the partition."""
         return f"batch_id={self.millis}"
 
     @property

@@ -1,6 +1,6 @@
-"""A dataset: a named, partitioned table (seed 001).
+"""A dataset: a named, partitioned table.
 
-Not here: how it is computed (assets/) and where its batches lie (resources/).
+Not here: how it is computed (varve/dagster/assets) and where its batches lie (varve/stores).
 """
 
 from __future__ import annotations

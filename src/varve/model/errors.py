@@ -29,7 +29,7 @@ class BadInput(VarveError):
 
 
 class AlreadyBuilding(VarveError):
-    """Another run holds the lock of a partition; one writer per partition (DESIGN section 3)."""
+    """Another run holds the lock of a partition; one writer per partition (docs/decisions/0012)."""
 
 
 class MissingUpstream(VarveError):

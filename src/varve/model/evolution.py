@@ -3,7 +3,7 @@
 A column that is added reads as NULL in older batches, and a wider type holds every older value. All else would change
 what older batches say, or hide it.
 
-Not here: what the warehouse allows beyond this, and a breaking rebuild (resources/warehouse/).
+Not here: what the warehouse allows beyond this, and a breaking rebuild (varve/stores/warehouse).
 """
 
 from __future__ import annotations

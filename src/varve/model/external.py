@@ -1,6 +1,6 @@
 """A table that others write, and whose partitions a dataset takes over as they come to be and change.
 
-Not here: how it is listed and read (resources/outside/).
+Not here: how it is listed and read (varve/sources/external).
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class WarehouseOptions:
         stall_milliseconds: how long readers may be made to wait by a publish, and how long somebody may have held the
             view for it to be tried at all. Where readers of more than that follow each other without a gap, no publish
             gets through, and this is what to raise.
-        compact: put the tables of all partitions of such a period into one, when a later period has begun (seed 000:
+        compact: put the tables of all partitions of such a period into one, when a later period has begun (for
             hourly loads of a weekly table, without an append ever); None keeps a table for each partition.
     """
 

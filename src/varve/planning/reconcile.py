@@ -1,4 +1,4 @@
-"""What should exist against what does: every partition judged, and what is due in runs (seed 001, DESIGN section 8).
+"""What should exist against what does: every partition judged, and what is due in runs (docs/decisions/0006).
 
 `reconcile` judges everything, and is a pure function. A `Planner` comes to the same by judging only what changed since
 its last tick, what reads that, and what time has made true; it holds judgements of unsettled partitions and no facts,

@@ -1,4 +1,4 @@
-"""Schedules that are not tied to partitions: which windows a tick of any schedule completes (seed 003).
+"""Schedules that are not tied to partitions: which windows a tick of any schedule completes.
 
 A daily schedule over hours completes 24 of them (or 23, or 25) at once; an hourly one over days none, 23 times out of
 24.

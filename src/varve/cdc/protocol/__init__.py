@@ -1,4 +1,4 @@
-"""Change data capture (seed 004): events and their order, the formats they come in, and what a schema change allows.
+"""Change data capture (docs/decisions/0010): events, their order, their formats, what a schema change allows.
 
-Not here: connections, files and Spark (resources/cdc).
+Not here: connections, files and Spark (varve/cdc/capture).
 """

@@ -1,4 +1,4 @@
-"""The total order of events: (commit LSN, sequence), and a fallback for events that carry timestamps alone (seed 004).
+"""The total order of events: (commit LSN, sequence), and a fallback for events that carry timestamps alone.
 
 Not here: what an order is used for (resolve/resolve.py).
 """

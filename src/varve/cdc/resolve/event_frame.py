@@ -1,4 +1,4 @@
-"""Events as rows: their columns in Arrow, parquet and Spark, named as in seed 004.
+"""Events as rows: their columns in Arrow, parquet and Spark, named as docs/cdc.md says.
 
 Not here: what they mean (event.py).
 """

@@ -3,7 +3,7 @@
 The asset's partitions are published by the job, as many as the changes touched; what is downstream of it becomes due by
 the ordinary rules, which look at the catalog.
 
-Not here: capturing and applying (resources/cdc), and the tables (assets/).
+Not here: capturing and applying (varve/cdc), and the tables (assets/).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import dagster as dg
 
 from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened
-from varve.dagster.assets.datasets import IO_MANAGER, DatasetAsset
+from varve.dagster.assets.datasets import DatasetAsset, io_manager_key
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError
 from varve.project import Project
@@ -29,7 +29,7 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
         kinds={"postgres", "parquet"},
         partitions_def=dataset_partitions_def(dataset),
         metadata={"dagster/table_name": dataset.name, "varve/source": captured.source},
-    ).with_io_manager_key(IO_MANAGER)
+    ).with_io_manager_key(io_manager_key(dataset.store))
     return DatasetAsset(dataset, spec, (), "", captured)
 
 

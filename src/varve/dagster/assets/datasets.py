@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
     from varve.cdc.captured_table import CapturedTable
 
-# A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
-IO_MANAGER = "varve_io_manager"
+
+def io_manager_key(store: str) -> str:
+    """The key of the IO manager of a store's datasets.
+
+    An asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
+    """
+    return f"{store}_io_manager"
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
         owners=list(rejected.owners),
         partitions_def=dataset_partitions_def(rejected),
         metadata=_metadata(rejected),
-    ).with_io_manager_key(IO_MANAGER)
+    ).with_io_manager_key(io_manager_key(rejected.store))
     return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version)
 
 
@@ -151,7 +156,7 @@ def _asset(
         partitions_def=dataset_partitions_def(dataset),
         # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
         backfill_policy=dg.BackfillPolicy.single_run(),
-        io_manager_key=IO_MANAGER,
+        io_manager_key=io_manager_key(dataset.store),
         # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
         pool=str(dataset.store),
         required_resource_keys={"builds", "landing", "spark"},

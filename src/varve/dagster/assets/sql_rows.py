@@ -1,6 +1,6 @@
 """The rows of a run of a SQL dataset: of its query, of what others have produced, of a function, of a program.
 
-Not here: the Dagster asset (sql_assets.py), and where the rows go (resources/).
+Not here: the Dagster asset (sql_assets.py), and where the rows go (varve/stores).
 """
 
 from __future__ import annotations

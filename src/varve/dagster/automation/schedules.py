@@ -1,4 +1,4 @@
-"""Schedules that are not tied to partitions: a tick asks for the windows that it completes (seed 003).
+"""Schedules that are not tied to partitions: a tick asks for the windows that it completes.
 
 A daily schedule over an hourly dataset runs the day's 24 hours in one run; an hourly one over a daily dataset runs
 once the day is complete and skips, saying so, until then. What already has a batch is not run again.

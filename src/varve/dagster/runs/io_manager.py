@@ -1,6 +1,6 @@
 """The IO manager of both stores: inputs are pinned batches, an output is staged, verified and published.
 
-A thin face: naming, writing and publishing are the stores' (lake/, warehouse/), locks and traces the build's.
+A thin face: naming, writing and publishing are the stores' (varve/stores), locks and traces the build's.
 """
 
 from __future__ import annotations
@@ -255,10 +255,10 @@ def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
     }
 
 
-def store_io_manager() -> dg.IOManagerDefinition:
-    """The IO manager as Dagster takes it."""
+def store_io_manager(description: str = "Stages, verifies and publishes batches.") -> dg.IOManagerDefinition:
+    """The IO manager of a store as Dagster takes it; the store is the one that each dataset names."""
 
-    @dg.io_manager(required_resource_keys={"builds"}, description="Stages, verifies and publishes batches.")
+    @dg.io_manager(required_resource_keys={"builds"}, description=description)
     def varve_io_manager(context: dg.InitResourceContext) -> StoreIOManager:
         return StoreIOManager(context.resources.builds)
 

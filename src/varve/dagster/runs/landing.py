@@ -1,6 +1,7 @@
 """What arrives from others as a Dagster resource: `context.resources.landing.read(context)` in the body of an asset.
 
-Not here: what a landing file must look like (varve/sources/landing/landing.py), and tables of others (outside/).
+Not here: what a landing file must look like (varve/sources/landing/landing.py), and tables of
+others (varve/sources/external).
 """
 
 from __future__ import annotations

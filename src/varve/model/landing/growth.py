@@ -1,6 +1,6 @@
 """Partitions that grow file by file: what a header says of it, and what a run makes of the files that are there.
 
-Not here: which files are new (varve/planning/arrivals/growing.py), and how a store adds rows to a batch (resources/).
+Not here: which files are new (varve/planning/arrivals/growing.py), and how a store adds rows (varve/stores).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a partner's files are to be read: their names, format and options; the default of each is what most send.
 
-Not here: what a name says of its partition (pattern.py), and the reading itself (resources/landed/).
+Not here: what a name says of its partition (pattern.py), and the reading itself (varve/sources/formats).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of landing files that cannot be read as declared: how many may be left out, and the dataset that takes them.
 
-Not here: which rows those are (resources/landed/), and how they are published with the others
+Not here: which rows those are (varve/sources/formats), and how they are published with the others
 (varve/dagster/runs/builds.py).
 """
 

@@ -1,4 +1,4 @@
-"""Dimensions, the axes of partitioning (seed 003): time, static and dynamic.
+"""Dimensions, the axes of partitioning (docs/decisions/0005): time, static and dynamic.
 
 A time dimension tiles time into half-open windows, a static one is an ordered list of keys, a dynamic one a set of keys
 that grows while the pipeline runs. Making one checks nothing: the dataset that has it does, and names itself.
@@ -100,7 +100,7 @@ class StaticDimension:
 
 @dataclass(frozen=True)
 class DynamicDimension:
-    """Keys that are added to a named set while the pipeline runs, and may be removed (AIP-76: assigned at run time).
+    """Keys that are added to a named set while the pipeline runs, and may be removed.
 
     Attributes:
         set_name: the set; dimensions of several datasets that name the same set share its keys.

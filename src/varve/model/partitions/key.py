@@ -49,7 +49,7 @@ class Interval:
 class PartitionKeyType(type):
     """Makes subclasses of `PartitionKey` typed, and refuses those that would run code of their own at construction.
 
-    Keys are made in the scheduler and the web server, which must not run what a user wrote (AIP-76).
+    Keys are made in the scheduler and the web server, which must not run what a user wrote.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> PartitionKeyType:

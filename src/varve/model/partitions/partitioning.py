@@ -38,7 +38,7 @@ Fold: TypeAlias = tuple[Dimension, ...]
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The product of a dataset's dimensions, at most one of them time (AIP-76)."""
+    """The product of a dataset's dimensions, at most one of them time (docs/decisions/0005)."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -96,8 +96,8 @@ class Partitioning:
         if sum(isinstance(dimension, TimeDimension) for dimension in self.dimensions) > 1:
             times = [dimension.name for dimension in self.dimensions if isinstance(dimension, TimeDimension)]
             raise VarveError(
-                f"dimension {times[1]}: more than one time dimension, {' and '.join(times)}; a product may have one "
-                "(AIP-76). Make the other a column, or a static dimension."
+                f"dimension {times[1]}: more than one time dimension, {' and '.join(times)}; a product may have one. "
+                "Make the other a column, or a static dimension."
             )
 
     def key(self, values: Sequence[Value]) -> PartitionKey:

@@ -1,6 +1,6 @@
 """Which files of a partition that grows are new, and which of those that its batch was made from have changed. Pure.
 
-Not here: the files themselves (varve/sources/landing/growth.py), and what follows for a batch (resources/).
+Not here: the files themselves (varve/sources/landing/growth.py), and what follows for a batch (varve/stores).
 """
 
 from __future__ import annotations

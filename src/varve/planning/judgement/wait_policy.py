@@ -1,4 +1,4 @@
-"""When a partition has waited long enough for what it reads (seed 003; Airflow's wait policies, and a deadline).
+"""When a partition has waited long enough for what it reads (docs/partitions.md).
 
 Not here: what it reads (mapping/dataset_mapping.py).
 """

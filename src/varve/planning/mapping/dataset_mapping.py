@@ -1,4 +1,4 @@
-"""Which partitions of one dataset read which of another, exactly and in both directions (seed 003).
+"""Which partitions of one dataset read which of another, exactly and in both directions (docs/decisions/0005).
 
 By interval algebra on boxes (partition_subset.py): a span of ten years maps as fast as one of an hour. What a partition
 maps to and does not exist is told, never dropped.

@@ -3,7 +3,7 @@
 A partition is told to have changed by its rows' count and the sum of the transactions that wrote them: each write has a
 higher number than what it replaces, whatever the order of commits. VACUUM and ANALYZE change neither.
 
-Not here: the warehouse of the project itself (resources/warehouse/).
+Not here: the warehouse of the project itself (varve/stores/warehouse).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The landing folder: files as partners send them, read into typed rows or refused by line. What lies there stays so.
 
 Not here: which files to look at when (varve/planning/arrivals/arrivals.py), which there are and what stands in them
-(landed/).
+(varve/sources/formats).
 """
 
 from __future__ import annotations

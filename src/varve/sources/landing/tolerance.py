@@ -1,6 +1,6 @@
 """The tolerance of a landing dataset: its rejected rows, counted by partition and kept for the dataset that takes them.
 
-Not here: which rows are rejected (landed/), and publishing them (varve/dagster/runs/io_manager.py).
+Not here: which rows are rejected (varve/sources/formats), and publishing them (varve/dagster/runs/io_manager.py).
 """
 
 from __future__ import annotations

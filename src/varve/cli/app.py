@@ -73,6 +73,23 @@ class GraphForm(StrEnum):
 
 
 @app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="What it is called: a new folder here, such as `shop` or `web-orders`.")],
+) -> None:
+    """Begin a project: a working pipeline of four datasets, with its tests, in a new folder of that name.
+
+    `assets/` has a dataset of files that arrive, a SQL dataset in the lake, one in the warehouse, and one that a Python
+    function computes; `pipeline_defs/` what Dagster loads, and a demo; `resources/` what runs are given; `tests/` a
+    test of each dataset; pyproject.toml the settings. Nothing is overwritten, and no project is begun within another.
+
+    Example: [bold]varve init shop && cd shop && make demo && make test[/]
+    """
+    from varve.cli import init as beginning
+
+    beginning.init(console, name)
+
+
+@app.command()
 def up() -> None:
     """Start the embedded PostgreSQL and Spark, where the settings name no servers of your own. Safe to repeat."""
     from varve.cli import services

@@ -139,17 +139,22 @@ def show_status(console: Console, found: dict[str, Any]) -> None:
 def serve_ui(console: Console, port: int | None) -> None:
     """The web server and the daemon as children of this process, until one ends or Ctrl-C.
 
-    Raises ServiceUnavailable where the port is taken.
+    Raises ServiceUnavailable where the UI is not installed, and where the port is taken.
     """
     from varve.dagster.instance import dagster_home
 
     settings = chosen_settings()
+    programs = Path(sys.executable).parent
+    if not (programs / "dagster-webserver").is_file():
+        raise ServiceUnavailable(
+            f"the Dagster UI is not installed: there is no dagster-webserver in {programs}. "
+            "Install it: pip install 'varve[local]'"
+        )
     chosen = port or settings.ui_port
     refuse_taken_port(chosen, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
     up(console)
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
     workspace = str(settings.project / "workspace.yaml")
-    programs = Path(sys.executable).parent
     web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen), "-w", workspace]
     daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace]
     # A supervisor's SIGTERM ends it as Ctrl-C does, and so does SIGINT where a shell has it ignored in the background:

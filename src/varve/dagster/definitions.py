@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
 
 
-def definitions(project: Project, *, sensors_on: bool = False) -> dg.Definitions:
+def definitions(
+    project: Project, *, resources: Mapping[str, Any] | None = None, sensors_on: bool = False
+) -> dg.Definitions:
     """The definitions of everything that a project declares; merge others into them with `dg.Definitions.merge`.
+
+    `resources` take the place of those of the same name, and are given to the project's own assets too.
 
     Raises NoProject where its folder of datasets cannot be loaded, VarveError for a dataset that is declared twice.
     """
-    return build_defs(load_project(project).datasets, project=project, sensors_on=sensors_on)
+    return build_defs(
+        load_project(project).datasets, project=project, resource_overrides=resources, sensors_on=sensors_on
+    )
 
 
 def build_defs(

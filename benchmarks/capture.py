@@ -31,6 +31,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres_server import PostgresServer, binaries
 from varve.services.settings import Settings
+from varve.stores.open import open_store
 
 DAYS, TOUCHED = 200, 30
 DATASET = Dataset(
@@ -80,7 +81,7 @@ def drained(url: str, slot: str, upto: str) -> float:
 def measure(capture: OpenCapture, url: str, rows: int, events: int) -> Table:
     spark = open_session(capture.settings)
     capture.bootstrap()
-    loaded = capture.apply(lambda: spark, "bench")
+    loaded = capture.apply(open_store, lambda: spark, "bench")
     assert loaded is not None
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         connection.execute("select pg_copy_logical_replication_slot(%s, 'bench_drain')", (ORDERS.slot,))
@@ -92,7 +93,7 @@ def measure(capture: OpenCapture, url: str, rows: int, events: int) -> Table:
     captured = capture.capture()
     ours = time.perf_counter() - began
     began = time.perf_counter()
-    done = capture.apply(lambda: spark, "bench")
+    done = capture.apply(open_store, lambda: spark, "bench")
     applied = time.perf_counter() - began
     assert done is not None
     table = Table(title=f"{rows:,} rows in {DAYS} partitions, {captured:,} changes up to {end}")

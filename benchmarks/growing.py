@@ -24,7 +24,7 @@ from benchmarks.commands import home_of_its_own
 from varve.catalog.catalog import Catalog
 from varve.dagster.runs.spark import open_session
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.growth import Incremental
+from varve.model.landing.growth import Incremental
 from varve.model.landing.options import LandingOptions
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain

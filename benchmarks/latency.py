@@ -26,8 +26,8 @@ from rich.table import Table
 
 from benchmarks.commands import home_of_its_own
 from varve.catalog.catalog import Catalog
-from varve.cli.drive import open_instance
 from varve.dagster.automation.sensors import DATASET_TAG
+from varve.dagster.instance import open_instance
 from varve.project import Project
 from varve.services.postgres import connect, warehouse_url
 from varve.services.spark_server import SparkServer

@@ -153,7 +153,7 @@ class Bench:
     def _empty_table(self) -> None:
         from psycopg import sql
 
-        from varve.stores.warehouse.tables.types import postgres_type, type_sql
+        from varve.stores.postgres.types import postgres_type, type_sql
 
         columns = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(postgres_type(column.type)))

@@ -23,8 +23,7 @@ from varve.cli.printing import Table
 from varve.model.errors import VarveError, counted
 from varve.services.secrets import without_secrets
 from varve.services.sessions import open_session
-from varve.stores.folders.layout import Layout
-from varve.stores.lake.store import LakeStore
+from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +159,7 @@ def run(console: Console, seconds: float) -> None:
 
 def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
     events = capture.capture()
-    done = capture.apply(lambda: spark, "varve cdc demo")
+    done = capture.apply(open_store, lambda: spark, "varve cdc demo")
     if done is not None:
         published = counted(len(done.published), "partition")
         told = f"  {counted(events, 'event')} captured; {done.events:,} applied, {published} published."
@@ -170,7 +169,7 @@ def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
 def _compare(capture: OpenCapture, spark: SparkSession) -> int:
     """How many rows both have."""
     dataset, names = capture.captured.dataset, sorted(capture.captured.names)
-    store = LakeStore(Layout(capture.settings.lake), capture.catalog, lambda: spark)
+    store = open_store(dataset.store, capture.settings, capture.catalog, lambda: spark)
     frame = store.read(dataset, list(capture.catalog.current(dataset.name).values()))
     in_lake = Counter(tuple(row) for row in frame.select(*names).collect())
     with open_session(source_url(capture.settings), application="varve cdc") as connection:

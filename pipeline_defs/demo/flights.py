@@ -20,14 +20,15 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from pipeline_defs.definitions import graph
+from pipeline_defs.definitions import defs, graph
 from resources import partner
 from varve.catalog.catalog import Catalog
 from varve.cli import services
 from varve.cli.context import chosen_settings
-from varve.cli.drive import Driver, open_instance, spelt
 from varve.cli.printing import Table
 from varve.dagster.automation.sensors import DATASET_TAG
+from varve.dagster.driver import Driver, spelt
+from varve.dagster.instance import open_instance
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension
@@ -182,7 +183,7 @@ def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -
             progress.advance(tasks[name], _size(request))
             progress.update(tasks[name], description=f"{name} [dim](run {run_id[:8]})")
 
-        Driver(instance, before, after).until_quiet()
+        Driver(instance, defs, graph, before, after).until_quiet()
         if not tasks:
             progress.add_task("nothing to run: everything is current", total=1, completed=1)
 

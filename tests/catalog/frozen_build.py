@@ -13,8 +13,8 @@ import sys
 from tests.catalog.test_history import PARIS
 from tests.conftest import sales_dataset
 from varve.catalog.catalog import Catalog
+from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.failures import explained
-from varve.dagster.runs.heartbeat import Heartbeats
 from varve.model.batch import StagedBatch
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError

@@ -25,7 +25,7 @@ from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import living
 from varve.cdc.captures import opened
 from varve.cli.cdc import find
-from varve.dagster.runs.heartbeat import Heartbeat
+from varve.dagster.leases.heartbeat import Heartbeat
 from varve.model.dataset import StoreKind
 from varve.model.errors import AlreadyBuilding, LeaseLost
 from varve.services.postgres import connect

@@ -21,7 +21,8 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.reads import Reads
 from varve.planning.graph import Graph
-from varve.planning.judging import RetryLimits, State
+from varve.planning.judgement.judgement import State
+from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits, Planner, reconcile
 
 if TYPE_CHECKING:

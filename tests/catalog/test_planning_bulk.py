@@ -20,13 +20,14 @@ from varve.model.partitions.dimension import Dimension, StaticDimension, TimeDim
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
 from varve.model.reads import All, Reads, Wait, trailing
-from varve.planning.facts import WantedInputs
 from varve.planning.graph import Graph
-from varve.planning.judging import RetryLimits, State
+from varve.planning.judgement.facts import WantedInputs
+from varve.planning.judgement.judgement import State
+from varve.planning.judgement.judging import RetryLimits
+from varve.planning.judgement.settled import OneByOne
 from varve.planning.mapping.dataset_mapping import listed
 from varve.planning.reconcile import Limits, Planner, reconcile
 from varve.planning.run_requests import landing_source
-from varve.planning.settled import OneByOne
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

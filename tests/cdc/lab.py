@@ -126,7 +126,8 @@ class Follower:
 
             store = LakeStore(Layout(self.settings.lake), catalog, self.spark)
             log = EventLog(self.settings.lake, self.captured.dataset)
-            return Apply(self.captured, Positions(catalog.connection), log, store, self.spark(), step).apply()
+            positions = Positions(catalog.connection)
+            return Apply(self.captured, positions, log, catalog, store, self.spark(), step).apply()
 
     def log(self) -> EventLog:
         return EventLog(self.settings.lake, self.captured.dataset)

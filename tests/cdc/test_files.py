@@ -17,6 +17,7 @@ from varve.cdc.captures import opened
 from varve.cdc.event import format_lsn
 from varve.model.errors import BadInput, VarveError
 from varve.model.schema import Schema
+from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +60,7 @@ def take(lab: Lab) -> int:
     """Capture and apply all files; how many partitions were published."""
     with opened(lab.captured, lab.settings) as capture:
         capture.capture()
-        done = capture.apply(lab.spark, "test")
+        done = capture.apply(open_store, lab.spark, "test")
         assert done is None or done.quarantined == 0
         return len(done.published) if done else 0
 

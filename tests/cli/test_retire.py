@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import DAY, sales_dataset
-from varve.cli import looking, retire
-from varve.cli.services import dagster_home
+from varve.cli.plan import looking, retire
+from varve.dagster.instance import dagster_home
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension

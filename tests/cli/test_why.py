@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pipeline_defs.definitions import graph
 from varve.catalog.catalog import Catalog
-from varve.cli.why import show, why
-from varve.dagster.runs.heartbeat import Heartbeats
+from varve.cli.plan.why import show, why
+from varve.dagster.leases.heartbeat import Heartbeats
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tests.dagster.test_sql_assets import materialise, project, rows
 from varve.catalog.backfills import Backfills
-from varve.cli import traced
 from varve.cli.app import app
+from varve.cli.batches import traced
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.definitions import build_defs
 from varve.model.batch import BatchId

@@ -134,9 +134,9 @@ def go_back(workbench: Workbench, db: str) -> None:
             return workbench.store(dataset, catalog)
 
         with pytest.raises(MissingUpstream, match="gone"):
-            group.republish(catalog, gone, store_of, reason="wrong", seconds=20)
+            group.republish(catalog, gone, store_of, reason="wrong")
         assert in_force(workbench, db) == {name: {2} for name in TABLES}
-        group.republish(catalog, returns, store_of, reason="wrong", seconds=20)
+        group.republish(catalog, returns, store_of, reason="wrong")
         instants = catalog.connection.execute(
             "select count(distinct published_at), count(distinct dataset) from varve.publication "
             "where dataset like %s and kind = 'rollback'",

@@ -28,7 +28,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.arrivals.arrivals import RejectionKind
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.reconcile import reconcile
 from varve.planning.run_requests import landing_source
 from varve.sources.landing.landing import Landing

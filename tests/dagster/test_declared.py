@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.dagster.test_sql_assets import HEAD, materialise, rows
-from varve.cli.sql import check, graph
+from varve.cli.files.sql import check, graph
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, loaded
 from varve.model.errors import VarveError

@@ -16,7 +16,7 @@ import pytest
 from tests.dagster.test_sql_assets import rows
 from tests.support.project import PROJECT
 from varve.catalog.rejected import RejectedArrivals
-from varve.cli import reopen
+from varve.cli.batches import reopen
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.folding import REASON
@@ -24,15 +24,16 @@ from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor
 from varve.dagster.definitions import build_defs
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
-from varve.model.growth import Incremental
+from varve.model.landing.growth import Incremental
 from varve.model.landing.options import LandingOptions
+from varve.model.landing.rejection import RejectInto
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.rejection import RejectInto
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import Index, Period, WarehouseOptions
-from varve.planning.arrivals.arrivals import Arrived, LandingFile, RejectionKind, Sorter
+from varve.planning.arrivals.arrivals import Arrived, Sorter
+from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.services.postgres import connect
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors

@@ -20,7 +20,7 @@ import pytest
 from tests.support.project import ROOT
 from varve.catalog.leases import Leases
 from varve.dagster.internal import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
-from varve.dagster.runs.leases import dead_runs, end_dead
+from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.services.settings import Settings
 
 if TYPE_CHECKING:

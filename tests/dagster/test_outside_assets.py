@@ -17,7 +17,7 @@ from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor, downstream_sensor
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
 from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
 from varve.sources.external import postgres

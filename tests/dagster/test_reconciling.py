@@ -16,7 +16,7 @@ from tests.support.project import PROJECT
 from varve.dagster.automation.reconciling import Ended, Reconciler, ended_runs, looked_up, runs_in_flight
 from varve.dagster.automation.sensors import run_request
 from varve.model.partitions.key import PartitionKey
-from varve.planning.judging import RetryLimits
+from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits
 from varve.planning.run_requests import Due, Run, runs
 from varve.services.postgres import connect

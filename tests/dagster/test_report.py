@@ -17,7 +17,7 @@ from varve.dagster.automation.report import COLOURS, KEY, report_asset
 from varve.model.dataset import StoreKind
 from varve.model.partitions.key import PartitionKey
 from varve.planning.graph import Graph
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog

@@ -17,8 +17,8 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
-from varve.planning.facts import NOTHING
 from varve.planning.graph import Graph
+from varve.planning.judgement.facts import NOTHING
 
 if TYPE_CHECKING:
     from tests.conftest import Workbench

@@ -17,8 +17,9 @@ from tests.dagster.test_outside_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
 from tests.support.project import PROJECT
 from varve.catalog.catalog import Catalog
-from varve.cli import backfill, looking, rollback
-from varve.cli import why as why_command
+from varve.cli.batches import rollback
+from varve.cli.plan import backfill, looking
+from varve.cli.plan import why as why_command
 from varve.cli.rejected import rejected_row_values
 from varve.cli.services import show_status, status
 from varve.dagster import definitions
@@ -30,10 +31,10 @@ from varve.dagster.runs import atomic_publish as group
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
+from varve.model.landing.rejection import RejectInto
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.rejection import RejectInto
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres import connect
 from varve.sql.sql_project import compiled
@@ -139,12 +140,12 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     # Another has put rejected rows in force meanwhile: neither is published.
     publish = group.publish
 
-    def disturbed(builds: Any, ready: Sequence[Any]) -> None:
+    def disturbed(ready: Sequence[Any], store_of: Any) -> None:
         with connect(settings) as connection:
             connection.execute(
                 "delete from varve.current where dataset = %s and partition = %s", (f"{db}.orders_rejected", KEY.path)
             )
-        publish(builds, ready)
+        publish(ready, store_of)
 
     send(settings, db, GOOD + "ink,2.00\n")
     with monkeypatch.context() as patch:

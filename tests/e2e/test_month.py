@@ -18,7 +18,7 @@ from tests.e2e.project import days, flights, hours_of, service, wait_until
 from tests.support.project import PROJECT
 from varve.dagster.automation.reconciling import looked_up
 from varve.model.dataset import StoreKind
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
 from varve.services.settings import ContentHash
 

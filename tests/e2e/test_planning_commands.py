@@ -14,7 +14,7 @@ from assets.flights import DELAYS, DEPARTURES, WEATHER, WEEKLY_DELAYS
 from pipeline_defs.definitions import graph
 from tests.e2e.project import hours_of
 from varve.cli.app import app
-from varve.cli.services import dagster_home
+from varve.dagster.instance import dagster_home
 from varve.model.batch import Input, StagedBatch
 from varve.model.errors import VarveError
 

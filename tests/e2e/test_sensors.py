@@ -23,13 +23,15 @@ from tests.e2e.project import days, flights, hours_of, service, wait_until
 from tests.support.project import PROJECT
 from varve.catalog.planning.facts import CatalogFacts, living
 from varve.catalog.rejected import RejectedArrivals
-from varve.cli import doctor, heat, services, why
+from varve.cli import services
+from varve.cli.batches import doctor
+from varve.cli.plan import heat, why
 from varve.dagster.automation.arrival_checks import arrival_check
 from varve.dagster.automation.report import listed
 from varve.dagster.automation.report import look as look_at_all
 from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor, downstream_sensor
 from varve.model.batch import Input, StagedBatch
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
 from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
 from varve.planning.run_requests import landing_source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from varve.planning.facts import Fact
+    from varve.planning.judgement.facts import Fact
 
 
 @dataclass(frozen=True)

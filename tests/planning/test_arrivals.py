@@ -16,16 +16,8 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.arrivals.arrivals import (
-    HALF_WRITTEN_SECONDS,
-    Arrived,
-    LandingFile,
-    Rejected,
-    RejectionKind,
-    SortedFiles,
-    Sorter,
-    stamp_of,
-)
+from varve.planning.arrivals.arrivals import HALF_WRITTEN_SECONDS, Arrived, Rejected, SortedFiles, Sorter, stamp_of
+from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 
 SETTLE = 5.0
 ZONE = "Europe/Paris"

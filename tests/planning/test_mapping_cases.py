@@ -24,13 +24,13 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.reads import Overlap, Reads, TableReads, Unit, Wait, shifted, trailing
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.facts import Fact
 from varve.planning.graph import Graph, edge
+from varve.planning.judgement.facts import Fact
+from varve.planning.judgement.wait_policy import verdict
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, choice_of
 from varve.planning.reconcile import reconcile
 from varve.planning.schedule_ticks import completed, previous_tick
-from varve.planning.wait_policy import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

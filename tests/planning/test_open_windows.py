@@ -11,8 +11,8 @@ from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
 from varve.model.batch import Input
 from varve.model.policy import Policy
 from varve.model.reads import Reads, trailing
-from varve.planning.facts import Fact
-from varve.planning.judging import State
+from varve.planning.judgement.facts import Fact
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner, RunPlan, reconcile
 from varve.planning.run_requests import landing_source
 from varve.planning.tick import Limits

@@ -8,11 +8,11 @@ import pendulum
 import pytest
 
 from varve.dagster.assets.sql_assets import sql_assets
-from varve.planning.facts import Fact
 from varve.planning.graph import Graph
-from varve.planning.judging import State
+from varve.planning.judgement.facts import Fact
+from varve.planning.judgement.judgement import State
 from varve.planning.mapping.dataset_mapping import listed
-from varve.planning.mapping.readers import EdgePaths, Keys, MappingMemory
+from varve.planning.readers import EdgePaths, Keys, MappingMemory
 from varve.planning.reconcile import reconcile
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile

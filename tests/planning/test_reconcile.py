@@ -21,7 +21,7 @@ from varve.model.policy import OnUpstreamChange, Policy
 from varve.model.reads import All, Reads, Wait, trailing
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Limits, reconcile
 
 if TYPE_CHECKING:

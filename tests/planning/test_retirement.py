@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from varve.planning.judging import Judgement, State
+from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.reconcile import RunPlan
 from varve.planning.retirement import retirements
 

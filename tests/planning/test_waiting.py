@@ -17,10 +17,10 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.reads import Reads, Wait
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.facts import Fact
 from varve.planning.graph import Graph
+from varve.planning.judgement.facts import Fact
+from varve.planning.judgement.wait_policy import verdict
 from varve.planning.reconcile import reconcile
-from varve.planning.wait_policy import verdict
 
 END = pendulum.datetime(2024, 6, 11)
 HOUR = dt.timedelta(hours=1)

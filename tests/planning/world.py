@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.model.errors import UnknownPartition
-from varve.planning.facts import NOTHING, Fact, Failure, Mark
-from varve.planning.judging import RetryLimits, State
+from varve.planning.judgement.facts import NOTHING, Fact, Failure, Mark
+from varve.planning.judgement.judgement import State
+from varve.planning.judgement.judging import RetryLimits
 from varve.planning.mapping.dataset_mapping import listed
 from varve.planning.reconcile import Limits, Planner, RunPlan, reconcile
 from varve.planning.run_requests import landing_source

@@ -26,8 +26,8 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
+from varve.stores.postgres import spark_source as source
 from varve.stores.warehouse import clean
-from varve.stores.warehouse import spark_source as source
 from varve.stores.warehouse.loading import load
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from varve.model.errors import BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.sources.external import postgres
-from varve.sources.external.tables import open_outside
+from varve.sources.external.read import open_outside
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 

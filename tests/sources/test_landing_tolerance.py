@@ -12,7 +12,7 @@ from tests.sources.test_landing import FIRST, GOOD, HEADER, IN_WORKERS, SECOND, 
 from varve.dagster.runs.failures import explained
 from varve.model.errors import BadInput
 from varve.model.landing.options import Header, LandingOptions
-from varve.model.rejection import RejectInto
+from varve.model.landing.rejection import RejectInto
 from varve.sources.landing.landing import Landing
 from varve.stores.open_build import OpenBuild
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from varve.cli import sql as sql_command
+from varve.cli.files import sql as sql_command
 from varve.model.partitions.key import PartitionKey
 from varve.sql.spark.analysis import analysed
 from varve.sql.spark.execute import rows_of

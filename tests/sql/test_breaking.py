@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlglot
 
-from varve.sql.breaking import Break, Declared, breaks
+from varve.sql.checks.breaking import Break, Declared, breaks
 
 ROOT = {"product": "string", "nb": "int", "revenue": "decimal(10,2)", "day": "string"}
 OLD_COLUMNS = {

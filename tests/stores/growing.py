@@ -16,7 +16,7 @@ import pendulum
 from psycopg import sql
 
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.growth import Incremental
+from varve.model.landing.growth import Incremental
 from varve.model.landing.options import LandingOptions
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain

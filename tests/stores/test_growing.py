@@ -13,7 +13,7 @@ from varve.catalog.backfills import Backfills
 from varve.catalog.history.history import History
 from varve.catalog.parts import Parts
 from varve.catalog.recovery.recovery import recover
-from varve.cli import sweep
+from varve.cli.batches import sweep
 from varve.model.dataset import StoreKind
 from varve.model.errors import AlreadyBuilding, MissingUpstream, StalePublish, VerifyFailed
 from varve.sources.landing import landing

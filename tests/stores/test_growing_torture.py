@@ -25,8 +25,8 @@ from tests.stores.test_growing import lying_there, swept
 from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.automation.arriving import ArrivalLook
 from varve.model.dataset import StoreKind
-from varve.model.growth import Incremental
-from varve.planning.arrivals.arrivals import RejectionKind
+from varve.model.landing.growth import Incremental
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.services.postgres import warehouse_url
 
 if TYPE_CHECKING:

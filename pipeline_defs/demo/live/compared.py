@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from pipeline_defs.demo.live.watching import ORDERS
 from varve.catalog.catalog import Catalog
-from varve.cli.drive import Driver, open_instance
+from varve.dagster.driver import Driver
+from varve.dagster.instance import open_instance
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def rebuild(place: LivePlace, settings: Settings) -> int:
     from pipeline_defs.demo.live.project.definitions import defs, graph
 
     with place.here(settings) as own, open_instance(own) as instance:
-        return Driver(instance, definitions=defs, datasets=graph).until_quiet()
+        return Driver(instance, defs, graph).until_quiet()
 
 
 def differences(lived: Contents, rebuilt: Contents, partner: Partner) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_defs.demo.live.partner import SendingKind, Slot
 from varve.catalog.rejected import RejectedArrivals
-from varve.planning.arrivals.arrivals import RejectionKind
+from varve.planning.arrivals.landing_file import RejectionKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

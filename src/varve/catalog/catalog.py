@@ -4,7 +4,7 @@ Each method is one statement or one short transaction over any number of partiti
 on the connection given: losing it loses the locks, and a build without its connection cannot publish.
 
 Not here: what is asked of it (reader.py), how far those have come who follow it (projection_progress.py), its SQL
-(statements.py), where batches lie (lake/, warehouse/) and when to build them (pipeline_defs/planning).
+(statements.py), where batches lie (lake/, warehouse/) and when to build them (varve/planning).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The life of a lease: kept for a process that is coming up, taken, then given back; or expired, missed and lost. A lost
 one is never renewed, and whatever its run would publish is refused.
 
-Not here: renewing (varve/dagster/runs/heartbeat.py), and what Dagster is told (varve/dagster/internal.py).
+Not here: renewing (varve/dagster/leases/heartbeat.py), and what Dagster is told (varve/dagster/internal.py).
 """
 
 from __future__ import annotations

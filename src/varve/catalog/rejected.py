@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from varve.planning.arrivals.arrivals import Rejected, RejectionKind
+from varve.planning.arrivals.arrivals import Rejected
+from varve.planning.arrivals.landing_file import RejectionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Traces: what batches were made from, to show it, and to know the same work again.
 
-Not here: what a build reads (varve/dagster/runs/builds.py), and whether a partition is stale (pipeline_defs/planning).
+Not here: what a build reads (varve/dagster/runs/builds.py), and whether a partition is stale (varve/planning).
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, some
-from varve.stores.lake import projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from varve.catalog.catalog import Catalog
     from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
     from varve.cdc.capture.positions import Position, Positions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
-    from varve.stores.lake.store import LakeStore
+    from varve.stores.store import Store
 
 CODE_VERSION = "cdc"
 
@@ -57,6 +57,7 @@ class Apply:
     """Brings the dataset of one captured table up to what was captured.
 
     Attributes:
+        store: where the dataset's batches lie, over the catalog's connection.
         step: told the name of each step before it is taken.
         run_id: who does it, for the catalog.
     """
@@ -64,7 +65,8 @@ class Apply:
     captured: CapturedTable
     positions: Positions
     log: EventLog
-    store: LakeStore
+    catalog: Catalog
+    store: Store
     spark: SparkSession
     step: Callable[[str], None] = lambda _: None
     run_id: str = field(default_factory=lambda: f"cdc-{uuid.uuid4()}")
@@ -80,7 +82,7 @@ class Apply:
         batches = self.log.batches(position.generation, after=position.applied_lsn)
         if not batches:
             return None
-        dataset, catalog = self.captured.dataset, self.store.catalog
+        dataset, catalog = self.captured.dataset, self.catalog
         current = catalog.current(dataset.name)
         base = self.store.read(dataset, list(current.values()))
         if self.captured.history:
@@ -159,7 +161,7 @@ class Apply:
         self, position: Position, batches: Sequence[EventBatch], resolution: Resolution,
         current: dict[str, Batch], keys: Sequence[PartitionKey], quarantine: tuple[str | None, int],
     ) -> Sequence[StagedBatch]:  # fmt: skip
-        dataset, catalog = self.captured.dataset, self.store.catalog
+        dataset, catalog = self.captured.dataset, self.catalog
         build = catalog.begin(dataset, keys, run_id=self.run_id, code_version=CODE_VERSION)
         try:
             self._refuse_stale(build, current)
@@ -178,10 +180,7 @@ class Apply:
             catalog.staged(build, staged)
             self.store.verify(build, staged)
             self.step("verified")
-            with catalog.connection.transaction():
-                catalog.publish(build)
-                self.positions.applied(position, batches[-1].last_lsn, *quarantine)
-                self.step("committing")
+            self.store.commit([build], lambda: self._commit(build, position, batches[-1].last_lsn, quarantine))
         except BaseException as error:
             with contextlib.suppress(psycopg.Error, OSError):
                 catalog.fail(build, str(error))
@@ -191,8 +190,15 @@ class Apply:
             with contextlib.suppress(psycopg.Error):
                 catalog.release(build)
         self.step("published")
-        projection.follow(self.spark, catalog, self.store.layout, dataset)
+        self.store.published(build)
         return staged
+
+    def _commit(self, build: Build, position: Position, lsn: int, quarantine: tuple[str | None, int]) -> None:
+        """What is current, and up to which event: in one transaction."""
+        with self.catalog.connection.transaction():
+            self.catalog.publish(build)
+            self.positions.applied(position, lsn, *quarantine)
+            self.step("committing")
 
     def _partitioned(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
@@ -26,8 +26,6 @@ from varve.services.addresses import libpq_url
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 from varve.services.sessions import open_session
-from varve.stores.folders.layout import Layout
-from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +37,16 @@ if TYPE_CHECKING:
     from varve.cdc.capture.source_database import Slot
     from varve.cdc.captured_table import CapturedTable
     from varve.services.settings import Settings
+    from varve.stores.store import Store
+
+
+class OpenStore(Protocol):
+    """What opens a store by its name (varve/stores/open.py): capture and apply do not know which stores there are."""
+
+    def __call__(self, name: str, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession], /) -> Store:
+        """The store of that name."""
+        ...
+
 
 # Where the settings name no source: a database of the embedded server, for applications that try it.
 SOURCE_DATABASE = "varve_source"
@@ -106,15 +114,14 @@ class OpenCapture:
                 break
         return events
 
-    def apply(self, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
-        """Apply what was captured; see `Apply.apply`. Opens Spark only where there is something."""
+    def apply(self, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
+        """Apply what was captured; see `Apply.apply`. Opens the store, and Spark, only where there is something."""
         position = self.position
         if not self.capturing.log.batches(position.generation, after=position.applied_lsn):
             return None
-        store = LakeStore(Layout(self.settings.lake), self.catalog, spark)
-        applied = Apply(
-            self.captured, self.capturing.positions, self.capturing.log, store, spark(), lambda _: None, run_id
-        )
+        store = open_store(self.captured.dataset.store, self.settings, self.catalog, spark)
+        log, positions = self.capturing.log, self.capturing.positions
+        applied = Apply(self.captured, positions, log, self.catalog, store, spark(), lambda _: None, run_id)
         done = applied.apply()
         retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
         return done

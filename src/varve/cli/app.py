@@ -1,4 +1,6 @@
-"""The commands, each a few lines over a module of its own: services.py, sql.py; those over batches are in keeping.py.
+"""The commands, each a few lines over a module of its own.
+
+Those over batches are in batches/keeping.py, those over what is to be computed in plan/planning.py.
 
 A project may add commands of its own: [tool.varve] commands = ["MODULE"], a module with a Typer `app`.
 
@@ -18,7 +20,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from varve.cli import keeping, planning, warehouse
+from varve.cli import warehouse
+from varve.cli.batches import keeping
+from varve.cli.plan import planning
 from varve.cli.printing import open_console
 from varve.model.errors import VarveError
 
@@ -113,7 +117,7 @@ def show(
     Example: [bold]varve show shop.sales day=2026-11-01 store=Paris[/]
     """
     if batch is not None:
-        from varve.cli import traced
+        from varve.cli.batches import traced
 
         traced.show(console, dataset, partition or [], batch, as_json=as_json)
         return
@@ -137,7 +141,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check all SQL datasets: every problem of every file, with its place and what to write."""
-    from varve.cli import sql
+    from varve.cli.files import sql
 
     sql.check(console, folder, against=against, spark=spark, as_json=as_json)
 
@@ -151,7 +155,7 @@ def format_sql(
     ] = False,
 ) -> None:
     """Put SQL datasets into their canonical layout. Comments, expressions and queries stay as they were written."""
-    from varve.cli import sql
+    from varve.cli.files import sql
 
     sql.fmt(console, paths or [], only_check=only_check)
 
@@ -164,7 +168,7 @@ def graph(
     folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
 ) -> None:
     """Show who reads whom, and by which partitions; or which column is made of which."""
-    from varve.cli import sql
+    from varve.cli.files import sql
 
     sql.graph(console, form=form.value, columns=columns, folder=folder)
 

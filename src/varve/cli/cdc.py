@@ -17,6 +17,7 @@ from varve.cli.printing import Table
 from varve.dagster.assets.datasets import DatasetAsset
 from varve.dagster.discovery import load_project
 from varve.model.errors import VarveError, counted
+from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from varve.cdc.captured_table import CapturedTable
@@ -106,7 +107,7 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
 def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_json: bool) -> None:
     from varve.dagster.runs.spark import open_session
 
-    done = found.apply(lambda: open_session(chosen_settings()), "varve cdc")
+    done = found.apply(open_store, lambda: open_session(chosen_settings()), "varve cdc")
     name = found.captured.dataset.name
     if as_json:
         counts = {"applied": 0, "quarantined": found.position.quarantined} if done is None else {

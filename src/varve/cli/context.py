@@ -12,8 +12,6 @@ import click
 from varve.project import Project
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
 
@@ -35,15 +33,3 @@ def chosen_graph() -> Graph:
     from varve.dagster.discovery import load_project
 
     return load_project(chosen_project()).graph
-
-
-def chosen_definitions() -> dg.Definitions:
-    """What Dagster loads of it. Raises NoProject where its module has no `defs`."""
-    from varve.project import NoProject
-
-    project = chosen_project()
-    module = project.module(project.definitions)
-    if not hasattr(module, "defs"):
-        raise NoProject(f"{project.definitions} has no `defs`; write defs = varve.definitions(project) in it.")
-    found: dg.Definitions = module.defs
-    return found

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.drive import open_instance
+from varve.dagster.instance import open_instance
 from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.model.errors import VarveError
 from varve.model.partitions.key import text_of

@@ -13,7 +13,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.rejected import RejectedArrivals, rejected_rows
-from varve.planning.arrivals.arrivals import RejectionKind
+from varve.planning.arrivals.landing_file import RejectionKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

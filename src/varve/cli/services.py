@@ -141,6 +141,8 @@ def serve_ui(console: Console, port: int | None) -> None:
 
     Raises ServiceUnavailable where the port is taken.
     """
+    from varve.dagster.instance import dagster_home
+
     settings = chosen_settings()
     chosen = port or settings.ui_port
     refuse_taken_port(chosen, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
@@ -187,16 +189,6 @@ def psql(arguments: Sequence[str]) -> None:
     if program is None:
         program = str(binaries() / "psql")
     os.execve(program, [program, url, *arguments], environment)  # noqa: S606 - no shell is wanted
-
-
-def dagster_home(settings: Settings) -> Path:
-    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml."""
-    if own := os.environ.get("DAGSTER_HOME"):
-        return Path(own)
-    home = settings.home_dir / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(settings.project / "dagster.yaml", home / "dagster.yaml")
-    return home
 
 
 def _answers(settings: Settings) -> bool:

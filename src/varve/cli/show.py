@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, refuse_broken
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
-from varve.cli.drive import open_instance
 from varve.cli.printing import Table
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
+from varve.dagster.instance import open_instance
 from varve.dagster.partitions.mappings import compiled
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some

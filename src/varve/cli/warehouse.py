@@ -104,10 +104,10 @@ def _catalog() -> Iterator[tuple[Settings, Catalog]]:
 
 def _declared(name: str) -> Dataset:
 
-    from varve.model.dataset import StoreKind
     from varve.model.errors import VarveError
+    from varve.stores.warehouse.store import in_warehouse
 
-    known = sorted(one.name for one in chosen_graph().datasets.values() if one.store is StoreKind.WAREHOUSE)
+    known = sorted(one.name for one in chosen_graph().datasets.values() if in_warehouse(one))
     if name not in known:
         raise VarveError(f"{name} is no dataset of the warehouse; those are {', '.join(known) or 'none'}.")
     return chosen_graph().datasets[name]

@@ -26,8 +26,8 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
-from varve.dagster.runs.heartbeat import Heartbeats, this_process
-from varve.dagster.runs.leases import dead_runs, end_lease, leases_in
+from varve.dagster.leases.heartbeat import Heartbeats, this_process
+from varve.dagster.leases.leases import dead_runs, end_lease, leases_in
 from varve.model.errors import VarveError
 from varve.project import Project
 from varve.services.postgres import dagster_storage_url
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from dagster._serdes import ConfigurableClassData
 
 logger = logging.getLogger(__name__)
+
+# The modules of Dagster's in which a process executes a run that a code server has launched.
+RUN_EXECUTION_MODULES = ("dagster._core.execution.api", "dagster._grpc.impl")
 
 # The materializations of a step in statements of so many. Dagster's default is one by one, with two connections each:
 # 13 ms for each, most of what a run of thousands of small partitions took.

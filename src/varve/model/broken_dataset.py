@@ -1,6 +1,6 @@
 """`BrokenDataset`: a dataset that the project declares, but that cannot be computed as it is written.
 
-Not here: what is wrong with a file (varve/sql/problems.py), and what Dagster shows of it
+Not here: what is wrong with a file (varve/sql/checks/problems.py), and what Dagster shows of it
 (varve/dagster/assets/broken.py).
 """
 

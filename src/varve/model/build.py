@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import BatchId, Input, StagedBatch
     from varve.model.dataset import Dataset
-    from varve.model.growth import Growth
+    from varve.model.landing.growth import Growth
     from varve.model.partitions.key import PartitionKey
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
+from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
 from varve.model.policy import Policy
-from varve.model.rejection import REJECTED_ROWS, RejectInto
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
 
@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 
     from varve.model.expectation import Expectation
     from varve.model.external import OutsideTable
-    from varve.model.growth import Incremental
+    from varve.model.landing.growth import Incremental
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.partitioning import Partitioning
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
 
+# Where installed packages name the stores that they add (varve/stores/open.py).
+STORE_ENTRY_POINTS = "varve.stores"
+
+
 class StoreKind(StrEnum):
-    """Where the batches of a dataset lie: batch folders of parquet, or period tables in PostgreSQL."""
+    """The stores that Varve has itself: batch folders of parquet, and period tables in PostgreSQL."""
 
     LAKE = "lake"
     WAREHOUSE = "warehouse"
@@ -47,7 +51,7 @@ class Dataset:
         partitioning: its dimensions, which are also its partition columns. Where others produce the partitions (see
             `arrives`), the window that is still open is a partition too, whatever was declared.
         schema: its data columns, without the partition columns.
-        store: where its batches lie.
+        store: where its batches lie: one of `StoreKind`, or the name of a store that an installed package adds.
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder. `LandingOptions` say how to read the
             files; True means CSV with the default of every option.
@@ -66,7 +70,7 @@ class Dataset:
     name: str
     partitioning: Partitioning
     schema: Schema
-    store: StoreKind
+    store: str
     comment: str
     landing: bool | LandingOptions = False
     owners: tuple[str, ...] = field(default=())

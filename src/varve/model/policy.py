@@ -1,6 +1,6 @@
 """What the planner may do with a dataset without being asked: rebuild, hold, refresh, retire.
 
-Not here: the decision about a partition (varve/planning/judging.py).
+Not here: the decision about a partition (varve/planning/judgement/judging.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one dataset reads of another, as its author declares it: rules between dimensions, and how long to wait.
 
 Not here: the algebra of mappings (varve/planning/mapping/dataset_mapping.py), and when a wait is over
-(varve/planning/wait_policy.py).
+(varve/planning/judgement/wait_policy.py).
 """
 
 from __future__ import annotations

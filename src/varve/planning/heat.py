@@ -1,6 +1,6 @@
 """Every dataset over time: for some neighbouring partitions one cell, which has the worst of their states.
 
-Not here: how that is drawn (varve/cli/heat.py, varve/dagster/automation/report.py).
+Not here: how that is drawn (varve/cli/plan/heat.py, varve/dagster/automation/report.py).
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
-    from varve.planning.judging import Judgement
+    from varve.planning.judgement.judgement import Judgement
     from varve.planning.reconcile import RunPlan
 
 _CELLS = 32

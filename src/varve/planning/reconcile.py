@@ -4,8 +4,8 @@
 its last tick, what reads that, and what time has made true; it holds judgements of unsettled partitions and no facts,
 so that it can be thrown away at any moment.
 
-Not here: one tick (tick.py), the judgement itself (judging.py), facts (facts.py), and asking Dagster for the runs
-(varve/dagster/automation/sensors.py).
+Not here: one tick (tick.py), the judgement itself (judgement/judging.py), facts (judgement/facts.py), and asking
+Dagster for the runs (varve/dagster/automation/sensors.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from varve.planning.judging import State
-from varve.planning.settled import in_bulk
+from varve.planning.judgement.judgement import State
+from varve.planning.judgement.settled import in_bulk
 from varve.planning.tick import Limits, Memory, Tick
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
-    from varve.planning.facts import Facts
     from varve.planning.graph import Edge, Graph
-    from varve.planning.judging import Judgement
+    from varve.planning.judgement.facts import Facts
+    from varve.planning.judgement.judgement import Judgement
     from varve.planning.run_requests import Run
 
 __all__ = ["Limits", "Planner", "RunPlan", "reconcile"]

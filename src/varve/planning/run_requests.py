@@ -1,6 +1,7 @@
 """Due partitions in as few runs as ranges and limits allow: a run costs seconds, whatever it computes.
 
-Not here: which partitions are due (judging.py), and asking Dagster for the runs (varve/dagster/automation/sensors.py).
+Not here: which partitions are due (judgement/judging.py), and asking Dagster for the runs
+(varve/dagster/automation/sensors.py).
 """
 
 from __future__ import annotations

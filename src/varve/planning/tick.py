@@ -1,6 +1,6 @@
 """One tick of the planner: which partitions of each dataset are looked at, and what their judgements set off.
 
-Not here: what is kept from tick to tick and why (reconcile.py), the judgement itself (judging.py).
+Not here: what is kept from tick to tick and why (reconcile.py), the judgement itself (judgement/judging.py).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError, counted
-from varve.planning.facts import NOTHING, WantedInputs
-from varve.planning.inputs import Read, instant, is_settled
-from varve.planning.judging import Judgement, RetryLimits, State, judge
-from varve.planning.mapping.readers import EdgePaths, Keys, MappingMemory
+from varve.planning.judgement.facts import NOTHING, WantedInputs
+from varve.planning.judgement.inputs import Read, instant, is_settled
+from varve.planning.judgement.judgement import Judgement, State
+from varve.planning.judgement.judging import RetryLimits, judge
+from varve.planning.judgement.timing import Timing, followed_by_time
+from varve.planning.readers import EdgePaths, Keys, MappingMemory
 from varve.planning.run_requests import Due, Run, landing_source, runs
-from varve.planning.timing import Timing, followed_by_time
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.partitioning import Partitioning
-    from varve.planning.facts import BulkFacts, Fact
     from varve.planning.graph import Edge, Graph
+    from varve.planning.judgement.facts import BulkFacts, Fact
 
 # Above it a tick says which dataset it is, instead of filling the memory.
 LOOKED_AT = 5_000_000

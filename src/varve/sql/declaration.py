@@ -1,6 +1,6 @@
 """The `Dataset` that a file declares, and the version of its code.
 
-Not here: what is wrong with a file (problems.py).
+Not here: what is wrong with a file (checks/problems.py).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from varve.model.errors import VarveError
 from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
+from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
 from varve.sql.foreign_code import foreign_problems, foreign_text
-from varve.sql.problems import declared_problems, expectation_problems, partition_problems, type_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.external import external_problems, landing_of, outside_of
 from varve.sql.syntax.lexer import tokens_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
-from varve.sql.types.names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from varve.sql.partitions.dependencies import Inference
@@ -121,7 +121,7 @@ def _policy(sql: SqlDataset) -> Policy:
         refresh_last=sql.refresh_last,
         retention=retention,
         # A query of nothing but its scope can be computed as soon as its window is over.
-        by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql),
+        by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
     )
 
 

@@ -131,7 +131,7 @@ def kept_of(  # noqa: PLR0917
     plan = QueryPlan(upstreams, lambda: (scopes, found))
     return CompiledDataset(
         dataset,
-        reads_of(sql),
+        reads_of(sql.queries),
         code_version(sql),
         queries.queries[0].outputs if sql.query is not None else (),
         tuple(tuple(map(_kept, each.scans)) for each in found),

@@ -2,7 +2,7 @@
 
 Nothing is started and nothing is imported: a code location loads through here.
 
-Not here: what is wrong with one file (problems.py), Dagster (varve/dagster/assets/sql_assets.py) and Spark.
+Not here: what is wrong with one file (checks/problems.py), Dagster (varve/dagster/assets/sql_assets.py) and Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from varve.model.errors import nearest
 from varve.sql.answers import Answers, answered, question_of, unanswered
 from varve.sql.cache import Cache, key_of
+from varve.sql.checks.problems import plan_problems, query_problems
 from varve.sql.declaration import dataset_of
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
-from varve.sql.problems import plan_problems, query_problems
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, kept_of
 from varve.sql.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
@@ -146,7 +146,7 @@ class _Draft:
     @property
     def reads(self) -> tuple[str, ...]:
         """The datasets that it reads."""
-        return self.kept.reads if self.kept else reads_of(self.sql)
+        return self.kept.reads if self.kept else reads_of(self.sql.queries)
 
     @property
     def rejected(self) -> str:
@@ -283,7 +283,7 @@ def _unknown(sql: SqlDataset, known: Sequence[str]) -> Iterator[Problem]:
     for query in sql.queries:
         for table in tables_of(query):
             if not table.db and "." in table.name:
-                # In one pair of backticks: habits.py says so.
+                # In one pair of backticks: checks/habits.py says so.
                 continue
             name = f"{table.db}.{table.name}".lower()
             if not table.db:

@@ -1,6 +1,6 @@
 """The schema of Varve in the words of Spark and Arrow, and a frame made to fit its dataset.
 
-Not here: PostgreSQL's types (warehouse/tables/types.py).
+Not here: PostgreSQL's types (postgres/types.py).
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
-"""The store of each kind, as the settings have it.
+"""Which stores there are: the lake, the warehouse, and those of installed packages; and opening one.
+
+A package adds a store by an entry point of the group `varve.stores`, whose name is the store's and whose value is a
+`StoreType`: `folder = "my_package.folder_store:FOLDER"`.
 
 Not here: what they do (lake/, warehouse/), and the builds that use them (varve/dagster/runs/builds.py).
 """
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from varve.model.dataset import StoreKind
-from varve.services.postgres import warehouse_url
-from varve.stores.folders.layout import Layout
-from varve.stores.lake.store import LakeStore
-from varve.stores.warehouse.loading.load import Route
-from varve.stores.warehouse.store import WarehouseStore
+from varve.model.dataset import STORE_ENTRY_POINTS
+from varve.model.errors import VarveError, nearest
+from varve.stores.lake.store import LAKE
+from varve.stores.store import StoreType
+from varve.stores.warehouse.store import WAREHOUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,16 +26,39 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
     from varve.stores.store import Store
 
-# Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
-SPOOL = "_spool"
+_BUILT_IN = {LAKE.name: LAKE, WAREHOUSE.name: WAREHOUSE}
 
 
-def open_store(kind: StoreKind, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> Store:
-    """The store of one kind. `spark` opens the session when it is first needed."""
-    if kind is StoreKind.LAKE:
-        return LakeStore(
-            Layout(settings.lake), catalog, spark,
-            codec=settings.compression, hashing=settings.content_hash, metastore=settings.hive_metastore_uri,
-        )  # fmt: skip
-    route = Route(warehouse_url(settings), settings.load_connections, spark)
-    return WarehouseStore(route, Layout(f"{settings.lake}/{SPOOL}"), catalog, spark, settings.publish_seconds)
+def store_names() -> list[str]:
+    """The names of all stores that a dataset may name."""
+    installed = {point.name for point in entry_points(group=STORE_ENTRY_POINTS)}
+    return [*_BUILT_IN, *sorted(installed - _BUILT_IN.keys())]
+
+
+def store_type(name: str) -> StoreType:
+    """The store of that name. Raises VarveError where there is none, or where its package offers something else."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    for point in entry_points(group=STORE_ENTRY_POINTS, name=name):
+        try:
+            found = point.load()
+        except (ImportError, AttributeError) as error:
+            raise VarveError(
+                f"the store {name} is {point.value}, which cannot be imported: {error}. Mend or uninstall its package."
+            ) from error
+        if not isinstance(found, StoreType) or found.name != name:
+            raise VarveError(
+                f"the store {name} is {point.value}, which is {found!r} and no StoreType of that name. Mend or "
+                "uninstall its package."
+            )
+        return found
+    names = store_names()
+    raise VarveError(
+        f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "
+        f"install the package that adds it, by an entry point of the group {STORE_ENTRY_POINTS}."
+    )
+
+
+def open_store(name: str, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> Store:
+    """The store of that name, as the settings have it. `spark` opens the session when it is first needed."""
+    return store_type(name).open(settings, catalog, spark)

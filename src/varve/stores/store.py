@@ -1,21 +1,27 @@
-"""`Store`: the seam between a build and the place where its batches lie.
+"""`Store`: the seam between a build and the place where its batches lie; and `StoreType`, all that a kind of store is.
 
-Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py).
+Everything in which stores differ is asked of them here: nobody outside of varve/stores looks at the kind of a store.
+
+Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), and which stores there are
+(open.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
+    from varve.services.settings import Settings
 
 
 class Store(Protocol):
@@ -36,8 +42,17 @@ class Store(Protocol):
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
         ...
 
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """Call `point`, which tells the catalog in one transaction what is current of these builds' datasets.
+
+        `publish` and `republish` in parts, for changes that concern several datasets, or more than the catalog's rows:
+        readers of this store see all of the change at once, or none of it. With datasets of several stores, `point` is
+        the commit of the next store. Raises PublishTimeout, and what `point` raises.
+        """
+        ...
+
     def published(self, build: Build) -> None:
-        """Do what follows a publish that another has done; what fails of it is told, and made good later."""
+        """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
         ...
 
     def discard(self, build: Build) -> None:
@@ -64,6 +79,20 @@ class Store(Protocol):
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
 
+    def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
+        """Those of the strays (leftovers of no dataset) that no sweep has named yet; they count as named from now on.
+
+        `strays` are all that there are now: what is not among them is forgotten.
+        """
+        ...
+
+    def scratch(self, dataset: Dataset) -> str:
+        """A folder (a path or a URI) for files on their way to a batch, which every Spark of the deployment reaches.
+
+        What lies in it under a name that begins with `.spark-staging` and is left there by a killed run is a leftover.
+        """
+        ...
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 
@@ -86,3 +115,22 @@ class Store(Protocol):
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreType:
+    """A kind of store: what can be said of it before one is opened, and how one is.
+
+    Attributes:
+        name: as datasets name it, in lower case; SQL files write it in any case after STORED IN.
+        storage: what its data is kept as, which Dagster shows (`dagster/storage_kind`): parquet, postgres.
+        open: a store by the settings, over the catalog's connection; the session is opened when it is first needed.
+        in_folders: whether a batch is a folder of files, which other programs may read by its location.
+        address: the location of a batch as a person finds it, where that is more than the catalog keeps.
+    """
+
+    name: str
+    storage: str
+    open: Callable[[Settings, Catalog, Callable[[], SparkSession]], Store]
+    in_folders: bool = False
+    address: Callable[[Dataset, str], str] = lambda _, location: location

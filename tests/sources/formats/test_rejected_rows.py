@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.model.rejection import REJECTED_ROWS, TEXT_CHARACTERS
+from varve.model.landing.rejection import REJECTED_ROWS, TEXT_CHARACTERS
 from varve.model.schema import ColumnType
 from varve.sources.formats import checks, tasks
 from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource

@@ -18,7 +18,7 @@ from varve.model.reads import Reads
 from varve.model.schema import Column, ColumnType, Schema
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
-from varve.stores.warehouse import spark_source as source
+from varve.stores.postgres import spark_source as source
 
 if TYPE_CHECKING:
     import pyarrow as pa

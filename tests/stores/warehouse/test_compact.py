@@ -16,7 +16,7 @@ from tests.stores.warehouse.test_projection import INT, STRING, Shop, dataset, k
 from tests.stores.warehouse.test_view import tables
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
-from varve.cli import sweep
+from varve.cli.batches import sweep
 from varve.model.dataset import StoreKind
 from varve.model.errors import PublishTimeout, VarveError
 from varve.model.schema import Column, Schema

@@ -21,8 +21,8 @@ from varve.services.postgres import connect, warehouse_url
 from varve.stores.folders.layout import Layout
 from varve.stores.folders.write import survey, write_batches
 from varve.stores.frames import arrow_schema
+from varve.stores.postgres import spark_source as source
 from varve.stores.warehouse import reading
-from varve.stores.warehouse import spark_source as source
 from varve.stores.warehouse.loading import copying, load
 from varve.stores.warehouse.loading import errors as load_errors
 from varve.stores.warehouse.tables import notes, view

@@ -15,7 +15,7 @@ from varve.model.errors import BadInput, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Kind, Schema
-from varve.stores.warehouse.tables.types import postgres_type, refuse_what_postgresql_cannot_hold
+from varve.stores.postgres.types import postgres_type, refuse_what_postgresql_cannot_hold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """The facts the planner judges by, looked up in the catalog; and what has changed there since the last look.
 
-Not here: judging (pipeline_defs/planning) and marks (backfills.py).
+Not here: judging (varve/planning) and marks (backfills.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 from psycopg import sql
 
 from varve.catalog.planning import statements
-from varve.planning.facts import Fact, Failure, Mark, WantedInputs
+from varve.planning.judgement.facts import Fact, Failure, Mark, WantedInputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from varve.model.dataset import StoreKind
     from varve.model.inventory import DescribedBatch, StoreInventory
 
 _LOST = "Go back to an earlier batch with `varve rollback`, or run the partition."
@@ -37,7 +36,7 @@ class Recovered:
     findings: tuple[Finding, ...]
 
 
-def recover(connection: psycopg.Connection, kind: StoreKind, remains: StoreInventory) -> Recovered:
+def recover(connection: psycopg.Connection, store: str, remains: StoreInventory) -> Recovered:
     """Put the batches of one dataset back, and point at those in force, in one transaction; may be repeated.
 
     In force is what the store's own record put there last. Where it has none, it is the newest batch, as seed 002
@@ -60,7 +59,7 @@ def recover(connection: psycopg.Connection, kind: StoreKind, remains: StoreInven
     wanted = {path: found for path, found in wanted.items() if (path, found) in batches}
     with connection.transaction():
         declaration = max(remains.batches, key=lambda one: one.batch_id).declaration if remains.batches else {}
-        connection.execute(statements.DATASET, (remains.dataset, kind, Jsonb(declaration)))
+        connection.execute(statements.DATASET, (remains.dataset, store, Jsonb(declaration)))
         added = _insert(connection, remains, batches, wanted)
         Parts(connection).restore(remains.dataset, remains.batches)
         connection.execute(statements.CURRENT, (remains.dataset, list(wanted), list(wanted.values())))

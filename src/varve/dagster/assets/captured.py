@@ -16,6 +16,7 @@ from varve.dagster.assets.datasets import IO_MANAGER, DatasetAsset
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError
 from varve.project import Project
+from varve.stores.open import open_store
 
 
 def captured_asset(captured: CapturedTable) -> DatasetAsset:
@@ -58,7 +59,7 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
         try:
             with opened(captured, project.settings, run_id=context.run_id) as capture:
                 events = capture.capture()
-                done = capture.apply(lambda: context.resources.spark.spark_session, context.run_id)
+                done = capture.apply(open_store, lambda: context.resources.spark.spark_session, context.run_id)
                 lag = lag_of(capture)
         except VarveError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from None

@@ -16,10 +16,11 @@ import dagster as dg
 from varve.dagster.partitions.definitions import dataset_partitions_def, warn_of_size
 from varve.dagster.partitions.mappings import compiled
 from varve.model.broken_dataset import BrokenDataset
-from varve.model.dataset import Dataset, StoreKind
+from varve.model.dataset import Dataset
 from varve.model.errors import VarveError
 from varve.model.reads import Reads
 from varve.planning.graph import Graph, edge
+from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 # A key of its own: an asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
 IO_MANAGER = "varve_io_manager"
-_KINDS = {StoreKind.LAKE: {"spark", "parquet"}, StoreKind.WAREHOUSE: {"spark", "postgres"}}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
         deps=[dg.AssetKey([landing.db, landing.table])],
         description=f"{rejected.comment} Runs of {landing.name} write it.",
         group_name=rejected.db,
-        kinds=_KINDS[rejected.store],
+        kinds=_kinds(rejected),
         owners=list(rejected.owners),
         partitions_def=dataset_partitions_def(rejected),
         metadata=_metadata(rejected),
@@ -132,11 +132,11 @@ def _asset(
         backfill_policy=dg.BackfillPolicy.single_run(),
         io_manager_key=IO_MANAGER,
         # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
-        pool=dataset.store.value,
+        pool=str(dataset.store),
         required_resource_keys={"builds", "landing", "spark"},
         description=dataset.comment,
         group_name=dataset.db,
-        kinds=_KINDS[dataset.store],
+        kinds=_kinds(dataset),
         owners=list(dataset.owners),
         code_version=version,
         metadata={
@@ -167,11 +167,22 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
     )
 
 
+def _storage(dataset: Dataset) -> str:
+    try:
+        return store_type(dataset.store).storage
+    except VarveError as error:
+        raise VarveError(f"dataset {dataset}: {error}") from None
+
+
+def _kinds(dataset: Dataset) -> set[str]:
+    return {"spark", _storage(dataset)}
+
+
 def _metadata(dataset: Dataset) -> dict[str, Any]:
     columns = (*dataset.partition_columns, *dataset.schema.columns)
     return {
         "dagster/table_name": dataset.name,
-        "dagster/storage_kind": "postgres" if dataset.store is StoreKind.WAREHOUSE else "parquet",
+        "dagster/storage_kind": _storage(dataset),
         "dagster/column_schema": dg.TableSchema(
             columns=[
                 dg.TableColumn(

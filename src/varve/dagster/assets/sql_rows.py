@@ -116,7 +116,9 @@ def _program(
     sql, keys = found.sql, opened.build.partitions
     spark: SparkSession = context.resources.spark.spark_session
     scopes = {key: {name: typed.value for name, typed in found.scopes.of(key).values.items()} for key in keys}
-    task = ProgramTask(context.resources.builds.settings, opened.build, spark, scopes, found.scopes.types)
+    builds = context.resources.builds
+    scratch = builds.store(opened.build.dataset, opened.catalog).scratch(opened.build.dataset)
+    task = ProgramTask(builds.settings, opened.build, spark, scopes, found.scopes.types, scratch)
     names = found.scopes.partitioning.names
     inputs = {}
     for using in sql.using:

@@ -11,7 +11,8 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.rejected import RejectedArrivals
 from varve.model.dataset import Dataset
 from varve.model.errors import counted, some
-from varve.planning.arrivals.arrivals import Rejected, RejectionKind
+from varve.planning.arrivals.arrivals import Rejected
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.project import Project
 from varve.services.postgres import connect
 

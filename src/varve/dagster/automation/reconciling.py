@@ -17,10 +17,10 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
+from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.dagster.runs.leases import dead_runs, end_dead
 from varve.model.errors import UnknownPartition, VarveError
-from varve.planning.judging import RetryLimits
+from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits, Planner
 from varve.planning.requested import asked_partitions
 from varve.services.postgres import connect

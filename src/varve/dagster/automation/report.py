@@ -18,7 +18,7 @@ from varve.model.errors import counted, some
 from varve.planning.arrivals.arrivals import Rejected
 from varve.planning.graph import Graph
 from varve.planning.heat import WORST_FIRST, heat
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import RunPlan, reconcile
 from varve.project import Project
 from varve.services.postgres import connect

@@ -79,7 +79,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     tags = {
         REASON_TAG: run.reason,
         DATASET_TAG: run.dataset.name,
-        STORE_TAG: run.dataset.store.value,
+        STORE_TAG: str(run.dataset.store),
         IDENTITY_TAG: run.identity,
     }
     tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}

@@ -14,7 +14,7 @@ import dagster as dg
 
 from varve.catalog.catalog import Catalog
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
-from varve.model.dataset import Dataset, StoreKind
+from varve.model.dataset import Dataset
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.model.partitions.partitioning import Partitioning
@@ -68,13 +68,13 @@ def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
     One that a file with an error declares is not among them, nor any where such a file does not tell its name.
     """
     return {
-        name: _remembered(name, StoreKind(store), declared)
+        name: _remembered(name, store, declared)
         for name, store, declared in catalog.declared()
         if name not in graph.datasets and graph.broken_dataset(name) is None
     }
 
 
-def _remembered(name: str, store: StoreKind, declared: Mapping[str, Any]) -> Dataset:
+def _remembered(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
     """A dataset as the catalog knows it: enough to show its table or view without rows."""
     types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
     dimensions = [

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from varve.model.dataset import StoreKind
 from varve.model.errors import NOTHING_LOST, VarveError
-from varve.stores.warehouse import publish as views
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping, Sequence
 
     from varve.catalog.catalog import Catalog
-    from varve.dagster.runs.builds import Builds
     from varve.model.batch import Batch, BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -57,26 +54,29 @@ def members(tags: Mapping[str, str], datasets: set[str], here: set[str]) -> list
     return sorted(datasets)
 
 
-def complete(builds: Builds, opened: OpenBuild) -> list[OpenBuild]:
-    """What is to be published now that `opened` is staged: it alone, nothing yet, or all of the run with it last."""
+def complete(staged: Sequence[OpenBuild], opened: OpenBuild) -> list[OpenBuild]:
+    """What is to be published now that `opened` is staged: it alone, nothing yet, or all of the run with it last.
+
+    `staged` are the builds of the run that are kept back.
+    """
     if not opened.together:
         return opened.with_rejected
-    others = [other for other in builds.staged() if other is not opened]
+    others = [other for other in staged if other is not opened]
     there = {other.build.dataset.name for other in (*others, opened)}
     return [*others, opened] if there.issuperset(opened.together) else []
 
 
-def kept_back(builds: Builds, dataset: Dataset) -> Mapping[str, Batch]:
+def kept_back(staged: Sequence[OpenBuild], dataset: Dataset) -> Mapping[str, Batch]:
     """What an earlier step of the run has staged of a dataset, by partition, as if it were current."""
     return {
         batch.partition.path: opened.build.as_batch(batch)
-        for opened in builds.staged()
+        for opened in staged
         if opened.build.dataset.name == dataset.name
         for batch in opened.staged
     }
 
 
-def publish(builds: Builds, group: Sequence[OpenBuild]) -> None:
+def publish(group: Sequence[OpenBuild], store_of: Callable[[Dataset, Catalog], Store]) -> None:
     """Publish a build, or several in one transaction of the last one's connection.
 
     Each build's own connection keeps its locks: one that has lost it, and whose partitions another run has taken
@@ -84,16 +84,14 @@ def publish(builds: Builds, group: Sequence[OpenBuild]) -> None:
     """
     last = group[-1]
     if len(group) == 1:
-        builds.store(last.build.dataset, last.catalog).publish(last.build, last.staged)
+        store_of(last.build.dataset, last.catalog).publish(last.build, last.staged)
         return
     for opened in group[:-1]:
         # Its own step has looked when it staged; the others may have taken hours since.
         for look in opened.pre_publish_checks:
             look()
     changes = [PendingChange(opened.build, partial(_publish, last.catalog, opened.build)) for opened in group]
-    put_in_force(
-        last.catalog, changes, lambda dataset: builds.store(dataset, last.catalog), builds.settings.publish_seconds
-    )
+    put_in_force(last.catalog, changes, lambda dataset: store_of(dataset, last.catalog))
 
 
 def republish(
@@ -102,7 +100,6 @@ def republish(
     store_of: Callable[[Dataset], Store],
     *,
     reason: str,
-    seconds: float,
 ) -> None:
     """Put earlier batches back in force, by dataset with the build that holds its partitions.
 
@@ -118,7 +115,7 @@ def republish(
         keys = {partition.path: partition for partition in build.partitions}
         targets = {keys[batch.partition]: batch.batch_id for batch in batches}
         changes.append(PendingChange(build, partial(_repoint, catalog, build, targets, reason)))
-    put_in_force(catalog, changes, store_of, seconds)
+    put_in_force(catalog, changes, store_of)
 
 
 @dataclass(frozen=True)
@@ -129,10 +126,8 @@ class PendingChange:
     point: Callable[[dt.datetime], None]
 
 
-def put_in_force(
-    catalog: Catalog, changes: Sequence[PendingChange], store_of: Callable[[Dataset], Store], seconds: float
-) -> None:
-    """Make the changes in one transaction, the views of the warehouse among them; then do what follows a publish."""
+def put_in_force(catalog: Catalog, changes: Sequence[PendingChange], store_of: Callable[[Dataset], Store]) -> None:
+    """Make the changes in one transaction, with what readers of each store are shown; then what follows a publish."""
     ordered = sorted(changes, key=lambda change: change.build.dataset.name)
 
     def point() -> None:
@@ -141,10 +136,13 @@ def put_in_force(
             for change in ordered:
                 change.point(at)
 
-    if shown := [change.build for change in ordered if change.build.dataset.store is StoreKind.WAREHOUSE]:
-        views.change(catalog, shown, point, seconds)
-    else:
-        point()
+    by_store: dict[str, list[Build]] = {}
+    for change in ordered:
+        by_store.setdefault(change.build.dataset.store, []).append(change.build)
+    commit = point
+    for builds in by_store.values():
+        commit = partial(store_of(builds[0].dataset).commit, builds, commit)
+    commit()
     for change in ordered:
         store_of(change.build.dataset).published(change.build)
 

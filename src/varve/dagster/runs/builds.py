@@ -25,9 +25,9 @@ from varve.dagster.internal import (
     step_of,
     step_partition_keys,
 )
+from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish as group
-from varve.dagster.runs.heartbeat import Heartbeats
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
 from varve.planning.requested import asked_partitions, refused
 from varve.services.postgres import connect

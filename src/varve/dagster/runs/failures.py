@@ -16,7 +16,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import lost as lost_lease
-from varve.dagster.runs.leases import leases_in
+from varve.dagster.leases.leases import leases_in
 from varve.dagster.runs.spark import lost
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
 from varve.services.postgres import connect

@@ -18,8 +18,9 @@ from varve.dagster.runs.failures import explained, told
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from varve.model.partitions.windows import WindowState, window_state
-from varve.planning.wait_policy import verdict
+from varve.planning.judgement.wait_policy import verdict
 from varve.stores.expectations import audit
+from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class StoreIOManager(dg.IOManager):
             upstream = self._builds.dataset(context.asset_key)
             try:
                 edge = self._builds.graph.edge(opened.build.dataset, upstream)
-                ahead = group.kept_back(self._builds, upstream)
+                ahead = group.kept_back(self._builds.staged(), upstream)
                 batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), ahead)
                 return self._builds.store(upstream, opened.catalog).read(upstream, batches, edge.columns)
             except VarveError as error:
@@ -75,9 +76,9 @@ class StoreIOManager(dg.IOManager):
                     if opened.rejected is not None:
                         opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
                     opened.staged = self._staged(opened, obj)
-                    ready = group.complete(self._builds, opened)
+                    ready = group.complete(self._builds.staged(), opened)
                     if ready:
-                        group.publish(self._builds, ready)
+                        group.publish(ready, self._builds.store)
                     else:
                         context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
             except BaseException as error:
@@ -245,11 +246,10 @@ def metadata_of(dataset: Dataset, batch: Batch) -> dict[str, Any]:
 
 
 def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
-    place = batch.location if "/" in batch.location else f"{dataset.db}_periods.{batch.location}"
     return {
         "dagster/partition_row_count": batch.rows,
         "dagster/table_name": dataset.name,
-        "dagster/uri": place,
+        "dagster/uri": store_type(dataset.store).address(dataset, batch.location),
         "varve/bytes": batch.size,
         **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
     }

@@ -12,7 +12,7 @@ import dagster as dg
 from varve.dagster.runs.failures import told
 from varve.model.errors import VarveError
 from varve.planning.requested import AGAIN_TAG
-from varve.sources.external import tables as outside
+from varve.sources.external import read as outside
 from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ import multiprocessing
 import sys
 from multiprocessing import forkserver
 
+from varve.dagster.internal import RUN_EXECUTION_MODULES
+
 # What nearly every run imports, and nothing that opens a connection or starts a thread that forks would miss.
 PRELOADED = (
     "dagster",
-    "dagster._core.execution.api",
-    "dagster._grpc.impl",
+    *RUN_EXECUTION_MODULES,
     "dagster_postgres",
     "varve.dagster.assets.captured",
     "varve.dagster.automation.report",

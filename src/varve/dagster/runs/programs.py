@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from varve.dagster.runs.spark import SESSION_CONF
-from varve.model.dataset import StoreKind
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
 from varve.model.partitions.key import plain
 from varve.services.files import open_files
@@ -33,9 +32,7 @@ from varve.services.java import java_home
 from varve.services.secrets import redacted, spark_properties
 from varve.services.spark_server import static_conf
 from varve.sql.foreign_code import program as find
-from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
-from varve.stores.open import SPOOL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,6 +78,7 @@ class ProgramTask:
     Attributes:
         scopes: for each partition of the build the values of its scope's variables.
         types: the Spark types of those variables.
+        scratch: where the store of its dataset has files on their way to a batch: see `Store.scratch`.
     """
 
     settings: Settings
@@ -88,13 +86,12 @@ class ProgramTask:
     spark: SparkSession
     scopes: Mapping[PartitionKey, Mapping[str, object]]
     types: Mapping[str, str]
+    scratch: str
 
     @property
     def folder(self) -> str:
-        """The private folder, in the lake, where every Spark of a deployment can reach it."""
-        root = self.settings.lake
-        layout = Layout(root if self.build.dataset.store is StoreKind.LAKE else f"{root}/{SPOOL}")
-        return f"{layout.table(self.build.dataset)}/.spark-staging-program-{self.build.batch_id}"
+        """The private folder, where every Spark of a deployment can reach it."""
+        return f"{self.scratch}/.spark-staging-program-{self.build.batch_id}"
 
     @property
     def output(self) -> str:

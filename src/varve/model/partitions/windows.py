@@ -46,7 +46,7 @@ def there_from(time: TimeDimension, start: int) -> int:
 def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     """The start of the first window whose retention is not over at `now`; both in seconds since 1970."""
     # Retention is counted back from the last boundary between windows, so that the answer changes once for each window
-    # (as in varve/planning/timing.py).
+    # (as in varve/planning/judgement/timing.py).
     earliest = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
     return max(time.first, time.calendar.floor(earliest))
 

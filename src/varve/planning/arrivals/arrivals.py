@@ -10,14 +10,13 @@ and where rejected arrivals are kept (varve/catalog/rejected.py).
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from varve.model.errors import OutsideDimension, UnknownPartition
 from varve.model.partitions.windows import WindowState, there_from, why_not_there, window_state
 from varve.planning.arrivals.growing import closed_since
+from varve.planning.arrivals.landing_file import RejectionKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,60 +24,15 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
+    from varve.planning.arrivals.landing_file import LandingFile
 
 # A file that is still being written after so long is half written: its sender has died.
 HALF_WRITTEN_SECONDS = 3_600.0
 
 
-class RejectionKind(StrEnum):
-    """Why something that arrived is not taken; in words for people."""
-
-    EARLY = "early"
-    SETTLING = "settling"
-    HALF_WRITTEN = "half written"
-    OUTSIDE = "outside"
-    NO_KEY = "no key"
-    FORMAT = "unknown format"
-    CONTENT = "content"
-    DUPLICATE = "duplicate"
-    UNREADABLE = "unreadable"
-    BESIDE = "beside"
-    CLOSED = "closed"
-
-
 # What was found by reading the file: it stays true until the file or the declaration changes.
 _UNTIL_CHANGED = {RejectionKind.CONTENT}
 _BEING_WRITTEN = {RejectionKind.SETTLING, RejectionKind.HALF_WRITTEN}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LandingFile:
-    """A file as the folder lists it.
-
-    Attributes:
-        changed_at: when it was last written or moved into place, in epoch seconds. A local file's change time counts
-            too, not only its modification time: a partner may keep the latter when copying an old file in.
-        key: the partition as Dagster spells it; of a file that cannot be taken, its name below the dataset's folder.
-        stamp: all that the folder says of its state; another stamp is perhaps another content.
-        problem: why it can be no landing file, whatever is in it; empty where it can. `kind` says which kind of reason
-            it is.
-        temporary: whether its name says that it is still being written.
-    """
-
-    changed_at: float
-    key: str
-    uri: str
-    size: int
-    stamp: str = ""
-    problem: str = ""
-    kind: RejectionKind = RejectionKind.FORMAT
-    temporary: bool = False
-
-    @property
-    def token(self) -> str:
-        """What stands for its name and its state; empty where the folder says nothing of its state."""
-        text = f"{self.uri}\0{self.stamp}"
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if self.stamp else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from varve.model.batch import TakenFile
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
-    from varve.planning.arrivals.arrivals import LandingFile
+    from varve.planning.arrivals.landing_file import LandingFile
 
 # A batch of more parts is put together although its window is not over: every query of a view opens each table.
 MOST_PARTS = 200

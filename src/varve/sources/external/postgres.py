@@ -22,9 +22,8 @@ from varve.services.addresses import libpq_url
 from varve.services.secrets import redacted
 from varve.services.sessions import open_session
 from varve.sources.external.tables import ListedPartition, Listing, Rows, listing, no_such_column, url_of
-from varve.stores.warehouse import reading
-from varve.stores.warehouse.tables import types
-from varve.stores.warehouse.tables.types import postgres_type, type_sql
+from varve.stores.postgres import fetch, types
+from varve.stores.postgres.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +110,7 @@ class PostgresTable:
             large = count >= _ROWS_FOR_SPARK
             # One statement is one snapshot; of many, the look after them sees a change in between.
             queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
-        fetched = reading.lazily if large else reading.at_once
+        fetched = fetch.lazily if large else fetch.at_once
         with self._explained(dataset):
             frame = fetched(self.spark(), self._url(dataset), [*map(_wire, wanted)], queries)
             return Rows(types.from_wire(wanted, frame), here=not large)

@@ -1,6 +1,6 @@
-"""What every kind of outside table can be asked, and a build's read of one.
+"""What every kind of outside table can be asked, and what all kinds answer in the same way.
 
-Not here: how each kind answers (hive.py, postgres.py, jdbc.py), and when it is asked
+Not here: how each kind answers (hive.py, postgres.py, jdbc.py), a build's read of one (read.py), and when it is asked
 (varve/dagster/automation/sensors.py).
 """
 
@@ -10,35 +10,27 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from varve.model.batch import Input
 from varve.model.errors import (
     NOTHING_LOST,
     BadInput,
-    MissingUpstream,
     ServiceUnavailable,
     UnknownPartition,
     VarveError,
     some,
 )
-from varve.model.external import OutsideKind, OutsideTable
 from varve.model.partitions.key import text_of
-from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from varve.model.build import Build
     from varve.model.dataset import Dataset
+    from varve.model.external import OutsideTable
     from varve.model.partitions.key import PartitionKey
-    from varve.services.settings import Settings
-    from varve.stores.open_build import OpenBuild
 
 # What a partition of no dataset is told by, at most.
 _STRAYS_TOLD = 3
-# So often rows are fetched anew that have changed meanwhile.
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,45 +71,6 @@ class Listing:
     def told(self) -> str:
         """The strays, in words; "" where there are none."""
         return f"{len(self.strays)} partitions are not taken: {some(self.strays, limit=_STRAYS_TOLD)}"
-
-
-def open_outside(settings: Settings, table: OutsideTable, spark: Callable[[], SparkSession]) -> Outside:
-    """The table, of whichever kind. `spark` opens the session when it is first needed."""
-    from varve.sources.external.hive import HiveTable
-    from varve.sources.external.jdbc import JdbcTable
-    from varve.sources.external.postgres import PostgresTable
-
-    if table.kind is OutsideKind.TABLE:
-        return HiveTable(table, spark, settings.hive_metastore_uri)
-    return PostgresTable(table, spark) if table.kind is OutsideKind.POSTGRES else JdbcTable(table, spark)
-
-
-def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession]) -> DataFrame:
-    """The rows of the build's partitions, recorded in its trace: as they were listed, or the build is refused.
-
-    Raises MissingUpstream for partitions that the table has not, BadInput where they change all the time.
-    """
-    build = opened.build
-    table = build.dataset.outside
-    assert table is not None
-    source = open_outside(settings, table, spark)
-    for _ in range(_TRIES):
-        found = source.listed(build.dataset, build.partitions).partitions
-        if missing := [key for key in build.partitions if key not in found]:
-            raise MissingUpstream(
-                f"{build.dataset}: {table} has no partition {some(missing, limit=3)}. {NOTHING_LOST} "
-                "Wait for it to be written, or choose a partition that is there."
-            )
-        rows = source.read(build.dataset, build.partitions)
-        if not rows.here:
-            # Spark reads when it writes: what matters is what is there after that.
-            opened.pre_publish_checks.append(lambda found=found: _refuse_changed(build, table, source, found))  # type: ignore[misc]
-        elif _changed(build, source, found):
-            continue
-        for key in build.partitions:
-            build.reads(key, Input(landing_source(build.dataset), key.path, found[key].token))
-        return rows.frame
-    raise _restless(build, table, build.partitions)
 
 
 def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], ListedPartition]]) -> Listing:
@@ -174,25 +127,6 @@ def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
             raise UnknownPartition(f"{text!r} is no key of dimension {dimension.name}, which spells it {value}.")
         values.append(value)
     return dataset.partitioning.key(values)
-
-
-def _refuse_changed(
-    build: Build, table: OutsideTable, source: Outside, before: Mapping[PartitionKey, ListedPartition]
-) -> None:
-    if changed := _changed(build, source, before):
-        raise _restless(build, table, changed)
-
-
-def _changed(build: Build, source: Outside, before: Mapping[PartitionKey, ListedPartition]) -> list[PartitionKey]:
-    now = source.listed(build.dataset, build.partitions).partitions
-    return [key for key in build.partitions if key not in now or now[key].token != before[key].token]
-
-
-def _restless(build: Build, table: OutsideTable, changed: Sequence[PartitionKey]) -> BadInput:
-    return BadInput(
-        f"{build.dataset}: {some(changed, limit=3)} of {table} changed while it was read. {NOTHING_LOST} "
-        "Run it again; the arrival sensor does so by itself."
-    )
 
 
 def no_such_column(dataset: Dataset, table: OutsideTable, missing: Sequence[str], there: Sequence[str]) -> VarveError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.parts import Parts
 from varve.model.batch import TakenFile
 from varve.model.errors import NOTHING_LOST, BadInput, counted, some
-from varve.model.growth import Growth
+from varve.model.landing.growth import Growth
 from varve.planning.arrivals.growing import closed_since, compared, folds, why_whole
 from varve.sources.landing.inspected import Inspected
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import Batch, Part
     from varve.model.partitions.key import PartitionKey
-    from varve.planning.arrivals.arrivals import LandingFile
+    from varve.planning.arrivals.landing_file import LandingFile
     from varve.stores.open_build import OpenBuild
 
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from varve.model.build import Build
     from varve.model.dataset import Dataset
-    from varve.model.growth import Growth
+    from varve.model.landing.growth import Growth
     from varve.model.partitions.key import PartitionKey
-    from varve.planning.arrivals.arrivals import LandingFile
+    from varve.planning.arrivals.landing_file import LandingFile
     from varve.sources.formats.checks import RowProblem
     from varve.stores.open_build import OpenBuild
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import OutsideDimension, UnknownPartition
 from varve.model.landing.pattern import FilePattern, spelt_first
-from varve.planning.arrivals.arrivals import LandingFile, RejectionKind
+from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.services.files import open_files
 from varve.services.links import leads_out
 

@@ -27,7 +27,7 @@ from varve.sql.evaluate.vector import (
 )
 
 if TYPE_CHECKING:
-    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.evaluation import Evaluation
     from varve.sql.evaluate.vector import Array
 
 _SECOND = 1_000_000
@@ -41,7 +41,7 @@ _WEEKDAYS = {
 _LAST_SECOND = 253_402_300_799
 
 
-def _next_day(ev: Evaluator, node: exp.Expr, day: Vector, name: Vector) -> Vector:
+def _next_day(ev: Evaluation, node: exp.Expr, day: Vector, name: Vector) -> Vector:
     if name.type != STRING:
         raise CannotEvaluate(node, "a weekday that is no text")
 
@@ -55,7 +55,7 @@ def _next_day(ev: Evaluator, node: exp.Expr, day: Vector, name: Vector) -> Vecto
     return mapped_texts(following, DATE, [ev.cast(day, DATE), name])
 
 
-def _month_parts(ev: Evaluator, moment: Vector) -> tuple[Array, Array, Array, Array]:
+def _month_parts(ev: Evaluation, moment: Vector) -> tuple[Array, Array, Array, Array]:
     """Months since 1970, the day of the month, the days left of it, and the seconds that have passed of the day."""
     moments = ev.cast(moment, TIMESTAMP).values
     days = to_wall(moments, ev.timezone) // DAY_MICROS
@@ -66,7 +66,7 @@ def _month_parts(ev: Evaluator, moment: Vector) -> tuple[Array, Array, Array, Ar
     return months, days - first + 1, following - 1 - days, passed // _SECOND
 
 
-def _months_between(ev: Evaluator, node: exp.Expr, end: Vector, start: Vector) -> Vector:
+def _months_between(ev: Evaluation, node: exp.Expr, end: Vector, start: Vector) -> Vector:
     """Months of 31 days, to eight digits; whole where both are the same day or the last one of their months."""
     if node.args.get("roundoff") is not None:
         raise CannotEvaluate(node, "MONTHS_BETWEEN that is not rounded")
@@ -80,15 +80,15 @@ def _months_between(ev: Evaluator, node: exp.Expr, end: Vector, start: Vector) -
     return Vector(DOUBLE, np.where(exact, whole, broken), both(end, start))
 
 
-def _unix_date(ev: Evaluator, _: exp.Expr, day: Vector) -> Vector:
+def _unix_date(ev: Evaluation, _: exp.Expr, day: Vector) -> Vector:
     return Vector("int", ev.cast(day, DATE).values, day.valid)
 
 
-def _from_unix_date(_: Evaluator, node: exp.Expr, days: Vector) -> Vector:
+def _from_unix_date(_: Evaluation, node: exp.Expr, days: Vector) -> Vector:
     return Vector(DATE, integer(node, days, widest="int"), days.valid)
 
 
-def _from_unixtime(ev: Evaluator, node: exp.Expr, seconds: Vector) -> Vector:
+def _from_unixtime(ev: Evaluation, node: exp.Expr, seconds: Vector) -> Vector:
     values = np.where(seconds.valid, integer(node, seconds), 0)
     if np.any((values < -_LAST_SECOND // 4) | (values > _LAST_SECOND)):
         raise CannotEvaluate(node, "a moment far off")
@@ -98,7 +98,7 @@ def _from_unixtime(ev: Evaluator, node: exp.Expr, seconds: Vector) -> Vector:
 def _parsed(to: str) -> Scalar:
     """TO_DATE and TO_TIMESTAMP, with a pattern or without."""
 
-    def read(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+    def read(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
         pattern = node.args.get("format")
         if pattern is not None and value.type == STRING:
             return parsed(value, pattern, to, ev.timezone)

@@ -30,14 +30,14 @@ from varve.sql.evaluate.vector import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.evaluation import Evaluation
 
 _SECOND = 1_000_000
 UNITS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3_600 * _SECOND}
 _NAMES = {"YYYY": "YEAR", "YY": "YEAR", "MON": "MONTH", "MM": "MONTH", "DD": "DAY"}
 
 
-def _days(ev: Evaluator, vector: Vector) -> Array:
+def _days(ev: Evaluation, vector: Vector) -> Array:
     return ev.cast(vector, DATE).values
 
 
@@ -50,14 +50,14 @@ def unit_of(node: exp.Expr, default: str = "DAY") -> str:
     return _NAMES.get(name, name)
 
 
-def date_add(ev: Evaluator, node: exp.Expr, day: Vector, count: Vector) -> Vector:
+def date_add(ev: Evaluation, node: exp.Expr, day: Vector, count: Vector) -> Vector:
     """DATE_ADD, and a date plus a whole number."""
     if unit_of(node) != "DAY":
         raise CannotEvaluate(node, "days only")
     return Vector(DATE, _days(ev, day) + integer(node, count, widest="int"), both(day, count))
 
 
-def _date_diff(ev: Evaluator, node: exp.Expr, end: Vector, start: Vector) -> Vector:
+def _date_diff(ev: Evaluation, node: exp.Expr, end: Vector, start: Vector) -> Vector:
     if node.args.get("unit") is not None:
         raise CannotEvaluate(node, "DATEDIFF with a unit")
     return Vector("int", _days(ev, end) - _days(ev, start), both(end, start))
@@ -80,11 +80,11 @@ def add_months(days: Array, months: Array | int) -> Array:
     return found
 
 
-def _add_months(ev: Evaluator, node: exp.Expr, day: Vector, count: Vector) -> Vector:
+def _add_months(ev: Evaluation, node: exp.Expr, day: Vector, count: Vector) -> Vector:
     return Vector(DATE, add_months(_days(ev, day), integer(node, count, widest="int")), both(day, count))
 
 
-def _last_day(ev: Evaluator, _: exp.Expr, day: Vector) -> Vector:
+def _last_day(ev: Evaluation, _: exp.Expr, day: Vector) -> Vector:
     return Vector(DATE, _first_days(_months(_days(ev, day)) + 1) - 1, day.valid)
 
 
@@ -106,14 +106,14 @@ def truncated_days(days: Array, unit: str) -> Array:
     raise CannotEvaluate(None, f"the unit {unit} is not known")
 
 
-def _trunc(ev: Evaluator, node: exp.Expr, day: Vector) -> Vector:
+def _trunc(ev: Evaluation, node: exp.Expr, day: Vector) -> Vector:
     unit = unit_of(node)
     if unit not in {"YEAR", "QUARTER", "MONTH", "WEEK"}:
         raise CannotEvaluate(node, f"TRUNC by {unit}")
     return Vector(DATE, truncated_days(_days(ev, day), unit), day.valid)
 
 
-def _date_trunc(ev: Evaluator, node: exp.Expr, moment: Vector) -> Vector:
+def _date_trunc(ev: Evaluation, node: exp.Expr, moment: Vector) -> Vector:
     at, unit = ev.cast(moment, TIMESTAMP), unit_of(node)
     walls = to_wall(at.values, ev.timezone)
     if unit in UNITS:
@@ -142,14 +142,14 @@ _FIELDS: dict[str, Callable[[Array], Array]] = {
 
 
 def _field(name: str) -> Scalar:
-    def field(ev: Evaluator, _: exp.Expr, day: Vector) -> Vector:
+    def field(ev: Evaluation, _: exp.Expr, day: Vector) -> Vector:
         return Vector("int", _FIELDS[name](_days(ev, day)), day.valid)
 
     return field
 
 
 def _clock_field(name: str) -> Scalar:
-    def field(ev: Evaluator, _: exp.Expr, moment: Vector) -> Vector:
+    def field(ev: Evaluation, _: exp.Expr, moment: Vector) -> Vector:
         at = ev.cast(moment, TIMESTAMP)
         values = to_wall(at.values, ev.timezone) // UNITS[name] % (24 if name == "HOUR" else 60)
         return Vector("int", values, at.valid)
@@ -157,7 +157,7 @@ def _clock_field(name: str) -> Scalar:
     return field
 
 
-def _extract(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+def _extract(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
     name = {"DAYS": "DAY", "MONTHS": "MONTH", "YEARS": "YEAR", "HOURS": "HOUR", "W": "WEEK", "WEEKS": "WEEK"}
     unit = name.get(node.this.name.upper(), node.this.name.upper())
     if unit in {"HOUR", "MINUTE"}:
@@ -167,7 +167,7 @@ def _extract(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
     raise CannotEvaluate(node, f"EXTRACT of {unit}")
 
 
-def _zoned(ev: Evaluator, node: exp.Expr, moment: Vector, zone: Vector) -> Vector:
+def _zoned(ev: Evaluation, node: exp.Expr, moment: Vector, zone: Vector) -> Vector:
     """FROM_UTC_TIMESTAMP and TO_UTC_TIMESTAMP, which do not look at the session's zone."""
     at = ev.cast(moment, TIMESTAMP)
     if zone.type != STRING or zone.values.size != 1:
@@ -179,7 +179,7 @@ def _zoned(ev: Evaluator, node: exp.Expr, moment: Vector, zone: Vector) -> Vecto
     return Vector(TIMESTAMP, turned, at.valid)
 
 
-def _make_date(ev: Evaluator, node: exp.Expr, *parts: Vector) -> Vector:
+def _make_date(ev: Evaluation, node: exp.Expr, *parts: Vector) -> Vector:
     del ev
 
     def make(year: int, month: int, day: int) -> int:
@@ -193,17 +193,17 @@ def _make_date(ev: Evaluator, node: exp.Expr, *parts: Vector) -> Vector:
     return mapped_texts(make, DATE, parts)
 
 
-def _unix_seconds(ev: Evaluator, node: exp.Expr, moment: Vector) -> Vector:
+def _unix_seconds(ev: Evaluation, node: exp.Expr, moment: Vector) -> Vector:
     if moment.type not in (TIMESTAMP, DATE):
         raise CannotEvaluate(node, "UNIX_TIMESTAMP of a text")
     return Vector("bigint", ev.cast(moment, TIMESTAMP).values // _SECOND, moment.valid)
 
 
-def _from_seconds(_: Evaluator, node: exp.Expr, seconds: Vector) -> Vector:
+def _from_seconds(_: Evaluation, node: exp.Expr, seconds: Vector) -> Vector:
     return Vector(TIMESTAMP, integer(node, seconds) * _SECOND, seconds.valid)
 
 
-def _date_format(ev: Evaluator, node: exp.Expr, moment: Vector) -> Vector:
+def _date_format(ev: Evaluation, node: exp.Expr, moment: Vector) -> Vector:
     return formatted(ev.cast(moment, TIMESTAMP), node.args["format"], ev.timezone)
 
 

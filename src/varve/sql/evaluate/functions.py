@@ -18,7 +18,7 @@ from sqlglot import exp
 from varve.sql.evaluate import lists, scalars, texts
 from varve.sql.evaluate.casts import cast, common, compared
 from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, Array, CannotEvaluate, Vector, ranked
-from varve.sql.types.names import simple_name
+from varve.sql.syntax.type_names import simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,14 +17,14 @@ from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, CannotEvaluate, Vec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.evaluation import Evaluation
 
 # Joins parts of a text that hold no such character; a text that holds it is not split here.
 _BETWEEN = "\x1f"
 
 
 def rows_in(
-    evaluator: Evaluator,
+    evaluator: Evaluation,
     node: exp.Expr,
     equal: Callable[[Vector, Vector], Vector],
     both: Callable[[Vector, Vector], Vector],
@@ -47,7 +47,9 @@ def rows_in(
     return found
 
 
-def array_contains(evaluator: Evaluator, node: exp.Expr, among: Callable[[Vector, Sequence[Vector]], Vector]) -> Vector:
+def array_contains(
+    evaluator: Evaluation, node: exp.Expr, among: Callable[[Vector, Sequence[Vector]], Vector]
+) -> Vector:
     """ARRAY_CONTAINS of a list that is written down, or of the parts of a text."""
     value = evaluator.of(node.expression)
     if isinstance(node.this, exp.Array):
@@ -61,7 +63,7 @@ def array_contains(evaluator: Evaluator, node: exp.Expr, among: Callable[[Vector
     return mapped_texts(lambda text, part: part in text.split(_BETWEEN), BOOLEAN, [parts, value])
 
 
-def element(evaluator: Evaluator, node: exp.Expr) -> Vector:
+def element(evaluator: Evaluation, node: exp.Expr) -> Vector:
     """`SPLIT(...)[0]` and `ELEMENT_AT(SPLIT(...), 1)`; Spark fails beyond the end, and so does this."""
     (index,) = node.expressions
     places = evaluator.of(index)
@@ -79,7 +81,7 @@ def element(evaluator: Evaluator, node: exp.Expr) -> Vector:
     return mapped_texts(at, STRING, [_split(evaluator, node.this), places])
 
 
-def size(evaluator: Evaluator, node: exp.Expr) -> Vector:
+def size(evaluator: Evaluation, node: exp.Expr) -> Vector:
     """SIZE of the parts of a text; of NULL it is another number by settings."""
     parts = _split(evaluator, node.this)
     if not parts.valid.all():
@@ -87,7 +89,7 @@ def size(evaluator: Evaluator, node: exp.Expr) -> Vector:
     return mapped_texts(lambda text: len(text.split(_BETWEEN)), "int", [parts])
 
 
-def _split(evaluator: Evaluator, node: exp.Expr) -> Vector:
+def _split(evaluator: Evaluation, node: exp.Expr) -> Vector:
     """The parts of a text, as one text."""
     if not isinstance(node, exp.RegexpSplit):
         raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")

@@ -31,7 +31,7 @@ from varve.sql.evaluate.vector import (
 )
 
 if TYPE_CHECKING:
-    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.evaluation import Evaluation
 _POSITIONS = ("this", "expression", "start", "length", "replacement", "fill_pattern")
 
 
@@ -48,7 +48,7 @@ def arguments_of(node: exp.Expr) -> list[exp.Expr]:
     return [*found, *node.expressions]
 
 
-def _arithmetic(ev: Evaluator, node: exp.Expr, left: Vector, right: Vector) -> Vector:
+def _arithmetic(ev: Evaluation, node: exp.Expr, left: Vector, right: Vector) -> Vector:
     if NULL in (left.type, right.type) and (left.is_integer or right.is_integer):
         left, right = (ev.cast(each, right.type if each is left else left.type) if each.type == NULL else each
                        for each in (left, right))  # fmt: skip
@@ -79,27 +79,27 @@ def _negated(vector: Vector) -> Vector:
     return Vector(vector.type, -vector.values, vector.valid)
 
 
-def _pmod(ev: Evaluator, node: exp.Expr, left: Vector, right: Vector) -> Vector:
+def _pmod(ev: Evaluation, node: exp.Expr, left: Vector, right: Vector) -> Vector:
     if np.any(right.valid & (integer(node, right) <= 0)):
         raise CannotEvaluate(node, "PMOD by less than 1")
     found = _arithmetic(ev, exp.Mod(), left, right)
     return Vector(found.type, np.where(found.values < 0, found.values + right.values, found.values), found.valid)
 
 
-def _abs(_: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+def _abs(_: Evaluation, node: exp.Expr, value: Vector) -> Vector:
     if not value.is_integer or not fits(-value.values, value.valid, value.type):
         raise CannotEvaluate(node, "ABS of something else than whole numbers")
     return Vector(value.type, np.abs(value.values), value.valid)
 
 
-def _neg(ev: Evaluator, node: exp.Expr, value: Vector) -> Vector:
+def _neg(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
     del ev
     if not value.is_integer or not fits(-value.values, value.valid, value.type):
         raise CannotEvaluate(node, "the negative of something else than whole numbers")
     return _negated(value)
 
 
-def plus(ev: Evaluator, node: exp.Expr) -> Vector:
+def plus(ev: Evaluation, node: exp.Expr) -> Vector:
     """A + B and A - B, where B may be an interval of one unit."""
     interval = node.expression
     if not isinstance(interval, exp.Interval):
@@ -110,7 +110,7 @@ def plus(ev: Evaluator, node: exp.Expr) -> Vector:
     return _moved(ev, node, ev.of(node.this), count, unit_of(interval).removesuffix("S"))
 
 
-def _moved(ev: Evaluator, node: exp.Expr, value: Vector, count: int, unit: str) -> Vector:
+def _moved(ev: Evaluation, node: exp.Expr, value: Vector, count: int, unit: str) -> Vector:
     if value.type not in (DATE, TIMESTAMP):
         raise CannotEvaluate(node, f"{value.type} and an interval")
     if unit in {"YEAR", "MONTH", "QUARTER"}:

@@ -15,11 +15,11 @@ from varve.sql.evaluate.vector import BOOLEAN, DOUBLE, NULL, STRING, CannotEvalu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from varve.sql.evaluate.functions import Evaluator
+    from varve.sql.evaluate.evaluation import Evaluation
 
 
 def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:
-    def text(_: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+    def text(_: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
         if any(each.type not in (STRING, NULL) and not each.is_integer for each in arguments) or (
             arguments[0].type not in (STRING, NULL)
         ):
@@ -29,7 +29,7 @@ def _text(name: str, function: Callable[..., object], result: str = STRING) -> S
     return text
 
 
-def _concat(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+def _concat(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if any(each.type == DOUBLE for each in arguments):
         raise CannotEvaluate(node, "a double as text")
     return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(each, STRING) for each in arguments])
@@ -61,14 +61,14 @@ def _padded(*, left: bool) -> Callable[[str, int, str], str]:
     return pad
 
 
-def _pad(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+def _pad(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if len(arguments) < 2:
         raise CannotEvaluate(node, "a pad without a length")
     text = arguments[0] if arguments[0].type == STRING else ev.cast(arguments[0], STRING)
     return _text("LPAD", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
 
 
-def _trim(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+def _trim(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     if node.args.get("expression") is not None or node.args.get("collation") is not None:
         raise CannotEvaluate(node, "TRIM of other characters")
     position = str(node.args.get("position") or "BOTH").upper()
@@ -76,7 +76,7 @@ def _trim(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
     return _text("TRIM", lambda value: strip(value, " "))(ev, node, text)
 
 
-def like(_: Evaluator, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
+def like(_: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
     """LIKE, whose patterns may have escapes."""
     if {text.type, pattern.type} - {STRING, NULL}:
         raise CannotEvaluate(node, "LIKE of something else than texts")
@@ -91,20 +91,20 @@ def _replaced(text: str, pattern: str, new: str = "") -> str:
     return java_regex(pattern).sub(new, one_line(text))
 
 
-def _regexp_replace(ev: Evaluator, node: exp.Expr, *arguments: Vector) -> Vector:
+def _regexp_replace(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if any(node.args.get(name) for name in ("position", "occurrence", "modifiers")) or len(arguments) != 3:
         raise CannotEvaluate(node, "REGEXP_REPLACE from a place on")
     return _text("REGEXP_REPLACE", _replaced)(ev, node, *arguments)
 
 
-def _position(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+def _position(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     """INSTR, LOCATE and POSITION: from 1, and 0 where it is not there."""
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         raise CannotEvaluate(node, "LOCATE from a place on")
     return _text("INSTR", lambda value, part: value.find(part) + 1, "int")(ev, node, text, ev.of(node.args["substr"]))
 
 
-def _split_part(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+def _split_part(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     def part(value: str, delimiter: str, place: int) -> str:
         if not delimiter or place == 0:
             raise CannotEvaluate(node, "SPLIT_PART of nothing")
@@ -115,7 +115,7 @@ def _split_part(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
     return _text("SPLIT_PART", part)(ev, node, text, ev.of(node.args["delimiter"]), ev.of(node.args["part_index"]))
 
 
-def _substring_index(ev: Evaluator, node: exp.Expr, text: Vector) -> Vector:
+def _substring_index(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     def part(value: str, delimiter: str, count: int) -> str:
         if not delimiter or not count:
             return ""

@@ -3,7 +3,7 @@
 Dates are days since 1970, timestamps microseconds since 1970 in UTC, whole numbers int64, texts Python's own. Two
 vectors of shapes (scopes, 1) and (1, partitions) broadcast to every pair of them.
 
-Not here: what SQL does with them (functions.py), and which of Spark's types exist otherwise (types/names.py).
+Not here: what SQL does with them (functions.py), and which of Spark's types exist otherwise (syntax/type_names.py).
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from varve.sql.syntax.errors import SourceFile, Span
 
+# The table of the columns that scope variables are, once a query is qualified.
+SCOPE = "@scope"
+
 
 def free_names(expression: exp.Expr) -> list[tuple[str, Span | None]]:
     """The variables that an expression outside any query names, in lower case, with their places."""

@@ -21,9 +21,10 @@ from varve.model.partitions.key import plain
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import TIMESTAMP, CannotEvaluate, Vector
+from varve.sql.names.scope_variables import SCOPE
 from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, choices, windows_of
 from varve.sql.partitions.bounds import Bounds, instants, is_column, is_sortable, join, meet, separator_of, within
-from varve.sql.pushdown.predicates import SCOPE, columns_of, holds
+from varve.sql.pushdown.predicates import columns_of, holds
 
 if TYPE_CHECKING:
     import datetime as dt

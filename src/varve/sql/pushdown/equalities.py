@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from varve.sql.names.scope_variables import SCOPE
 from varve.sql.pushdown.grouping import is_aggregate
-from varve.sql.pushdown.predicates import SCOPE, columns_of, replaced
+from varve.sql.pushdown.predicates import columns_of, replaced
 from varve.sql.pushdown.relation_tree import nested_queries
-from varve.sql.types.names import UNKNOWN, simple_name
+from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 
 def closed(conditions: list[exp.Expr]) -> list[exp.Expr]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.pushdown.predicates import SCOPE
+from varve.sql.names.scope_variables import SCOPE
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -20,8 +20,8 @@ from varve.sql.evaluate.vector import Array, CannotEvaluate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Tables of columns that are none of a query: scope variables, what a relation gives out, and what nobody knows.
-SCOPE, OUT, OPAQUE = "@scope", "@out", "@opaque"
+# Tables of columns that are none of a query: what a relation gives out, and what nobody knows.
+OUT, OPAQUE = "@out", "@opaque"
 
 _OPPOSITES: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.NEQ,

@@ -25,7 +25,7 @@ from varve.sql.pushdown.relations import (
     sealed,
     types_of,
 )
-from varve.sql.types.names import UNKNOWN, simple_name
+from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

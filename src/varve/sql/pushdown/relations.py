@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
+from varve.sql.names.scope_variables import SCOPE
 from varve.sql.pushdown.grouping import within
-from varve.sql.pushdown.predicates import OPAQUE, SCOPE, columns_of, opaque, replaced
-from varve.sql.types.names import UNKNOWN
+from varve.sql.pushdown.predicates import OPAQUE, columns_of, opaque, replaced
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.names.scope_variables import SCOPE
 from varve.sql.pushdown.equalities import closed
 from varve.sql.pushdown.grouping import is_aggregate, within
 from varve.sql.pushdown.outer_joins import null_rejected
-from varve.sql.pushdown.predicates import OUT, SCOPE, columns_of, conjuncts, replaced, weakened
+from varve.sql.pushdown.predicates import OUT, columns_of, conjuncts, replaced, weakened
 from varve.sql.pushdown.relation_tree import Builder, nested_queries
 from varve.sql.pushdown.relations import (
     Base,
@@ -32,7 +33,7 @@ from varve.sql.pushdown.relations import (
     Sealed,
     Selection,
 )
-from varve.sql.types.names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -15,14 +15,14 @@ from sqlglot import exp
 
 from varve.model.errors import nearest
 from varve.model.schema import ColumnType
+from varve.sql.checks.problems import fits
 from varve.sql.evaluate.constants import literal_text
 from varve.sql.names.visible import is_repeated
 from varve.sql.names.written_query import Edit, QueryPiece, text_of, written
-from varve.sql.problems import fits
 from varve.sql.spark.execute import alone
 from varve.sql.spark.refusals import problem_of
 from varve.sql.syntax.errors import Problem
-from varve.sql.types.names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -109,7 +109,7 @@ def forms(query: WrittenQuery, names: ScopeNames) -> Iterator[list[QueryPiece]]:
     """The query for all scopes in the forms that there are, the cheaper one first.
 
     The join first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the product of
-    all scopes and all rows (for a year of hourly flights 122 million).
+    all scopes and all rows (for a year of hourly rows 122 million).
     """
     if no_lateral(query.tree, query.variables):
         return

@@ -21,11 +21,9 @@ from varve.sql.syntax.refused_tokens import misspelt_keyword, refused_syntax
 from varve.sql.syntax.tokens import unclosed_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sqlglot.tokenizer_core import Token
-
-    from varve.sql.syntax.sql_file import SqlDataset
 
 
 def parse_query(source: SourceFile, span: Span) -> exp.Query:
@@ -88,9 +86,9 @@ def tables_of(query: exp.Expr) -> Iterator[exp.Table]:
             yield table
 
 
-def reads_of(sql: SqlDataset) -> tuple[str, ...]:
-    """The datasets that a file reads, each once, in the order in which it names them."""
-    found = [f"{table.db}.{table.name}".lower() for query in sql.queries for table in tables_of(query)]
+def reads_of(queries: Iterable[exp.Expr]) -> tuple[str, ...]:
+    """The datasets that the queries of a file read, each once, in the order in which it names them."""
+    found = [f"{table.db}.{table.name}".lower() for query in queries for table in tables_of(query)]
     return tuple(dict.fromkeys(found))
 
 

@@ -2,18 +2,20 @@
 
 A problem in one clause does not hide those of the next: reading goes on at the following clause.
 
-Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whether names and types fit (problems.py).
+Not here: tokens (tokens.py), what stands within a clause (clauses.py), and whether names and types fit
+(varve/sql/checks/problems.py).
 """
 
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from varve.model.dataset import StoreKind
+from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind
 from varve.model.errors import VarveError
-from varve.model.growth import Incremental
-from varve.model.rejection import RejectInto
+from varve.model.landing.growth import Incremental
+from varve.model.landing.rejection import RejectInto
 from varve.sql.syntax.body import parse_query
 from varve.sql.syntax.clauses import columns, generator, named, pairs
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
@@ -188,7 +190,10 @@ class _Header:
         self.spans |= {f"OPTIONS {name}": span for name, span in spans.items()}
 
     def _stored(self) -> None:
-        self.found["store"] = StoreKind(self.at.choice("a store", "LAKE", "WAREHOUSE").lower())
+        names = [kind.upper() for kind in StoreKind]
+        if self.at.token is not None and self.at.token.text.upper() not in names:
+            names += sorted(point.name.upper() for point in entry_points(group=STORE_ENTRY_POINTS))
+        self.found["store"] = self.at.choice("a store", *names).lower()
 
     def _partitioned_by(self) -> None:
         self.found["partition_columns"] = columns(self.at)

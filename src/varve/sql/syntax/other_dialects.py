@@ -2,7 +2,7 @@
 
 tests/sql/test_habits.py asks the running Spark that it has none of them.
 
-Not here: where they are looked for (habits.py, refused_tokens.py).
+Not here: where they are looked for (checks/habits.py, refused_tokens.py).
 """
 
 from __future__ import annotations

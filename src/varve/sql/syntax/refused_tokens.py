@@ -2,7 +2,7 @@
 
 Most are habits of another SQL. Each was tried on Spark (tests/sql/test_habits.py tries them again).
 
-Not here: functions and names of other dialects (habits.py), and what Spark's analyzer says (spark/refusals.py).
+Not here: functions and names of other dialects (checks/habits.py), and what Spark's analyzer says (spark/refusals.py).
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pendulum
     from sqlglot import exp
 
-    from varve.model.growth import Incremental
+    from varve.model.landing.growth import Incremental
+    from varve.model.landing.rejection import RejectInto
     from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.key import Value
-    from varve.model.rejection import RejectInto
     from varve.sql.syntax.errors import Problem, SourceFile, Span
 
 
@@ -167,7 +167,7 @@ class SqlDataset:
     comment: str = ""
     owners: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
-    store: StoreKind = StoreKind.LAKE
+    store: str = StoreKind.LAKE
     columns: tuple[ColumnDefinition, ...] = ()
     partition_columns: tuple[ColumnDefinition, ...] = ()
     generators: tuple[Generator, ...] = ()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.syntax.type_names import UNKNOWN
 from varve.sql.types.cells import Cell, Lookup
-from varve.sql.types.names import UNKNOWN
 from varve.sql.types.rules import NAMED, RULES
 
 if TYPE_CHECKING:

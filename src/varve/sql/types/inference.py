@@ -18,8 +18,7 @@ from sqlglot.schema import MappingSchema
 
 from varve.model.errors import nearest, some
 from varve.sql.names.paths import resolved
-from varve.sql.names.scope_variables import bound
-from varve.sql.pushdown.predicates import SCOPE
+from varve.sql.names.scope_variables import SCOPE, bound
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding

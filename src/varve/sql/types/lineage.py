@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest
-from varve.sql.pushdown.predicates import SCOPE
+from varve.sql.names.scope_variables import SCOPE
+from varve.sql.syntax.type_names import UNKNOWN, parse_type
 from varve.sql.types.cells import Cell, ColumnName
 from varve.sql.types.expressions import typed
-from varve.sql.types.names import UNKNOWN, parse_type
 from varve.sql.types.numeric import common_type
 from varve.sql.types.outputs import QueryFinding, Use
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.types.names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.sql.types.names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from sqlglot import exp

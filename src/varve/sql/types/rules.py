@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
-from varve.sql.types.names import UNKNOWN, simple_name
+from varve.sql.syntax.type_names import UNKNOWN, simple_name
 from varve.sql.types.numeric import (
     FLOATS,
     INTEGERS,

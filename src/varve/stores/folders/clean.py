@@ -1,6 +1,6 @@
 """What a sweep of the lake needs: which folders no batch of the catalog names, and their deletion.
 
-Not here: which batches may go (varve/catalog/history/history.py) and when (varve/cli/sweep.py).
+Not here: which batches may go (varve/catalog/history/history.py) and when (varve/cli/batches/sweep.py).
 """
 
 from __future__ import annotations

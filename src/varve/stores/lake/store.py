@@ -13,9 +13,11 @@ from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
+from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import evolve, examine, grown, projection, record
 from varve.stores.lake import inventory as remains
+from varve.stores.store import StoreType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
-    from varve.stores.folders.layout import Layout
+    from varve.services.settings import Settings
 
 # By so many partitions' last batches the weight of a row is judged.
 _SAMPLE = 50
@@ -76,6 +78,11 @@ class LakeStore:
         del staged
         self.catalog.publish(build)
         self.published(build)
+
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit`: Spark's readers follow the catalog, in `published`."""
+        del builds
+        point()
 
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
@@ -127,6 +134,14 @@ class LakeStore:
             for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
         }
         return [one for one in found if one.location not in kept]
+
+    def unnamed(self, strays: Sequence[str]) -> list[str]:
+        """See `Store.unnamed`: in the lake's root every folder is taken for a dataset's."""
+        return list(strays)
+
+    def scratch(self, dataset: Dataset) -> str:
+        """See `Store.scratch`: beside the batches, where Spark's own staging lies."""
+        return self.layout.table(dataset)
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""
@@ -192,3 +207,13 @@ class LakeStore:
         wanted = dataset.read_columns(columns)
         reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", self.layout.table(dataset))
         return reader.parquet(*locations).select(*[column.name for column in wanted])
+
+
+def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> LakeStore:
+    return LakeStore(
+        Layout(settings.lake), catalog, spark,
+        codec=settings.compression, hashing=settings.content_hash, metastore=settings.hive_metastore_uri,
+    )  # fmt: skip
+
+
+LAKE = StoreType("lake", "parquet", _open, in_folders=True)

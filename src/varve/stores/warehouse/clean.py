@@ -13,6 +13,7 @@ from psycopg import sql
 
 from varve.catalog.history.history import History
 from varve.model.batch import BatchId
+from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError, some
 from varve.model.inventory import Leftover
 from varve.stores.warehouse.tables import notes
@@ -66,7 +67,7 @@ _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 def leftovers(connection: psycopg.Connection) -> list[Leftover]:
     """The period tables that describe no batch which the catalog keeps, and of no living build."""
     history = History(connection)
-    datasets = sorted(name for name, store in history.stores().items() if store == "warehouse")
+    datasets = sorted(name for name, store in history.stores().items() if store == StoreKind.WAREHOUSE)
     # Tables first, so that a build which begins in between is known as a living one.
     found = {
         schema: connection.execute(_TABLES, (schema,)).fetchall() for schema in {periods_schema_of(n) for n in datasets}

@@ -15,12 +15,12 @@ import psycopg
 from psycopg import sql
 
 from varve.model.errors import VarveError, some
+from varve.stores.postgres.types import type_sql
 from varve.stores.warehouse import projection, publish
 from varve.stores.warehouse.tables import notes, shape, view
 from varve.stores.warehouse.tables.dependents import dependents
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
-from varve.stores.warehouse.tables.types import type_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,12 +2,11 @@
 
 A view would not do: each connection has a snapshot of its own, and could see another batch than its neighbour.
 
-Not here: what runs in a task (spark_source.py).
+Not here: what runs in a task (varve/stores/postgres/spark_source.py).
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,12 @@ from psycopg import sql
 
 from varve.model.errors import MissingUpstream, some
 from varve.model.schema import Column, ColumnType
-from varve.stores.frames import arrow_schema, spark_schema
-from varve.stores.warehouse import spark_source as source
-from varve.stores.warehouse.tables import notes, shape, types, view
+from varve.stores.postgres import types
+from varve.stores.postgres.fetch import at_once, lazily
+from varve.stores.postgres.types import postgres_type, type_sql
+from varve.stores.warehouse.tables import notes, shape, view
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
-from varve.stores.warehouse.tables.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _BYTES_FOR_SPARK = 32 << 20
 _BYTES_A_TASK = 64 << 20
 _PAGE = 8_192
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _PAGES = """
     select c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -106,35 +104,6 @@ class PinnedReader:
             else:
                 groups.setdefault(shared, (None, []))[1].append(batch.partition)
         return groups
-
-
-def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
-    """The rows of the queries, fetched by this process, now."""
-    import pyarrow as pa
-
-    schema = arrow_schema(columns)
-    rows = pa.Table.from_batches((batch for query in queries for batch in source.fetch(url, query, schema)), schema)
-    # Spark takes no empty table.
-    return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
-
-
-def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
-    """The same by Spark's tasks, one for each query, when the frame is used."""
-    from pyspark import cloudpickle
-
-    cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
-    spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(source.PeriodTables)
-    return (
-        spark.read.format(source.NAME)
-        .options(
-            url=url,
-            schema=spark_schema(columns),
-            arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
-            queries=json.dumps(queries),
-        )
-        .load()
-    )
 
 
 def _wire(column: Column) -> Column:

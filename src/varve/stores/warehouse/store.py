@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 from varve.catalog.history.history import History
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
 from varve.services.files import open_files
+from varve.services.postgres import warehouse_url
 from varve.stores.folders import clean as clean_folders
 from varve.stores.folders import content as hash_of_rows
+from varve.stores.folders.layout import Layout
 from varve.stores.folders.write import How, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
+from varve.stores.postgres import types
+from varve.stores.store import StoreType
 from varve.stores.warehouse import clean, compact, examine, projection, publish
 from varve.stores.warehouse import inventory as remains
 from varve.stores.warehouse.loading import grown, load
+from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.reading import PinnedReader
-from varve.stores.warehouse.tables import notes, shape, types
+from varve.stores.warehouse.tables import notes, shape
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
 
@@ -31,8 +36,10 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
-    from varve.stores.folders.layout import Layout
-    from varve.stores.warehouse.loading.load import Route
+    from varve.services.settings import Settings
+
+# Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
+SPOOL = "_spool"
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,10 @@ class WarehouseStore:
         publish.publish(self.catalog, build, seconds=self.publish_seconds)
         self.published(build)
 
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit`: the views change in the same transaction."""
+        publish.change(self.catalog, builds, point, self.publish_seconds)
+
     def published(self, build: Build) -> None:
         """See `Store.published`: periods that are over come into one table."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
@@ -121,6 +132,15 @@ class WarehouseStore:
         }
         spooled = [folder for folder in folders if folder.location not in living]
         return [*clean.leftovers(self.catalog.connection), *spooled]
+
+    def unnamed(self, strays: Sequence[str]) -> list[str]:
+        """See `Store.unnamed`: tables that somebody else has made in a schema of ours."""
+        notes.ensure_tables(self.catalog.connection)
+        return notes.newly_named(self.catalog.connection, strays)
+
+    def scratch(self, dataset: Dataset) -> str:
+        """See `Store.scratch`: in the spool."""
+        return self.spooling.table(dataset)
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
@@ -182,3 +202,20 @@ class WarehouseStore:
             folder = self.spooling.batch(build.dataset, partition, build.batch_id)
             if files.exists(folder):
                 files.rm(folder, recursive=True)
+
+
+def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> WarehouseStore:
+    route = Route(warehouse_url(settings), settings.load_connections, spark)
+    return WarehouseStore(route, Layout(f"{settings.lake}/{SPOOL}"), catalog, spark, settings.publish_seconds)
+
+
+def _address(dataset: Dataset, location: str) -> str:
+    return f"{periods_schema(dataset)}.{location}"
+
+
+WAREHOUSE = StoreType("warehouse", "postgres", _open, address=_address)
+
+
+def in_warehouse(dataset: Dataset) -> bool:
+    """Whether the dataset's batches lie here, for commands that only concern period tables."""
+    return dataset.store == WAREHOUSE.name

@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.services.sessions import FIRST_NAMES, NO_LIMIT, settings_statement
+from varve.stores.warehouse.tables.notes import START_LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-# Here, for workers have only this module; what it is for, warehouse/tables/notes.py says.
-START_LOADING = """
-    insert into varve.loading (pid, backend_start)
-    select pid, backend_start from pg_stat_activity where pid = pg_backend_pid() on conflict do nothing
-"""
 _BATCH_ROWS = 65_536
 # Texts, which go to the workers with the functions.
 _SETTINGS = (NO_LIMIT, FIRST_NAMES, settings_statement())

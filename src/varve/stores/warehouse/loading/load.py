@@ -26,11 +26,11 @@ from varve.model.errors import NOTHING_LOST, VerifyFailed
 from varve.services.files import open_files
 from varve.services.sessions import session_url
 from varve.stores.frames import arrow_schema
+from varve.stores.postgres.types import wire_dataset
 from varve.stores.warehouse.loading import copying, grown
 from varve.stores.warehouse.loading import errors as load_errors
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table, periods_schema
-from varve.stores.warehouse.tables.types import wire_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

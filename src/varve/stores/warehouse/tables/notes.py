@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from varve.catalog.statements import LOCK_SCHEMA
-from varve.stores.warehouse.loading.copying import START_LOADING
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -31,6 +30,11 @@ _COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment whe
 _FORGET_ENDED = """
     delete from varve.loading l
     where not exists (select from pg_stat_activity a where (a.pid, a.backend_start) = (l.pid, l.backend_start))
+"""
+# Spark's workers say it too (loading/copying.py), to whom it goes as a text.
+START_LOADING = """
+    insert into varve.loading (pid, backend_start)
+    select pid, backend_start from pg_stat_activity where pid = pg_backend_pid() on conflict do nothing
 """
 _END_LOADING = "delete from varve.loading where pid = pg_backend_pid()"
 _NAME_STRAYS = """

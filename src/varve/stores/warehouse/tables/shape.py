@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.stores.warehouse.tables.types import postgres_type
+from varve.stores.postgres.types import postgres_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

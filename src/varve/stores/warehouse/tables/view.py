@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from varve.model.partitions.key import parse_path
+from varve.stores.postgres.types import postgres_type, type_sql
 from varve.stores.warehouse.tables.naming import periods_schema
-from varve.stores.warehouse.tables.types import postgres_type, type_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ import pendulum
 from varve.catalog.history.history import History
 from varve.catalog.leases import Lease, Leases
 from varve.cli.context import chosen_graph
-from varve.cli.looking import looking
+from varve.cli.plan.looking import looking
 from varve.cli.printing import Table
 from varve.cli.rejected import (
     left_out_values,
@@ -20,8 +20,8 @@ from varve.cli.rejected import (
     show_rejected_rows,
 )
 from varve.cli.show import dataset_named, parsed
-from varve.planning.facts import NOTHING
-from varve.planning.judging import State
+from varve.planning.judgement.facts import NOTHING
+from varve.planning.judgement.judgement import State
 from varve.planning.requested import why_not
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pendulum
 
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.drive import open_instance
 from varve.dagster.automation.reconciling import limits_of, looked_up
+from varve.dagster.instance import open_instance
 from varve.planning.reconcile import reconcile
 from varve.services.postgres import connect
 

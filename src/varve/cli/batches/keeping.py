@@ -40,7 +40,7 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show every batch of a dataset: what it holds, whose run made it, and what became of it."""
-    from varve.cli import history as room
+    from varve.cli.batches import history as room
 
     if log:
         found = room.changes(dataset, words or [], limit=limit)
@@ -53,7 +53,7 @@ def history(
 @app.command()
 def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False) -> None:
     """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
-    from varve.cli import history as room
+    from varve.cli.batches import history as room
 
     found = room.folders(dataset, words or [])
     _tell(found, as_json=as_json, show=lambda: room.show_folders(found))
@@ -78,7 +78,7 @@ def rollback(
 
     The sensors leave those partitions alone until an input of theirs changes.
     """
-    from varve.cli import rollback as room
+    from varve.cli.batches import rollback as room
     from varve.cli.selection import moment
 
     if sum(given is not None for given in (to, at, run)) != 1:
@@ -113,7 +113,7 @@ def pin(
     """Keep batches from every sweep, whatever its policy."""
     import datetime as dt
 
-    from varve.cli import history as room
+    from varve.cli.batches import history as room
     from varve.cli.selection import span
 
     expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
@@ -131,7 +131,7 @@ def unpin(
     as_json: Json = False,
 ) -> None:
     """Take pins off: the next sweep may take the batches, as its policy says."""
-    from varve.cli import history as room
+    from varve.cli.batches import history as room
 
     taken = room.unpin(dataset, words or [], batch=batch, owner=owner)
     _tell({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
@@ -151,7 +151,7 @@ def reopen(
 
     They stay open until --close.
     """
-    from varve.cli import reopen as room
+    from varve.cli.batches import reopen as room
 
     found = room.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
     _tell(found, as_json=as_json, show=lambda: room.show(console, found))
@@ -171,7 +171,7 @@ def sweep(
 
     Never what is in force, pinned, or may be read by a run that lives.
     """
-    from varve.cli import sweep as room
+    from varve.cli.batches import sweep as room
     from varve.cli.selection import span
 
     report = room.sweep(
@@ -194,7 +194,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Compare the catalog with what lies in the stores and what readers are shown. Exit code 1 for a difference."""
-    from varve.cli import doctor as room
+    from varve.cli.batches import doctor as room
 
     examined = room.doctor(dataset, deep=deep)
     _tell(examined.as_values(), as_json=as_json, show=lambda: room.show_examined(console, examined))
@@ -212,7 +212,7 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Show readers what the catalog says is in force, where they are not. Exit code 1 for what cannot be mended."""
-    from varve.cli import doctor as room
+    from varve.cli.batches import doctor as room
 
     repaired = room.repair(dataset, from_storage=from_storage)
     _tell(repaired.as_values(), as_json=as_json, show=lambda: room.show_repaired(console, repaired))

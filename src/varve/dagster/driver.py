@@ -5,14 +5,11 @@ The same sensors, the same runs and the same storage as under the daemon, so eve
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from varve.cli.context import chosen_definitions, chosen_graph
-from varve.cli.services import dagster_home
 from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.internal import keys_in_range
@@ -24,20 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from varve.planning.graph import Graph
-    from varve.services.settings import Settings
 
 # Tags by which Dagster's daemon knows what a sensor has asked for before.
 RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
 # Errors only: the progress bars say the rest.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-
-
-def open_instance(settings: Settings) -> dg.DagsterInstance:
-    """Dagster's instance as dagster.yaml describes it."""
-    os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
-    # A range run records an event for each partition: in batches, or each costs a connection and a commit.
-    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "100")
-    return dg.DagsterInstance.get()
 
 
 @dataclass
@@ -51,16 +39,16 @@ class Driver:
     process for each; and the first failure ends the drive, where the daemon would have the sensors back off.
 
     Attributes:
+        definitions: those whose sensors are ticked; their datasets are in `datasets`.
         before: called with each run request before it is executed.
         after: called with each run request and its run id after it has succeeded.
-        definitions: those whose sensors are ticked; their datasets are in `datasets`.
     """
 
     instance: dg.DagsterInstance
+    definitions: dg.Definitions
+    datasets: Graph
     before: Callable[[dg.RunRequest], None] = lambda request: None  # noqa: ARG005
     after: Callable[[dg.RunRequest, str], None] = lambda request, run_id: None  # noqa: ARG005
-    definitions: dg.Definitions = field(default_factory=chosen_definitions)
-    datasets: Graph = field(default_factory=chosen_graph)
     _cursors: dict[str, str | None] = field(default_factory=dict)
 
     def until_quiet(self) -> int:

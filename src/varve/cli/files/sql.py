@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from varve.cli.against import refuse_breaks
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
+from varve.cli.files.against import refuse_breaks
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.model.errors import VarveError
@@ -165,7 +165,7 @@ def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
         "datasets": [
             {
                 "name": dataset.name,
-                "store": dataset.store.value,
+                "store": str(dataset.store),
                 "partitions": list(dataset.partitioning.names),
                 "columns": {column.name: str(column.type) for column in dataset.schema.columns},
                 "made_of": {

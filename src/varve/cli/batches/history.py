@@ -12,9 +12,9 @@ from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, size_text, who
 from varve.model.batch import BatchId
-from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
+from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -65,10 +65,10 @@ def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict
 
 
 def folders(dataset_name: str, words: Sequence[str]) -> list[dict[str, Any]]:
-    """Where the batches lie that are in force. Raises VarveError for a dataset that lies in the warehouse."""
+    """Where the batches lie that are in force. Raises VarveError for a dataset whose store has none."""
     dataset = declared(dataset_name)
-    if dataset.store is not StoreKind.LAKE:
-        raise VarveError(f"{dataset} lies in the warehouse, not in folders: read the view {dataset.name} there.")
+    if not store_type(dataset.store).in_folders:
+        raise VarveError(f"{dataset} lies in the {dataset.store}, not in folders: read {dataset.name} there.")
     with opened() as found:
         current = Catalog(found.connection).current(dataset.name)
     return [

@@ -13,13 +13,13 @@ from rich.text import Text
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.looking import looking
+from varve.cli.plan.looking import looking
+from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
 from varve.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
-from varve.cli.unseen import show_unseen, unseen_values
 from varve.planning.heat import WORST_FIRST
 from varve.planning.heat import heat as heat_of
-from varve.planning.judging import State
+from varve.planning.judgement.judgement import State
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ import pendulum
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.looking import looking
+from varve.cli.plan.looking import looking
 from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named

@@ -1,6 +1,6 @@
 """`varve show DATASET --batch ID`: what a batch was made from, whether that is still so, and what was made from it.
 
-Not here: what a partition would be made from now (show.py, why.py).
+Not here: what a partition would be made from now (show.py, plan/why.py).
 """
 
 from __future__ import annotations

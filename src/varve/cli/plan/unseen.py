@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
-    from varve.planning.arrivals.arrivals import LandingFile
+    from varve.planning.arrivals.landing_file import LandingFile
     from varve.services.settings import Settings
 
 

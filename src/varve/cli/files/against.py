@@ -1,6 +1,6 @@
 """`varve check --against`: which files a change breaks, between two versions of the SQL files.
 
-Not here: what a break is (varve/sql/breaking.py).
+Not here: what a break is (varve/sql/checks/breaking.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from varve.dagster.assets.sql_assets import python_datasets
 from varve.model.errors import VarveError
-from varve.sql.breaking import Declared, breaks
+from varve.sql.checks.breaking import Declared, breaks
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.sql_project import compiled, sources_of
 from varve.sql.syntax.errors import Problem, SourceFile, SqlErrors

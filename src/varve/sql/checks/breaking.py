@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.syntax.type_names import UNKNOWN
 from varve.sql.types.inference import qualified
-from varve.sql.types.names import UNKNOWN
 from varve.sql.types.numeric import common_type, decimal_of
 
 if TYPE_CHECKING:

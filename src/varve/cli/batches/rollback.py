@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import NOTHING_CHANGED
+from varve.cli.batches.history import opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.history import opened
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, who
 from varve.dagster.runs import atomic_publish as group
@@ -153,7 +153,6 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
                 returns,
                 lambda dataset: open_store(dataset.store, settings, catalog, _session),
                 reason=reason,
-                seconds=settings.publish_seconds,
             )
         finally:
             for build, _ in returns.values():

@@ -30,7 +30,7 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what state a partition is in and why: what it is made from, what it waits for, and when it is tried again."""
-    from varve.cli import why as room
+    from varve.cli.plan import why as room
 
     found = room.why(dataset, words)
     if as_json:
@@ -42,7 +42,7 @@ def why(
 @app.command()
 def plan(*, as_json: Json = False) -> None:
     """Show what is current, due, dirty, waiting, in flight, failed and held of every dataset, over time."""
-    from varve.cli import heat as room
+    from varve.cli.plan import heat as room
 
     found = room.heat()
     if as_json:
@@ -73,7 +73,7 @@ def start(
 
     Example: [bold]varve backfill start shop.sales --from 2026-11-01 --to 2026-11-07 --downstream all[/]
     """
-    from varve.cli import backfill as room
+    from varve.cli.plan import backfill as room
 
     found = room.plan(dataset, words or [], first=first, last=last, downstream=downstream)
     number = None if dry_run else room.start(found, reason=reason)
@@ -86,7 +86,7 @@ def start(
 @backfill.command("list")
 def list_backfills(*, as_json: Json = False) -> None:
     """Show all backfills with how far they are."""
-    from varve.cli import backfill as room
+    from varve.cli.plan import backfill as room
 
     found = room.listed()
     if as_json:
@@ -98,7 +98,7 @@ def list_backfills(*, as_json: Json = False) -> None:
 @backfill.command()
 def pause(number: Number) -> None:
     """Launch nothing more of a backfill; what is in flight goes on."""
-    from varve.cli import backfill as room
+    from varve.cli.plan import backfill as room
 
     room.change(console, number, "pause")
 
@@ -106,7 +106,7 @@ def pause(number: Number) -> None:
 @backfill.command()
 def resume(number: Number) -> None:
     """Go on with a backfill."""
-    from varve.cli import backfill as room
+    from varve.cli.plan import backfill as room
 
     room.change(console, number, "resume")
 
@@ -114,7 +114,7 @@ def resume(number: Number) -> None:
 @backfill.command()
 def cancel(number: Number) -> None:
     """Take the marks of a backfill away; what it has computed stays."""
-    from varve.cli import backfill as room
+    from varve.cli.plan import backfill as room
 
     room.change(console, number, "cancel")
 
@@ -127,7 +127,7 @@ def retire(
     as_json: Json = False,
 ) -> None:
     """Take partitions that the graph has no more out of readers' sight; the next sweeps delete their data."""
-    from varve.cli import retire as room
+    from varve.cli.plan import retire as room
 
     found = room.retire(dataset, dry_run=dry_run)
     if as_json:

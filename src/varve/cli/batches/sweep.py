@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.parts import Parts
+from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.history import built, opened
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
-from varve.model.dataset import StoreKind
 from varve.model.errors import ServiceUnavailable, VarveError, counted
 from varve.stores.open import open_store
-from varve.stores.warehouse.tables import notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,9 +84,7 @@ def sweep(
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
-        stores = {
-            StoreKind(kind): open_store(StoreKind(kind), settings, catalog, _session) for kind in set(kinds.values())
-        }
+        stores = {kind: open_store(kind, settings, catalog, _session) for kind in set(kinds.values())}
         if not dry_run:
             report.buried = catalog.bury_dead()
             history.forget_expired()
@@ -102,7 +98,7 @@ def sweep(
         else:
             history.mark_swept([one for one in retired if not one.kept])
             for group in _groups(history.undeleted(dataset)):
-                store = stores[StoreKind(group[0].store)]
+                store = stores[group[0].store]
                 gone = _removed(report, store, group[0].dataset, [one.location for one in group])
                 done = [one for one in group if one.location in gone]
                 history.deleted(done)
@@ -146,7 +142,7 @@ def show(console: Console, report: Report) -> None:
         console.print("Nothing was changed: this was a dry run.")
 
 
-def _follow(catalog: Catalog, stores: dict[StoreKind, Store], names: Iterable[str]) -> None:
+def _follow(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:
     """Let lagging projections catch up, so that no reader needs what is retired. What cannot is left to its data."""
     for name in names:
         lags = catalog.lagging(name) or catalog.withdrawn(name)
@@ -179,8 +175,7 @@ def sweep_leftovers(
         else:
             old.append(leftover)
     if strays or (dataset is None and report.done):
-        notes.ensure_tables(history.connection)
-        report.strays += notes.newly_named(history.connection, strays) if report.done else strays
+        report.strays += store.unnamed(strays) if report.done else strays
     for name in sorted({leftover.dataset for leftover in old}):
         mine = [leftover for leftover in old if leftover.dataset == name]
         gone = _removed(report, store, name, [leftover.location for leftover in mine]) if report.done else None

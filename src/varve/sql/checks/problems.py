@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest, some
-from varve.sql.habits import called, habits
+from varve.sql.checks.habits import called, habits
 from varve.sql.names.scope_variables import clashes, variable_of
 from varve.sql.names.written_query import Unplaced, written
 from varve.sql.syntax.body import span_of

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.drive import open_instance
-from varve.cli.looking import looking
+from varve.cli.plan.looking import looking
 from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as leave
+from varve.dagster.instance import open_instance
 from varve.dagster.runs.spark import open_session
 from varve.model.broken_dataset import DatasetIsBroken
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
+from varve.planning.judgement.wait_policy import verdict
 from varve.planning.run_requests import landing_source
-from varve.planning.wait_policy import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.reads import Wait
-    from varve.planning.facts import Fact
-    from varve.planning.judging import Judgement
+    from varve.planning.judgement.facts import Fact
+    from varve.planning.judgement.judgement import Judgement
 
 
 class Read(NamedTuple):

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings
+from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.history import built, opened
 from varve.cli.rejected import rejected_values
 from varve.cli.selection import size_text
 from varve.model.broken_dataset import UNTOUCHED
-from varve.model.dataset import StoreKind
 from varve.model.errors import counted
 from varve.model.inventory import Finding
-from varve.planning.arrivals.arrivals import RejectionKind
-from varve.stores.open import open_store
+from varve.planning.arrivals.landing_file import RejectionKind
+from varve.stores.open import open_store, store_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +122,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                 found.findings.append(Finding(one["dataset"], one["partition"] or "", None, text, remedy))
         found.findings += capture_findings(history.connection, dataset)
         for kind in sorted(set(kinds.values())):
-            for leftover in open_store(StoreKind(kind), settings, catalog, _session).leftovers():
+            for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:
                     text = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
                     found.findings.append(Finding("", "", None, text, _STRAY))
@@ -139,7 +138,7 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
     with opened() as history:
         catalog = Catalog(history.connection)
         if from_storage:
-            for kind in StoreKind:
+            for kind in store_names():
                 for remains in open_store(kind, settings, catalog, _session).remains():
                     if dataset in {None, remains.dataset}:
                         recovered = recover(catalog.connection, kind, remains)

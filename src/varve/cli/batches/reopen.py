@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.parts import Parts
-from varve.cli.history import opened
+from varve.cli.batches.history import opened
 from varve.cli.selection import declared, matching, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning.arrivals.growing import closed_since

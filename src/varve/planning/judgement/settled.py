@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.planning.facts import BulkFacts
+from varve.planning.judgement.facts import BulkFacts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from varve.planning.facts import Fact, Facts, WantedInputs
+    from varve.planning.judgement.facts import Fact, Facts, WantedInputs
 
 
 def in_bulk(facts: Facts) -> BulkFacts:

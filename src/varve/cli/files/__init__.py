@@ -1,0 +1,1 @@
+"""The commands over the SQL files of a project: check, fmt, graph."""

@@ -1,0 +1,1 @@
+"""The commands over what is to be computed: why, plan, backfill, retire."""

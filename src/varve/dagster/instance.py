@@ -1,0 +1,34 @@
+"""Dagster's instance: where its home is, and opening it as its dagster.yaml says.
+
+Not here: the storage and the launcher that a dagster.yaml names (internal.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    from varve.services.settings import Settings
+
+
+def open_instance(settings: Settings) -> dg.DagsterInstance:
+    """Dagster's instance as dagster.yaml describes it."""
+    os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
+    # A range run records an event for each partition: in batches, or each costs a connection and a commit.
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "100")
+    return dg.DagsterInstance.get()
+
+
+def dagster_home(settings: Settings) -> Path:
+    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml."""
+    if own := os.environ.get("DAGSTER_HOME"):
+        return Path(own)
+    home = settings.home_dir / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(settings.project / "dagster.yaml", home / "dagster.yaml")
+    return home

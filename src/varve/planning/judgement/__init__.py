@@ -1,0 +1,1 @@
+"""What is to be done with one partition, and why: its facts, its inputs, its windows, and the judgement. Pure."""

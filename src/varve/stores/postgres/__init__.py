@@ -1,0 +1,1 @@
+"""PostgreSQL's types and rows for Spark: what the warehouse and tables of others both need."""

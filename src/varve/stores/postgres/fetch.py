@@ -1,0 +1,50 @@
+"""Rows of queries to a PostgreSQL as a frame of Spark: fetched by this process, or by Spark's tasks.
+
+Not here: what runs in a task (spark_source.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from varve.stores.frames import arrow_schema, spark_schema
+from varve.stores.postgres import spark_source as source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.model.schema import Column
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The rows of the queries, fetched by this process, now."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns)
+    rows = pa.Table.from_batches((batch for query in queries for batch in source.fetch(url, query, schema)), schema)
+    # Spark takes no empty table.
+    return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
+
+
+def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
+    """The same by Spark's tasks, one for each query, when the frame is used."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(source.PeriodTables)
+    return (
+        spark.read.format(source.NAME)
+        .options(
+            url=url,
+            schema=spark_schema(columns),
+            arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
+            queries=json.dumps(queries),
+        )
+        .load()
+    )

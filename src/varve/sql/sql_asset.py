@@ -136,7 +136,7 @@ def kept_of(  # noqa: PLR0917
         queries.queries[0].outputs if sql.query is not None else (),
         tuple(tuple(map(_kept, each.scans)) for each in found),
         {
-            name: PlannedDependency(dataset.partitioning, each.partitioning, plan=plan, name=name).ways
+            name: PlannedDependency(dataset.partitioning, each.partitioning, plan=plan, name=name).dimension_mappings
             for name, each in upstreams.items()
         },
         {name: _needed(sql, queries, each) for name, each in upstreams.items()},

@@ -176,7 +176,7 @@ class PlannedDependency(Dependency):
         return list(zip(keys, boxes, strict=True))
 
     @cached_property
-    def ways(self) -> tuple[DimensionMapping, ...]:
+    def dimension_mappings(self) -> tuple[DimensionMapping, ...]:
         """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
         if self.known_ways:
             return self.known_ways

@@ -1,4 +1,4 @@
-"""Change data capture (seed 004): events and their order, the formats they come in, and what a schema change allows.
+"""The formats in which changes arrive (pgoutput, wal2json, Debezium), decoded into events, and the order of events.
 
-Not here: connections, files and Spark (resources/cdc).
+Not here: connections and files (varve/cdc/capture) and Spark (varve/cdc/resolve).
 """

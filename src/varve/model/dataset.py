@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from varve.model.expectation import Expectation
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.landing.growth import Incremental
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.partitioning import Partitioning
@@ -79,7 +79,7 @@ class Dataset:
     expectations: tuple[Expectation, ...] = field(default=())
     # repr=False keeps it out of the code version: a policy decides when a batch is made, not what is in it.
     policy: Policy = field(default=Policy(), repr=False)
-    outside: OutsideTable | None = field(default=None, repr=False)
+    outside: ExternalTable | None = field(default=None, repr=False)
     incremental: Incremental | None = field(default=None, repr=False)
     # Not in the code version either: a batch without rejected rows is the same under any tolerance.
     reject_into: RejectInto | None = field(default=None, repr=False)

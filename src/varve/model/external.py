@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class OutsideKind(StrEnum):
+class ExternalTableKind(StrEnum):
     """Where the table is: in Spark's metastore, in a PostgreSQL database, or in a database that Spark reads by JDBC."""
 
     TABLE = "table"
@@ -18,7 +18,7 @@ class OutsideKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideTable:
+class ExternalTable:
     """An external table; `name` is written as readers write it, without quotes.
 
     Attributes:
@@ -27,7 +27,7 @@ class OutsideTable:
             table itself shows a change: by its files, or by the transactions that wrote its rows.
     """
 
-    kind: OutsideKind
+    kind: ExternalTableKind
     name: str
     url: str = ""
     changed: str = ""

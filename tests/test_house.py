@@ -6,6 +6,7 @@ on which import-linter stands; and that each rule bites: a copy of the library w
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import sys
@@ -168,6 +169,23 @@ def test_the_library_does_not_name_the_sample() -> None:
     assert named == []
 
 
+def looks_at_the_store(library: Path) -> list[str]:
+    """Comparisons with the kind of a dataset's store, where each store should be asked what it does."""
+    return [
+        f"{path.relative_to(library)}:{node.lineno}"
+        for path in sorted(library.rglob("*.py"))
+        if path.relative_to(library).parts[0] != "stores"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if re.search(r"\bStoreKind\b|\.store$", ast.unparse(side))
+    ]
+
+
+def test_nobody_but_the_stores_asks_of_which_kind_one_is() -> None:
+    assert looks_at_the_store(LIBRARY) == []
+
+
 def lint(*contracts: str) -> bool:
     """Whether the library that Python finds now keeps these contracts, or all."""
     return lint_imports(str(PYPROJECT), limit_to_contracts=contracts, cache_dir=None, is_debug_mode=True, no_logo=True)
@@ -240,6 +258,8 @@ FORBIDDEN = [
     Forbidden("cdc/apply.py", "from varve.stores.lake import projection", "given-stores"),
     Forbidden("cdc/captures.py", "from varve.stores.open import open_store", "given-stores"),
     Forbidden("sources/external/postgres.py", "from varve.stores.warehouse import reading", "given-stores"),
+    Forbidden("dagster/runs/builds.py", "from varve.stores.warehouse import publish", "any-store"),
+    Forbidden("cli/batches/sweep.py", "from varve.stores.lake import record", "any-store"),
     # Circles.
     Forbidden("planning/graph.py", "from varve.planning import backfill", "cycles"),
     Forbidden("planning/graph.py", TYPE_CHECKING_ONLY.format("from varve.planning import backfill"), "cycles"),
@@ -290,6 +310,14 @@ def test_a_private_name_of_dagster_is_refused_elsewhere(library: Path, line: str
     with (library / "dagster" / "discovery.py").open("a", encoding="utf-8") as file:
         file.write(f"\n{line}\n")
     assert private_names(library) == [f"dagster/discovery.py: {line}"]
+
+
+@pytest.mark.parametrize(
+    "condition", ["dataset.store is StoreKind.LAKE", '"lake" == dataset.store', "dataset.store in x"]
+)
+def test_a_look_at_the_kind_of_a_store_is_refused(library: Path, condition: str) -> None:
+    (library / "dagster" / "guessing.py").write_text(f"assert {condition}\n", encoding="utf-8")
+    assert set(looks_at_the_store(library)) == {"dagster/guessing.py:1"}
 
 
 def test_what_is_computed_here_bites_too(library: Path) -> None:

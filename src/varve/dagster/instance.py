@@ -6,11 +6,13 @@ Not here: the storage and the launcher that a dagster.yaml names (internal.py).
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import yaml
+
+from varve.project import NoProject
 
 if TYPE_CHECKING:
     from varve.services.settings import Settings
@@ -25,10 +27,23 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml."""
+    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml.
+
+    The copy names the project whose storage it describes, as it lies elsewhere.
+    """
     if own := os.environ.get("DAGSTER_HOME"):
         return Path(own)
     home = settings.home_dir / "dagster"
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(settings.project / "dagster.yaml", home / "dagster.yaml")
+    own_file = settings.project / "dagster.yaml"
+    if not own_file.is_file():
+        raise NoProject(
+            f"there is no {own_file}, which says where Dagster keeps its runs. `varve init` writes one; or set "
+            "DAGSTER_HOME to a folder that has one."
+        )
+    described = yaml.safe_load(own_file.read_text(encoding="utf-8"))
+    storage = described.get("storage", {}).get("custom", {})
+    if storage.get("module") == "varve.dagster.internal":
+        storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
+    (home / "dagster.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
     return home

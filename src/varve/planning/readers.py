@@ -1,6 +1,6 @@
 """Which partition reads which, by path, for the planner, which asks a million times: mappings are cached.
 
-Not here: the mappings themselves (dataset_mapping.py).
+Not here: the mappings themselves (mapping/dataset_mapping.py).
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 Everything in which stores differ is asked of them here: nobody outside of varve/stores looks at the kind of a store.
 
-Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), and which stores there are
-(open.py).
+Not here: the order in which a build calls its store (varve/dagster/runs/io_manager.py), which stores there are
+(open.py), and what a simple one need not write itself (basic.py).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """A place where batches lie. After a crash at any point, the next build may simply begin anew."""
 
+    @abstractmethod
     def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
         """Write the frame beside what is current, one batch for each partition of the build; no reader sees it.
 
@@ -34,14 +36,17 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Compare what lies in the store with what was computed. Raises VerifyFailed."""
         ...
 
+    @abstractmethod
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
         ...
 
+    @abstractmethod
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
         """Call `point`, which tells the catalog in one transaction what is current of these builds' datasets.
 
@@ -51,14 +56,17 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def published(self, build: Build) -> None:
         """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
         ...
 
+    @abstractmethod
     def discard(self, build: Build) -> None:
         """Remove what a failed build has written, as far as that can be done now; the sweep finds the rest."""
         ...
 
+    @abstractmethod
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
         """Put earlier batches back in force, all at once or none, as safely as `publish`.
 
@@ -67,18 +75,22 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """Raise MissingUpstream where the data of one of the batches is gone."""
         ...
 
+    @abstractmethod
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """Delete the data of batches that nobody may read any more, or of leftovers. What is missing is fine."""
         ...
 
+    @abstractmethod
     def leftovers(self) -> Sequence[Leftover]:
         """Everything in the store that belongs to no batch the catalog keeps and no living run."""
         ...
 
+    @abstractmethod
     def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
         """Those of the strays (leftovers of no dataset) that no sweep has named yet; they count as named from now on.
 
@@ -86,6 +98,7 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def scratch(self, dataset: Dataset) -> str:
         """A folder (a path or a URI) for files on their way to a batch, which every Spark of the deployment reaches.
 
@@ -93,6 +106,7 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 
@@ -100,18 +114,22 @@ class Store(Protocol):
         """
         ...
 
+    @abstractmethod
     def follow(self, dataset: Dataset) -> int:
         """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
         ...
 
+    @abstractmethod
     def mend(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
         ...
 
+    @abstractmethod
     def remains(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 
+    @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...

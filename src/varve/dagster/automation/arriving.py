@@ -19,11 +19,11 @@ import psycopg
 
 from varve.catalog.parts import Parts
 from varve.catalog.rejected import LeftOut, RejectedArrivals
-from varve.dagster.runs.spark import lost, open_session
 from varve.model.errors import BadInput
 from varve.planning.arrivals.arrivals import Rejected, Sorter, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
+from varve.services.spark import lost, open_session
 from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected
 from varve.sources.landing.landing import Landing, inspect

@@ -1,6 +1,6 @@
 """Spark's types by their simple names (`decimal(7,2)`, `array<int>`), as sqlglot's types and back.
 
-Not here: which type an expression has (inference.py).
+Not here: which type an expression has (varve/sql/types/inference.py).
 """
 
 from __future__ import annotations

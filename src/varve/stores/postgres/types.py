@@ -14,7 +14,7 @@
 | BINARY | bytea | |
 | ARRAY, MAP, STRUCT | jsonb | maps with text keys only, as JSON has no others |
 
-Not here: SQL statements (view.py).
+Not here: SQL statements (varve/stores/warehouse/tables/view.py).
 """
 
 from __future__ import annotations

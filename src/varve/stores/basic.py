@@ -1,0 +1,72 @@
+"""`BasicStore`: what a store need not write itself whose readers find the current batches by the catalog alone.
+
+Not here: where its batches lie, and in what form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.stores.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.batch import Batch, StagedBatch
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import StoreInventory
+
+
+@dataclass(frozen=True)
+class BasicStore(Store):
+    """A publish is the catalog's transaction, and nothing else is shown to anybody.
+
+    Attributes:
+        catalog: over the connection of the build that the store is opened for.
+    """
+
+    catalog: Catalog
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.publish`."""
+        del staged
+        self.catalog.publish(build)
+        self.published(build)
+
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit`."""
+        del builds
+        point()
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`."""
+        self.follow(build.dataset)
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`."""
+        self.refuse_missing(build.dataset, batches)
+        keys = {partition.path: partition for partition in build.partitions}
+        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        self.published(build)
+
+    def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
+        """See `Store.unnamed`: which were named before is remembered nowhere."""
+        return strays
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`: readers see what the catalog has, which it notes; a sweep waits for that."""
+        behind, withdrawn = self.catalog.lagging(dataset.name), self.catalog.withdrawn(dataset.name)
+        self.catalog.projected(dataset.name, behind.values())
+        self.catalog.forget_withdrawn(dataset.name, withdrawn)
+        return len(behind) + len(withdrawn)
+
+    def mend(self, dataset: Dataset) -> int:
+        """See `Store.mend`."""
+        return self.follow(dataset)
+
+    def remains(self) -> Sequence[StoreInventory]:
+        """See `Store.remains`: its batches do not describe themselves."""
+        return ()

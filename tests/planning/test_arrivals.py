@@ -135,7 +135,7 @@ def test_all_settled_files_of_a_partition_are_taken_together_and_again_when_anot
     growing = replace(parts[2], changed_at=NOW - 1, stamp="growing")
     decisions = look(*parts[:2], growing)
     ((_, files),) = decisions.take
-    assert [each_file.uri for each_file in files] == [each_file.uri for each_file in parts[:2]]
+    assert [landing_file.uri for landing_file in files] == [landing_file.uri for landing_file in parts[:2]]
     assert kinds(decisions) == {growing.uri: RejectionKind.SETTLING}
     arrived = {"day=2026-11-21": Arrived("", stamp_of(files))}
     assert taken(look(*parts[:2], growing, arrived=arrived)) == []
@@ -151,7 +151,7 @@ def test_a_file_with_a_wrong_clock_that_was_taken_stays_taken_when_another_arriv
     future = replace(future, changed_at=NOW + 1e6, stamp="future")
     arrived = {"day=2026-11-21": Arrived("", stamp_of([future]))}
     ((_, files),) = look(future, new, arrived=arrived).take
-    assert {each_file.uri for each_file in files} == {future.uri, new.uri}
+    assert {landing_file.uri for landing_file in files} == {future.uri, new.uri}
 
 
 def test_a_refused_file_holds_the_others_of_its_partition_back_until_it_is_mended() -> None:
@@ -245,11 +245,11 @@ def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_de
 def test_every_file_is_taken_or_told_and_one_partition_has_one_file(files: list[tuple[str, float]], now: float) -> None:
     listed = [file(*arguments) for arguments in files]
     decisions = look(*listed, now=now)
-    take = {each_file.uri for _, part in decisions.take for each_file in part}
-    assert take | set(decisions.rejected) == {each_file.uri for each_file in listed}
+    take = {landing_file.uri for _, part in decisions.take for landing_file in part}
+    assert take | set(decisions.rejected) == {landing_file.uri for landing_file in listed}
     assert not take & set(decisions.rejected)
     assert len(set(taken(decisions))) == len(decisions.take)
-    assert all(isinstance(each_file, Rejected) and each_file.reason for each_file in decisions.rejected.values())
+    assert all(isinstance(rejection, Rejected) and rejection.reason for rejection in decisions.rejected.values())
 
 
 def test_two_dimensions_in_a_name_are_one_partition() -> None:

@@ -3,8 +3,8 @@
 Each time, the files that the folder lists are compared with the catalog, file by file. The result does not depend on
 how far an earlier comparison came, or on the order of times: files with a wrong or an old time are found like others.
 
-Not here: the folders themselves (varve/sources/landing/landing.py), what is in a file (varve/sources/formats/checks.py),
-and where rejected arrivals are kept (varve/catalog/rejected.py).
+Not here: the folders themselves (varve/sources/landing/landing.py), the content of a file
+(varve/sources/formats/checks.py), and the record of rejected arrivals (varve/catalog/rejected.py).
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ def make_lab(settings: Settings, source_url: str, request: pytest.FixtureRequest
 
 
 def _forget(made: Sequence[Follower]) -> None:
-    for one in made:
-        with one.source() as source:
+    for lab in made:
+        with lab.source() as source:
             source.execute(
                 "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s",
-                (one.captured.slot,),
+                (lab.captured.slot,),
             )
 
 

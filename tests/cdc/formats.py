@@ -27,14 +27,14 @@ def decoded(lab: Lab, *options: str) -> list[ChangeEvent]:
             "select data from pg_logical_slot_peek_binary_changes(%s, null, null, variadic %s::text[])",
             (lab.captured.slot, every),
         ).fetchall()
-    decoder, found, held = Decoder(), [], []
+    decoder, messages, held = Decoder(), [], []
     for item in Stream({lab.table: KEY}).read(decoder.decode(bytes(data)) for (data,) in rows):
         if isinstance(item, ChangeEvent):
             held.append(item)
         elif isinstance(item, End):
-            found += [replace(event, commit_lsn=item.end_lsn) for event in held]
+            messages += [replace(event, commit_lsn=item.end_lsn) for event in held]
             held = []
-    return found
+    return messages
 
 
 def as_wal2json(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:

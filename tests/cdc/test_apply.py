@@ -58,11 +58,11 @@ def test_only_partitions_whose_rows_differ_are_published(lab: Lab) -> None:
 
 def due(lab: Lab, graph: Graph) -> dict[str, set[str]]:
     """What the planner would run now, by dataset."""
-    found: dict[str, set[str]] = {}
+    paths_due: dict[str, set[str]] = {}
     with lab.catalog() as catalog, dg.DagsterInstance.ephemeral() as instance:
         for run in Reconciler(graph, PROJECT).tick(catalog.connection, instance, lab.settings).runs:
-            found.setdefault(run.dataset.name, set()).update(key.path for key in run.partitions)
-    return found
+            paths_due.setdefault(run.dataset.name, set()).update(key.path for key in run.partitions)
+    return paths_due
 
 
 def compute(lab: Lab, reader: Dataset, code_version: str) -> None:

@@ -117,7 +117,7 @@ def slot(lab: Lab, source: psycopg.Connection) -> int:
 
 
 @pytest.mark.parametrize(
-    ("alter", "said"),
+    ("alter", "message"),
     [
         ("drop constraint {n}_pkey", "no primary key"),
         ("drop constraint {n}_pkey, add primary key (w, id) deferrable", "primary key is deferrable"),
@@ -127,19 +127,19 @@ def slot(lab: Lab, source: psycopg.Connection) -> int:
         ("rename big to huge", "has no column big"),
     ],
 )
-def test_a_table_is_refused_before_its_application_could_break(lab: Lab, alter: str, said: str | None) -> None:
+def test_a_table_is_refused_before_its_application_could_break(lab: Lab, alter: str, message: str | None) -> None:
     lab.sql(f"alter table {{t}} {alter.format(n=lab.table.partition('.')[2])}")
-    if said is None:
+    if message is None:
         lab.bootstrap()
         return
-    with pytest.raises(SourceRefused, match=said):
+    with pytest.raises(SourceRefused, match=message):
         lab.bootstrap()
     with lab.source() as source:
         assert source.execute("select from pg_publication where pubname = %s", (lab.captured.slot,)).fetchone() is None
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "said"),
+    ("kind", "change", "message"),
     [
         pytest.param(DEFAULT, "alter table {t} rename note to remark", "note is now called remark", id="30 renamed"),
         pytest.param(DEFAULT, "alter table {t} drop note, add note text", "dropped and added again", id="29 and again"),
@@ -156,14 +156,14 @@ def test_a_table_is_refused_before_its_application_could_break(lab: Lab, alter: 
     ],
 )
 def test_what_the_stream_cannot_say_asks_for_a_snapshot(
-    make_lab: Callable[..., Lab], kind: str, change: str, said: str
+    make_lab: Callable[..., Lab], kind: str, change: str, message: str
 ) -> None:
     lab = make_lab(kind)
     lab.bootstrap()
     put(lab, 1)
     lab.sql(change.replace("{n}", lab.table.partition(".")[2]))
     for _ in range(2):
-        with pytest.raises(NeedsResnapshot, match=f"(?s){said}.*varve cdc resnapshot"):
+        with pytest.raises(NeedsResnapshot, match=f"(?s){message}.*varve cdc resnapshot"):
             lab.capture()
     if not change.startswith("drop table") and "rename" not in change and "alter id" not in change:
         assert lab.bootstrap(again=True).generation == 2

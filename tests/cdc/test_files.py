@@ -90,7 +90,7 @@ def test_the_same_history_through_all_three_ends_in_the_same_table(make_lab: Cal
 
 
 def thirds(events: list[ChangeEvent]) -> list[list[ChangeEvent]]:
-    transactions = [list(found) for _, found in groupby(events, key=lambda event: event.commit_lsn)]
+    transactions = [list(group) for _, group in groupby(events, key=lambda event: event.commit_lsn)]
     cut = len(transactions) // 3
     parts = transactions[:cut], transactions[cut : 2 * cut], transactions[2 * cut :]
     return [list(chain.from_iterable(part)) for part in parts]
@@ -105,9 +105,9 @@ def transaction(lab: Lab, lsn: int, *changes: tuple[str, int, str | None]) -> li
         key = [{"name": "w", "type": "integer", "value": 1}, {"name": "id", "type": "integer", "value": number}]
         rest = [{"name": column.name, "type": "text", "value": note if column.name == "note" else None}
                 for column in SCHEMA.columns[2:]]  # fmt: skip
-        said = {"columns": [*key, *rest]} if action != "D" else {}
+        values = {"columns": [*key, *rest]} if action != "D" else {}
         identity = {"identity": key} if action != "I" else {}
-        lines.append(json.dumps({"action": action, "schema": schema, "table": table, **said, **identity}))
+        lines.append(json.dumps({"action": action, "schema": schema, "table": table, **values, **identity}))
     return [*lines, json.dumps({"action": "C", **end})]
 
 
@@ -122,16 +122,16 @@ def late(lab: Lab) -> int:
 
 def test_each_file_is_taken_once_and_late_events_do_not_turn_the_state_back(lab: Lab) -> None:
     state, history = (followed(lab, ChangeFormat.WAL2JSON, history=kept) for kept in (False, True))
-    for one in (state, history):
-        first = transaction(one, 10, ("I", 1, "a"), ("I", 2, "b"))
-        put(one, "1.jsonl", [*first, *transaction(one, 30, ("D", 2, None))])
-        assert take(one) > 0
+    for captured_table in (state, history):
+        first = transaction(captured_table, 10, ("I", 1, "a"), ("I", 2, "b"))
+        put(captured_table, "1.jsonl", [*first, *transaction(captured_table, 30, ("D", 2, None))])
+        assert take(captured_table) > 0
         # 01: the same lines in another file; 03 and 11: an update that is older than what is known.
-        put(one, "2.jsonl", first)
-        put(one, "3.jsonl", transaction(one, 20, ("U", 1, "between"), ("U", 2, "late")))
-        put(one, "4.jsonl", transaction(one, 40, ("U", 1, "now")))
-        take(one)
-        assert take(one) == 0
+        put(captured_table, "2.jsonl", first)
+        put(captured_table, "3.jsonl", transaction(captured_table, 20, ("U", 1, "between"), ("U", 2, "late")))
+        put(captured_table, "4.jsonl", transaction(captured_table, 40, ("U", 1, "now")))
+        take(captured_table)
+        assert take(captured_table) == 0
     assert notes(state) == [(1, "now")]
     assert (late(state), late(history)) == (4, 4)
     assert notes(history, "valid_to_lsn is null") == [(1, "now")]
@@ -144,9 +144,9 @@ def test_a_file_that_cannot_be_taken_is_named_and_nothing_after_it_is_taken(lab:
     assert take(other) == 1
     whole = transaction(other, 20, ("I", 2, "b"))
     put(other, "3.jsonl", transaction(other, 30, ("I", 3, "c")))
-    for lines, said in ((["{"], "line 1 is no JSON"), (whole[:-1], "end within a transaction, of which 1 changes")):
+    for lines, message in ((["{"], "line 1 is no JSON"), (whole[:-1], "end within a transaction, of which 1 changes")):
         broken = put(other, "2.jsonl", lines)
-        with pytest.raises(BadInput, match=rf"(?s)2\.jsonl cannot be taken.*{said}.*serves its last exact state"):
+        with pytest.raises(BadInput, match=rf"(?s)2\.jsonl cannot be taken.*{message}.*serves its last exact state"):
             take(other)
         assert notes(other) == [(1, "a")]
     put(other, broken.name, whole)
@@ -199,8 +199,8 @@ def test_changes_of_another_table_are_passed_over_and_counted(lab: Lab) -> None:
         put(other, "1.jsonl", lines)
         assert take(other) == 0
         (batch,) = other.log().batches(1)
-        said = json.loads((Path(batch.location) / "_varve.json").read_text(encoding="utf-8"))
-        assert said["notes"] == [f"2 changes of {schema}.stranger were passed over"]
+        manifest = json.loads((Path(batch.location) / "_varve.json").read_text(encoding="utf-8"))
+        assert manifest["notes"] == [f"2 changes of {schema}.stranger were passed over"]
 
 
 def test_a_history_of_files_needs_a_key(make_lab: Callable[..., Lab]) -> None:

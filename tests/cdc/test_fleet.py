@@ -117,7 +117,7 @@ def test_the_demo_ends_with_lake_and_source_equal(
     # The source has its planes already; nothing of them is laid again.
     cdc_demo.lay(Console(quiet=True))
     cdc_demo.run(Console(), seconds=5)
-    told = capsys.readouterr().out
-    assert "Lake and source are equal, row for row" in told
-    assert all(kind in told for kind in ("insert", "update", "delete", "new tail number", "swap", "rolled back"))
+    output = capsys.readouterr().out
+    assert "Lake and source are equal, row for row" in output
+    assert all(kind in output for kind in ("insert", "update", "delete", "new tail number", "swap", "rolled back"))
     source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))

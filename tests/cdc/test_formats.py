@@ -84,7 +84,7 @@ def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "line 1 is no JSON"),
         ("[1]", "no JSON object"),
@@ -93,21 +93,21 @@ def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
         ('{"action": "C"}', "has no nextlsn or timestamp"),
     ],
 )
-def test_what_is_no_wal2json_is_refused_by_its_line(line: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_what_is_no_wal2json_is_refused_by_its_line(line: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         list(wal2json.read([line], relation="public.t", key=("id",)))
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("nonsense", "line 1 is no JSON"),
         ('{"op": "x", "source": {}}', "unknown op 'x'"),
         ('{"op": "c", "after": {}, "source": {"schema": "public", "table": "t"}}', "no source.sequence"),
     ],
 )
-def test_what_is_no_envelope_is_refused_by_its_line(line: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_what_is_no_envelope_is_refused_by_its_line(line: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         list(debezium.read([line], relation="public.t", key=("id",)))
 
 
@@ -125,8 +125,8 @@ def test_numbers_keep_their_text() -> None:
     columns = '[{"name":"id","value":12345678901234567890},{"name":"n","value":1.50},{"name":"b","value":true},'
     line = f'{{"action":"I","schema":"public","table":"t","columns":{columns}{{"name":"z","value":null}}]}}'
     end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
-    (found,) = wal2json.read([line, end], relation="public.t", key=("id",))
-    assert found.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
+    (event,) = wal2json.read([line, end], relation="public.t", key=("id",))
+    assert event.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
 
 
 @pytest.mark.parametrize("data", [b"", b"Q", b"I\x00\x00\x00\x01N", b"B\x00", b"b" + b"\0" * 40])

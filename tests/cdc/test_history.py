@@ -114,22 +114,22 @@ def outcomes(spark: SparkSession) -> dict[str, Case]:
     base = base.withColumns({f"valid_{side}": F.timestamp_seconds(f"valid_{side}_lsn") for side in ("from", "to")})
     events, named = [], {}
     for number, (name, case) in enumerate(CASES.items()):
-        for one in case.events:
-            new = {"case": name, **one.new} if one.new else {}
-            at = f"1970-01-01T00:00:{one.commit_lsn:02}+00:00"
+        for change in case.events:
+            new = {"case": name, **change.new} if change.new else {}
+            at = f"1970-01-01T00:00:{change.commit_lsn:02}+00:00"
             # Cases do not share places: the sequence tells their events apart.
-            seq = 100 * number + one.seq
-            named[one.commit_lsn, seq] = name
-            key = {"case": name, **one.old_key} if one.old_key else {}
+            seq = 100 * number + change.seq
+            named[change.commit_lsn, seq] = name
+            key = {"case": name, **change.old_key} if change.old_key else {}
             events.append(
-                event(one.change_type, new=new, old_key=key, timestamp=at, commit_lsn=one.commit_lsn, seq=seq)
+                event(change.change_type, new=new, old_key=key, timestamp=at, commit_lsn=change.commit_lsn, seq=seq)
             )
-    found = resolve(base, event_frame(spark, events[::-1]), SHAPE, Counts(masked=1))
-    table = found.replaced(base).select(*SHAPE.stored).unionByName(found.after)
+    resolution = resolve(base, event_frame(spark, events[::-1]), SHAPE, Counts(masked=1))
+    table = resolution.replaced(base).select(*SHAPE.stored).unionByName(resolution.after)
     assert table.where("valid_from <> timestamp_seconds(valid_from_lsn) or "
                        "not valid_to <=> timestamp_seconds(valid_to_lsn)").isEmpty()  # fmt: skip
     rows = [tuple(row)[:6] for row in table.collect()]
-    held = [] if found.quarantined is None else found.quarantined.select("commitLsn", "seq").collect()
+    held = [] if resolution.quarantined is None else resolution.quarantined.select("commitLsn", "seq").collect()
     return {
         name: Case([], [], sorted((row[1:] for row in rows if row[0] == name), key=lambda row: (row[0], row[3])),
                    tuple(row[0] for row in held if named[tuple(row)] == name))
@@ -139,8 +139,8 @@ def outcomes(spark: SparkSession) -> dict[str, Case]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(outcomes: dict[str, Case], name: str) -> None:
-    found, wanted = outcomes[name], CASES[name]
-    assert (found.versions, found.quarantined) == (wanted.versions, wanted.quarantined)
+    outcome, wanted = outcomes[name], CASES[name]
+    assert (outcome.versions, outcome.quarantined) == (wanted.versions, wanted.quarantined)
 
 
 def versions(lab: Lab) -> list[tuple[object, ...]]:
@@ -166,15 +166,15 @@ def test_at_every_moment_the_history_is_the_table_that_was(make_lab: Callable[..
         if round_ % 2:
             lab.apply()
     assert lab.in_lake("valid_to_lsn is null") == lab.in_source()
-    found = versions(lab)
+    versions_found = versions(lab)
     for lsn, rows in tables.items():
-        then = [row[:3] for row in found if row[3] <= lsn and (row[4] is None or row[4] > lsn)]  # type: ignore[operator]
+        then = [row[:3] for row in versions_found if row[3] <= lsn and (row[4] is None or row[4] > lsn)]  # type: ignore[operator]
         assert sorted(then, key=repr) == rows
-    assert all(row[5] < row[6] for row in found if row[6] is not None)  # type: ignore[operator]
+    assert all(row[5] < row[6] for row in versions_found if row[6] is not None)  # type: ignore[operator]
     lab.bootstrap(again=True)
     lab.apply()
     # The same rows again begin no new versions.
-    assert sorted(map(repr, versions(lab))) == sorted(map(repr, found))
+    assert sorted(map(repr, versions(lab))) == sorted(map(repr, versions_found))
 
 
 def test_a_history_needs_its_columns(make_lab: Callable[..., Lab]) -> None:

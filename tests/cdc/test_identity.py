@@ -115,7 +115,7 @@ def test_a_generated_column_that_comes_later_does_not_break_the_application(lab:
 
 
 @pytest.mark.parametrize(
-    ("columns", "then", "wanted", "said"),
+    ("columns", "then", "wanted", "message"),
     [
         pytest.param(
             f"id int, note text, {VIRTUAL}", ("alter table {t} replica identity full",), DECLARED[:2],
@@ -142,12 +142,12 @@ def test_a_generated_column_that_comes_later_does_not_break_the_application(lab:
     ],
 )  # fmt: skip
 def test_what_would_break_the_application_is_refused_before_anything_is_created(
-    lab: Lab, columns: str, then: tuple[str, ...], wanted: tuple[str, ...], said: str
+    lab: Lab, columns: str, then: tuple[str, ...], wanted: tuple[str, ...], message: str
 ) -> None:
     name = lab.table.partition(".")[2]
     made(lab, columns, *[text.replace("{n}", name) for text in then])
     declared(lab, *wanted)
-    with pytest.raises(SourceRefused, match=f"(?s){said}"):
+    with pytest.raises(SourceRefused, match=f"(?s){message}"):
         lab.bootstrap()
     assert nothing_was_created(lab)
     used_by_its_application(lab)
@@ -193,7 +193,7 @@ def nothing_was_created(lab: Lab) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         # A server before 18: it changes such rows, and does not send their generated columns.
         (SourceTable(1, (), (), "f", unsent=("doubled",)), None),
@@ -203,13 +203,13 @@ def nothing_was_created(lab: Lab) -> bool:
         (SourceTable(1, (), (), "i"), "the index that is its replica identity is gone"),
     ],
 )
-def test_older_servers_send_no_generated_columns(lab: Lab, table: SourceTable, said: str | None) -> None:
+def test_older_servers_send_no_generated_columns(lab: Lab, table: SourceTable, message: str | None) -> None:
     declared(lab, "id", "note")
     columns = [SourceColumn("id", 1, "integer"), SourceColumn("note", 2, "text")]
     sent = tuple(column for column in columns if column.name not in table.unsent)
     table = replace(table, columns=sent)
-    if said is None:
+    if message is None:
         check(lab.captured, table)
         return
-    with pytest.raises(SourceRefused, match=said):
+    with pytest.raises(SourceRefused, match=message):
         check(lab.captured, table)

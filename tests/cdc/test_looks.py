@@ -140,17 +140,17 @@ def test_the_slot_is_never_told_more_than_is_durable_or_not_ours(lab: Lab) -> No
             row = source.execute("select pg_current_wal_insert_lsn()::text").fetchone()
             assert row is not None
             ends.append(parse_lsn(row[0]))
-    told: list[tuple[int, int]] = []
+    confirmations: list[tuple[int, int]] = []
 
     def step(name: str) -> None:
         if name == "told":
             durable = sum(batch.counts.inserts for batch in lab.log().batches(1))
-            told.append((durable, sum(end <= confirmed(lab) for end in ends)))
+            confirmations.append((durable, sum(end <= confirmed(lab) for end in ends)))
 
     while lab.capture(step, most=13) is not None:
         pass
     # As many of our transactions as lie before the slot's place are durable by then.
-    assert all(durable >= passed for durable, passed in told)
+    assert all(durable >= passed for durable, passed in confirmations)
     assert replayed(lab) == in_source(lab)
 
 

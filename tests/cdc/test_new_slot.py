@@ -59,17 +59,17 @@ def left_behind(lab: Lab) -> tuple[int, int]:
 
 
 def test_a_snapshot_that_open_transactions_keep_waiting_says_whose_they_are_and_gives_up(lab: Lab) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with session(lab, "insert into {t} (w, id) values (1, 1)", application="night job") as open_:
         pid = open_.info.backend_pid
         with pytest.raises(ServiceUnavailable) as raised:
-            lab.bootstrap(seconds=3, say=said.append)
-        for text in (str(raised.value), *said):
+            lab.bootstrap(seconds=3, say=messages.append)
+        for text in (str(raised.value), *messages):
             assert f"pid {pid} (user postgres, application night job, database" in text
             assert "its transaction open since" in text
             assert "idle in transaction: insert into" in text
         assert "VARVE_BOOTSTRAP_SECONDS" in str(raised.value)
-        assert len(said) == 1
+        assert len(messages) == 1
         assert left_behind(lab) == (0, 0)
         with lab.catalog() as catalog:
             row = catalog.connection.execute(
@@ -96,26 +96,26 @@ def test_a_new_snapshot_that_gives_up_leaves_the_earlier_capture_as_it_was(lab: 
 
 
 def test_a_lock_on_the_table_is_waited_for_no_longer_than_a_transaction(lab: Lab) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with session(lab, "lock table {t} in share update exclusive mode") as open_:
         with pytest.raises(ServiceUnavailable, match=f"a lock on public.*pid {open_.info.backend_pid} "):
-            lab.bootstrap(seconds=1.5, say=said.append)
-        assert said
+            lab.bootstrap(seconds=1.5, say=messages.append)
+        assert messages
     assert left_behind(lab) == (0, 0)
     lab.bootstrap()
 
 
 def test_a_transaction_that_ends_in_time_is_waited_for(lab: Lab) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     with session(lab, "insert into {t} (w, id) values (1, 1)") as open_:
 
         def say(text: str) -> None:
-            said.append(text)
+            messages.append(text)
             open_.commit()
 
         lab.bootstrap(say=say)
-    assert len(said) == 1
-    assert "the source makes us wait, 60 s at most, for pid" in said[0]
+    assert len(messages) == 1
+    assert "the source makes us wait, 60 s at most, for pid" in messages[0]
     assert len(inserted(lab)) == 1
 
 

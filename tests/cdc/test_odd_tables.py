@@ -46,24 +46,24 @@ def captured(
     return CapturedTable(dataset, source, {"part": part}, renames or {})
 
 
-def in_source(one: Follower) -> list[tuple[object, ...]]:
+def in_source(follower: Follower) -> list[tuple[object, ...]]:
     """Each row as PostgreSQL writes it, moments in microseconds."""
-    schema, _, table = one.table.partition(".")
-    theirs = {ours: name for name, ours in one.captured.renames.items()}
+    schema, _, table = follower.table.partition(".")
+    theirs = {ours: name for name, ours in follower.captured.renames.items()}
     chosen = [
         sql.SQL("(extract(epoch from {}) * 1000000)::bigint" if column.type == TIME else "{}").format(
             sql.Identifier(theirs.get(column.name, column.name))
         )
-        for column in one.captured.columns
+        for column in follower.captured.columns
     ]
     query = sql.SQL("copy (select {} from {}) to stdout").format(
         sql.SQL(", ").join(chosen), sql.Identifier(schema, table)
     )
-    with closing(SourceDatabase(one.url).connect()) as source, source.cursor().copy(query) as copy:
+    with closing(SourceDatabase(follower.url).connect()) as source, source.cursor().copy(query) as copy:
         return sorted(copy.rows(), key=repr)
 
 
-def in_lake(one: Follower) -> list[tuple[object, ...]]:
+def in_lake(follower: Follower) -> list[tuple[object, ...]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     def shown(column: Column) -> object:
@@ -74,18 +74,18 @@ def in_lake(one: Follower) -> list[tuple[object, ...]]:
             return F.concat(F.lit("\\x"), F.lower(F.hex(F.col(name))))
         return F.col(name).cast("string")
 
-    with one.lake() as frame:
-        return sorted((tuple(row) for row in frame.select(*map(shown, one.captured.columns)).collect()), key=repr)  # type: ignore[arg-type]
+    with follower.lake() as frame:
+        return sorted((tuple(row) for row in frame.select(*map(shown, follower.captured.columns)).collect()), key=repr)  # type: ignore[arg-type]
 
 
-def follows(one: Follower) -> Applied:
+def follows(follower: Follower) -> Applied:
     """Capture and apply; the lake's table is PostgreSQL's, and nothing is quarantined."""
-    while one.capture() is not None:
+    while follower.capture() is not None:
         pass
-    done = one.apply()
+    done = follower.apply()
     assert done is not None
     assert done.quarantined == 0
-    assert in_lake(one) == in_source(one)
+    assert in_lake(follower) == in_source(follower)
     return done
 
 
@@ -98,12 +98,12 @@ def test_names_are_taken_as_they_are(follow: Callable[[CapturedTable], Follower]
     name = f'Ta.ble "{uuid.uuid4().hex[:6]}"'
     part = "cast(pmod(length(`with space`), 4) as string)"
     with pytest.raises(VarveError, match=r"dots and backticks of do\.t, back`tick for more than a name"):
-        captured(f"My Schema.{name}", [Column(found, TEXT) for found in ODD], part)
-    columns = [Column(RENAMES.get(found, found), TEXT) for found in ODD]
-    one = follow(captured(f"My Schema.{name}", columns, part, RENAMES))
+        captured(f"My Schema.{name}", [Column(source_name, TEXT) for source_name in ODD], part)
+    columns = [Column(RENAMES.get(source_name, source_name), TEXT) for source_name in ODD]
+    follower = follow(captured(f"My Schema.{name}", columns, part, RENAMES))
     table = sql.Identifier("My Schema", name)
-    quoted = {found: sql.Identifier(found) for found in ODD}
-    with one.source() as source:
+    quoted = {source_name: sql.Identifier(source_name) for source_name in ODD}
+    with follower.source() as source:
         source.execute('create schema if not exists "My Schema"')
         parts = [sql.SQL("{} text").format(column) for column in quoted.values()]
         parts += [sql.SQL("primary key ({})").format(quoted[key])] if key else []
@@ -114,15 +114,15 @@ def test_names_are_taken_as_they_are(follow: Callable[[CapturedTable], Follower]
             table, sql.SQL(", ").join([sql.SQL("repeat('x', i)")] * len(ODD))
         )
         source.execute(insert)
-        one.bootstrap()
-        follows(one)
+        follower.bootstrap()
+        follows(follower)
         source.execute(
             sql.SQL("update {} set {} = {} || 'y', {} = 'moved' || {} where {} > 'xxxx'").format(
                 table, quoted["do.t"], quoted["back`tick"], quoted['qu"ote'], quoted["UPPER"], quoted["%s"]
             )
         )
         source.execute(sql.SQL("delete from {} where {} = 'xx'").format(table, quoted["a,b"]))
-    follows(one)
+    follows(follower)
 
 
 EDGES = """
@@ -136,10 +136,10 @@ AS_TEXT = ("amount", "local", "doc", "tags", "gap", "kind", "padded", "big")
 def test_values_at_the_edge_and_keys_of_three_parts(follow: Callable[[CapturedTable], Follower]) -> None:
     typed = {"a": INT, "at": TIME, "name": TEXT, "day": ColumnType.DATE, "raw": ColumnType.BINARY}
     columns = [Column(name, kind) for name, kind in typed.items()] + [Column(name, TEXT) for name in AS_TEXT]
-    one = follow(captured(f"public.e{uuid.uuid4().hex[:8]}", columns, "cast(pmod(hour(at), 4) as string)"))
-    one.sql(EDGES)
-    one.bootstrap()
-    one.sql("""
+    follower = follow(captured(f"public.e{uuid.uuid4().hex[:8]}", columns, "cast(pmod(hour(at), 4) as string)"))
+    follower.sql(EDGES)
+    follower.bootstrap()
+    follower.sql("""
         insert into {t} values
         -- The hour that comes twice in New York, and the one that does not come.
         (1, '2013-11-03 01:30:00-04', 'first', 'NaN', '2013-03-10 02:30', '2013-11-03', 'NaN', '-0', 'a',
@@ -151,16 +151,16 @@ def test_values_at_the_edge_and_keys_of_three_parts(follow: Callable[[CapturedTa
         (2, '1700-01-01 00:00:00+00', 'old', 12345678901234567890.12345678901234567890, null, null, null, null, null,
          'null', '{{NULL}}', null, null, 'é')
     """)
-    one.sql("insert into {t} (a, at, name, big) values (3, now(), 'long', repeat('0123456789', 1000000))")
-    follows(one)
+    follower.sql("insert into {t} (a, at, name, big) values (3, now(), 'long', repeat('0123456789', 1000000))")
+    follows(follower)
     # One part of the key each.
-    one.sql("update {t} set at = at + interval '2 hours', amount = amount + 1 where name = 'first' and at < "
+    follower.sql("update {t} set at = at + interval '2 hours', amount = amount + 1 where name = 'first' and at < "
             "'2013-11-03 06:00:00+00' returning a")  # fmt: skip
-    one.sql("update {t} set name = 'none' where name = ''")
-    one.sql("update {t} set a = 4 where a = 3")
-    one.sql("delete from {t} where amount = 'Infinity'")
-    follows(one)
-    assert max(len(row[-1] or "") for row in in_lake(one)) == 10_000_000  # type: ignore[arg-type]
+    follower.sql("update {t} set name = 'none' where name = ''")
+    follower.sql("update {t} set a = 4 where a = 3")
+    follower.sql("delete from {t} where amount = 'Infinity'")
+    follows(follower)
+    assert max(len(row[-1] or "") for row in in_lake(follower)) == 10_000_000  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_another_declaration_asks_for_a_snapshot_which_puts_rows_in_their_place(
     lab.sql("update {t} set note = 'new' where id = 1")
     before = lab.captured
     columns = tuple(column for column in before.dataset.schema.columns if column.name not in {"amount", "x"})
-    for said, other in (
+    for message, other in (
         ("partition_by: .*pmod\\(w, 4\\)", replace(before, partition_by={"part": "cast(pmod(w, 4) as string)"})),
         ("columns: ", replace(before, dataset=replace(before.dataset, schema=Schema(columns)))),
     ):
         lab.captured = other
-        with pytest.raises(NeedsResnapshot, match=rf"(?s)its declaration has changed.*{said}.*varve cdc resnapshot"):
+        with pytest.raises(NeedsResnapshot, match=rf"(?s)its declaration has changed.*{message}.*varve cdc resnapshot"):
             lab.capture()
         with pytest.raises(NeedsResnapshot, match="its declaration has changed"):
             lab.apply()

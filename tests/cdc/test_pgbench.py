@@ -48,22 +48,22 @@ def captured(table: str) -> CapturedTable:
     )
 
 
-def in_source(one: Follower) -> list[tuple[str, ...]]:
+def in_source(follower: Follower) -> list[tuple[str, ...]]:
     """Each row as PostgreSQL writes it."""
-    with one.source() as source, source.cursor().copy(f"copy {one.table} to stdout") as copy:
+    with follower.source() as source, source.cursor().copy(f"copy {follower.table} to stdout") as copy:
         return sorted(tuple(map(str, row)) for row in copy.rows())
 
 
-def in_lake(one: Follower) -> list[tuple[str, ...]]:
+def in_lake(follower: Follower) -> list[tuple[str, ...]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     def text(column: Column) -> object:
         return F.date_format(column.name, "yyyy-MM-dd HH:mm:ss.SSSSSS") if column.type is TIME else F.col(column.name)
 
-    with one.lake() as frame:
-        rows = frame.select(*[text(column) for column in one.captured.columns]).collect()
+    with follower.lake() as frame:
+        rows = frame.select(*[text(column) for column in follower.captured.columns]).collect()
     # PostgreSQL leaves out the zeros at the end of a second's parts.
-    timed = [place for place, column in enumerate(one.captured.columns) if column.type is TIME]
+    timed = [place for place, column in enumerate(follower.captured.columns) if column.type is TIME]
     return sorted(
         tuple(str(value).rstrip("0").rstrip(".") if place in timed else str(value) for place, value in enumerate(row))
         for row in rows
@@ -82,19 +82,19 @@ def test_pgbench_is_captured_to_equality(follow: Callable[[CapturedTable], Follo
     application = subprocess.Popen(
         [pgbench, "--client", "4", "--time", str(seconds), "--no-vacuum", url], stdout=subprocess.PIPE, text=True
     )
-    for one in tables.values():
-        one.bootstrap()
+    for follower in tables.values():
+        follower.bootstrap()
     while application.poll() is None:
-        for one in tables.values():
-            one.capture()
+        for follower in tables.values():
+            follower.capture()
     output, _ = application.communicate()
     assert application.returncode == 0
     assert "number of failed transactions: 0" in output
-    for one in tables.values():
-        while one.capture() is not None:
+    for follower in tables.values():
+        while follower.capture() is not None:
             pass
-        done = one.apply()
+        done = follower.apply()
         assert done is not None
         assert done.quarantined == 0
-        assert in_lake(one) == in_source(one)
+        assert in_lake(follower) == in_source(follower)
     assert len(in_source(tables["history"])) > 100

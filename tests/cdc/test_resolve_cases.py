@@ -63,9 +63,9 @@ def resolved(
     ddl = ", ".join(f"`{column.name}` {column.type}" for column in shape.columns)
     lake = spark.createDataFrame(list(base), ddl)
     counts = counts or Counts.of(events, [shape.source(name) for name in shape.names])
-    found = resolve(lake, event_frame(spark, events), shape, counts)
-    table = found.replaced(lake).select(*shape.names).unionByName(found.after)
-    held = [] if found.quarantined is None else found.quarantined.select("commitLsn", "reason").collect()
+    resolution = resolve(lake, event_frame(spark, events), shape, counts)
+    table = resolution.replaced(lake).select(*shape.names).unionByName(resolution.after)
+    held = [] if resolution.quarantined is None else resolution.quarantined.select("commitLsn", "reason").collect()
     rows = sorted((tuple(row) for row in table.collect()), key=repr)
     return Outcome(rows, sorted(tuple(row) for row in held))
 
@@ -87,29 +87,29 @@ def together(
     for name, case in cases.items():
         base += [(name, *row) for row in case.base]
         # Cases do not share transactions: the LSNs of each come after those of the one before.
-        events += [_named(one, name, place, keyed=bool(shape.key)) for one in case.events]
-        named |= {place + one.commit_lsn: (name, one.commit_lsn) for one in case.events}
+        events += [_named(change, name, place, keyed=bool(shape.key)) for change in case.events]
+        named |= {place + change.commit_lsn: (name, change.commit_lsn) for change in case.events}
         place += 1_000
-    found = resolved(spark, base, events[::-1] * 2 if again else events, apart, counts)
+    resolution = resolved(spark, base, events[::-1] * 2 if again else events, apart, counts)
     outcomes = {name: Outcome([], []) for name in cases}
-    for name, *row in found.rows:
+    for name, *row in resolution.rows:
         outcomes[str(name)].rows.append(tuple(row))
-    for lsn, reason in found.quarantined:
+    for lsn, reason in resolution.quarantined:
         name, own = named[lsn]
         outcomes[name].quarantined.append((own, reason))
     return outcomes
 
 
-def _named(one: ChangeEvent, name: str, place: int, *, keyed: bool) -> ChangeEvent:
+def _named(change: ChangeEvent, name: str, place: int, *, keyed: bool) -> ChangeEvent:
     def images(
         names: tuple[str, ...], values: tuple[str | None, ...]
     ) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
         return (("case", *names), (name, *values)) if names else (names, values)
 
-    new, old = images(one.column_names, one.column_values), images(one.old_names, one.old_values)
-    key = images(one.old_key_names, one.old_key_values) if keyed else ((), ())
+    new, old = images(change.column_names, change.column_values), images(change.old_names, change.old_values)
+    key = images(change.old_key_names, change.old_key_values) if keyed else ((), ())
     return replace(
-        one, commit_lsn=place + one.commit_lsn, column_names=new[0], column_values=new[1], old_names=old[0],
+        change, commit_lsn=place + change.commit_lsn, column_names=new[0], column_values=new[1], old_names=old[0],
         old_values=old[1], old_key_names=key[0], old_key_values=key[1],
     )  # fmt: skip
 
@@ -242,12 +242,12 @@ WAYS = {"general": (True, None), "simple": (False, simple)}
 
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> dict[str, dict[str, Outcome]]:
-    found = {}
+    outcome_of_case = {}
     for way, (again, fits) in WAYS.items():
         cases = {name: case for name, case in KEYED.items() if fits is None or fits(case)}
         counts = Counts(masked=0 if fits else 1)
-        found[way] = together(spark, cases, PEOPLE, counts, again=again)
-    return found
+        outcome_of_case[way] = together(spark, cases, PEOPLE, counts, again=again)
+    return outcome_of_case
 
 
 def ways() -> Iterable[tuple[str, str]]:
@@ -258,8 +258,8 @@ def ways() -> Iterable[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "way"), list(ways()))
 def test_case(outcomes: dict[str, dict[str, Outcome]], name: str, way: str) -> None:
     case = KEYED[name]
-    found = outcomes[way][name]
-    assert (found.rows, set(found.quarantined)) == (case.rows, set(case.quarantined))
+    outcome = outcomes[way][name]
+    assert (outcome.rows, set(outcome.quarantined)) == (case.rows, set(case.quarantined))
 
 
 def test_01_two_different_events_at_one_place_are_refused() -> None:
@@ -275,7 +275,7 @@ def test_05_one_key_at_one_instant_without_a_sequence_is_counted_or_refused() ->
 
     events = [at(ChangeType.UPDATE, "x"), at(ChangeType.UPDATE, "y")]
     ordered, ambiguous = by_timestamp(events)
-    assert [found.new["name"] for found in ordered] == ["x", "y"]
+    assert [change.new["name"] for change in ordered] == ["x", "y"]
     assert ambiguous == 2
     with pytest.raises(BadInput, match="2 events change one key at one instant"):
         by_timestamp(events, strict=True)
@@ -297,9 +297,9 @@ COUNTED = {
 
 @pytest.fixture(scope="module")
 def counted(spark: SparkSession) -> dict[str, Outcome]:
-    found = together(spark, COUNTED, UNKEYED, None)
-    assert found == together(spark, COUNTED, UNKEYED, None, again=True)
-    return found
+    outcome = together(spark, COUNTED, UNKEYED, None)
+    assert outcome == together(spark, COUNTED, UNKEYED, None, again=True)
+    return outcome
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -359,8 +359,8 @@ def test_36_values_are_compared_by_type_not_as_text(run: Callable[..., Outcome])
     assert (key, on, at.timestamp()) == (1.5, False, 1357376400.0)  # type: ignore[attr-defined]
     endless = [event(ChangeType.UPDATE, new={"id": "1.5", "on": "t", "at": "infinity"}, old_key={"id": "1.5"},
                      commit_lsn=1)]  # fmt: skip
-    found = run(base[:1], endless, shape)
-    assert found == Outcome(base[:1], [(1, "no such value in the lake: at")])
+    outcome = run(base[:1], endless, shape)
+    assert outcome == Outcome(base[:1], [(1, "no such value in the lake: at")])
 
 
 def test_the_example_of_the_seed_gives_the_result_of_the_seed(run: Callable[..., Outcome]) -> None:
@@ -376,4 +376,4 @@ def test_the_example_of_the_seed_gives_the_result_of_the_seed(run: Callable[...,
 
 def test_timestamps_are_numbers_not_text() -> None:
     late, early = (event(ChangeType.INSERT, new={"id": "A"}, timestamp=at) for at in ("10", "9"))
-    assert [found.timestamp for found in by_timestamp([late, early])[0]] == ["9", "10"]
+    assert [change.timestamp for change in by_timestamp([late, early])[0]] == ["9", "10"]

@@ -154,8 +154,8 @@ def test_a_slot_that_nears_its_limit_is_reported_and_one_that_is_lost_asks_for_a
 
     def warning() -> str | None:
         with opened(lab.captured, lab.settings.model_copy(update={"source_url": None}), lock=False) as capture:
-            one = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
-            return one.kept().warning
+            open_capture = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
+            return open_capture.kept().warning
 
     assert warning() is None
     written(4)
@@ -206,7 +206,7 @@ def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
 
 
 @pytest.mark.parametrize(
-    ("tamper", "said"),
+    ("tamper", "message"),
     [
         ("drop publication {p}", "is gone, or has lost the table"),
         ("alter publication {p} drop table {t}", "is gone, or has lost the table"),
@@ -216,11 +216,11 @@ def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
         ("alter publication {p} set (publish_generated_columns = none)", "was changed"),
     ],
 )
-def test_a_publication_that_was_changed_asks_for_a_snapshot(lab: Lab, tamper: str, said: str) -> None:
+def test_a_publication_that_was_changed_asks_for_a_snapshot(lab: Lab, tamper: str, message: str) -> None:
     lab.bootstrap()
     lab.sql(tamper.replace("{p}", lab.captured.slot))
     put(lab, 1)
-    with pytest.raises(NeedsResnapshot, match=rf"its publication .* {said}"):
+    with pytest.raises(NeedsResnapshot, match=rf"its publication .* {message}"):
         lab.capture()
     # Nothing was told to the slot, and nothing was passed over as not ours.
     lab.bootstrap(again=True)
@@ -294,10 +294,10 @@ def test_a_capture_ends_while_the_application_does_not(lab: Lab) -> None:
     writer.start()
     try:
         with opened(lab.captured, lab.settings) as capture:
-            one = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
+            open_capture = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
             deadline = threading.Timer(60, stop.set)
             deadline.start()
-            assert one.capture() > 0
+            assert open_capture.capture() > 0
             deadline.cancel()
             assert not stop.is_set()
     finally:

@@ -64,7 +64,7 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
         assert [record.asset_observation.metadata["varve/retired"].value for record in told] == [keys[0].path]  # type: ignore[union-attr]
     # Nothing holds it back where it returns to the graph.
     catalog = workbench.catalog()
-    assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).held == 0
+    assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).rolled_back == 0
     catalog.connection.close()
     workbench.publish(before, keys[:1], [(keys[0], "tea", 3)])
     assert workbench.read(before)[0] == (FIFTH, "Detroit", "tea", 3)

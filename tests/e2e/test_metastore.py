@@ -17,7 +17,7 @@ import pytest
 
 from assets.flights import DEPARTURES
 from tests.e2e.project import HERE, Project, Reader, days, flights, wait_until
-from varve.model.external import OutsideKind, OutsideTable
+from varve.model.external import ExternalTable, ExternalTableKind
 from varve.services.java import java_home
 from varve.services.ports import free_port
 from varve.sources.external.hive import HiveTable
@@ -91,7 +91,7 @@ def test_a_rerun_of_many_partitions_moves_them_in_one_call_and_readers_by_name_s
             path: batch.location for path, batch in after.items()
         }
         # As others see the table who take its partitions over: without Spark too.
-        listed = HiveTable(OutsideTable(OutsideKind.TABLE, NAME), pytest.fail, uri)._partitions(DEPARTURES, None)
+        listed = HiveTable(ExternalTable(ExternalTableKind.TABLE, NAME), pytest.fail, uri)._partitions(DEPARTURES, None)
         assert {f"day={texts['day']}": place for texts, place in listed} == shown
         assert [rows for _, rows in reader.sql(count)] == [50] * len(DAYS)
         assert deployed.varve("doctor", NAME).code == 0

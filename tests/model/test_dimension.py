@@ -153,7 +153,7 @@ def test_the_windows_that_overlap_a_span_cover_it_end_to_end(
 ) -> None:
     span = pendulum.interval(pendulum.instance(at), pendulum.instance(at).add(days=days))
     windows = [calendar.window(key) for key in overlapping(calendar, span)]
-    assert all(one.end == other.start for one, other in pairwise(windows))
+    assert all(window.end == next_window.start for window, next_window in pairwise(windows))
     assert windows[0].start <= span.start < windows[0].end
     assert windows[-1].start < span.end <= windows[-1].end
 
@@ -234,16 +234,16 @@ def test_hours_of_a_zone_whose_clock_goes_back_have_keys_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("members", "problem"),
     [
         ((), "it has no keys; give a tuple of them"),
         (("EWR", "EWR"), "EWR is given more than once; give each key once"),
         (("EWR", ""), "an empty key is no key; give each key a text"),
     ],
 )
-def test_static_keys_must_be_given_unlike_and_not_empty(found: tuple[str, ...], problem: str) -> None:
+def test_static_keys_must_be_given_unlike_and_not_empty(members: tuple[str, ...], problem: str) -> None:
     with pytest.raises(VarveError, match=f"dimension origin: {problem}"):
-        StaticDimension("origin", found).check()
+        StaticDimension("origin", members).check()
 
 
 def test_an_unknown_static_key_names_the_ones_there_are() -> None:

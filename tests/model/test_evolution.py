@@ -12,20 +12,20 @@ BEFORE = [Column("a", INT), Column("b", STRING, "a comment")]
 
 
 def test_what_stays_the_same_is_no_change_in_any_order_and_with_other_comments() -> None:
-    found = evolution(BEFORE, [Column("b", STRING), Column("a", INT, "new comment")])
-    assert (found.added, found.widened, found.problems) == ((), (), ())
+    change = evolution(BEFORE, [Column("b", STRING), Column("a", INT, "new comment")])
+    assert (change.added, change.widened, change.problems) == ((), (), ())
 
 
 def test_columns_that_may_be_null_are_added_and_types_widened() -> None:
-    found = evolution(BEFORE, [Column("a", BIGINT), Column("b", STRING), Column("c", DATE)])
-    assert [column.name for column in found.added] == ["c"]
-    assert [column.name for column in found.widened] == ["a"]
-    assert found.problems == ()
+    change = evolution(BEFORE, [Column("a", BIGINT), Column("b", STRING), Column("c", DATE)])
+    assert [column.name for column in change.added] == ["c"]
+    assert [column.name for column in change.widened] == ["a"]
+    assert change.problems == ()
 
 
 def test_every_other_change_is_told_by_name() -> None:
-    found = evolution(BEFORE, [Column("a", DATE), Column("c", STRING, nullable=False)])
-    assert found.problems == (
+    change = evolution(BEFORE, [Column("a", DATE), Column("c", STRING, nullable=False)])
+    assert change.problems == (
         "Dropped or renamed: b STRING.",
         "Added, but may not be NULL, which it is in every older batch: c.",
         "a was INT and is DATE now, which does not hold all its values.",

@@ -52,7 +52,7 @@ def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], n
 
 
 @pytest.mark.parametrize(
-    ("files", "dimensions", "name", "told"),
+    ("files", "dimensions", "name", "reason"),
     [
         ("", (DAY,), "2026-9-1.csv", "is no key of dimension day"),
         ("", (DAY,), "2026-09-01.txt", "its ending is of no known format"),
@@ -69,11 +69,11 @@ def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], n
     ],
 )
 def test_a_name_that_says_none_or_several_is_told_why(
-    files: str, dimensions: tuple[object, ...], name: str, told: str
+    files: str, dimensions: tuple[object, ...], name: str, reason: str
 ) -> None:
     with pytest.raises(UnknownPartition) as refused:
         pattern(files, *dimensions).key(name)
-    assert told in str(refused.value)
+    assert reason in str(refused.value)
 
 
 PATTERNS = [
@@ -88,15 +88,15 @@ PATTERNS = [
     st.sampled_from(PATTERNS),
     st.dates(min_value=pendulum.date(2026, 1, 1), max_value=pendulum.date(2100, 1, 1)),
 )
-def test_whatever_a_key_holds_its_file_is_its_own(who: str, found: FilePattern, day: object) -> None:
+def test_whatever_a_key_holds_its_file_is_its_own(who: str, pattern: FilePattern, day: object) -> None:
     try:
         value = ANY.parse(who)
     except UnknownPartition:
         return
-    key = found.partitioning.key((day, value)[-len(found.partitioning.names) :])  # type: ignore[arg-type]
-    name = found.name(key).replace("/*", "/part-1")
-    assert name.count("/") == found.text.count("/")
-    assert found.key(name) == key
+    key = pattern.partitioning.key((day, value)[-len(pattern.partitioning.names) :])  # type: ignore[arg-type]
+    name = pattern.name(key).replace("/*", "/part-1")
+    assert name.count("/") == pattern.text.count("/")
+    assert pattern.key(name) == key
 
 
 def test_a_declared_format_needs_no_ending() -> None:

@@ -46,8 +46,8 @@ def test_a_path_is_read_back_as_the_texts_it_was_made_of(values: list[str]) -> N
 
 @settings(deadline=None)
 @given(texts, texts)
-def test_unlike_values_have_unlike_paths(one: str, other: str) -> None:
-    assert (escape(one) == escape(other)) == (one == other)
+def test_unlike_values_have_unlike_paths(value: str, other_value: str) -> None:
+    assert (escape(value) == escape(other_value)) == (value == other_value)
 
 
 @settings(deadline=None)

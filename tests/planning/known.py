@@ -1,4 +1,4 @@
-"""Facts for the planner, said by a test."""
+"""Facts for the planner, given by a test."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatalogReader:
-    """Facts that lie in a dict."""
+    """Facts from a dict."""
 
     facts: dict[str, dict[str, Fact]]
 
     def of(self, dataset: str, paths: Collection[str] | None) -> dict[str, Fact]:
-        found = self.facts.get(dataset, {})
-        return found if paths is None else {path: found[path] for path in paths if path in found}
+        facts = self.facts.get(dataset, {})
+        return facts if paths is None else {path: facts[path] for path in paths if path in facts}

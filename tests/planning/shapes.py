@@ -90,14 +90,14 @@ def dependencies(draw: st.DrawFn) -> Dependency:
         for dimension in upstream.dimensions
         if (rule := draw(st.none() | rules_of(reader, dimension))) is not None
     }
-    found = Dependency(reader, upstream, rules)
+    dependency = Dependency(reader, upstream, rules)
     try:
-        found.check()
+        dependency.check()
     except VarveError:
         whole: dict[str, Rule] = {dimension.name: All() for dimension in upstream.dimensions}
-        found = Dependency(reader, upstream, whole)
-        found.check()
-    return found
+        dependency = Dependency(reader, upstream, whole)
+        dependency.check()
+    return dependency
 
 
 @st.composite
@@ -110,7 +110,7 @@ def rules_of(draw: st.DrawFn, reader: Partitioning, dimension: Dimension) -> Rul
     if isinstance(dimension, TimeDimension) and reader.time is not None:
         first, last = sorted((draw(st.integers(-3, 3)), draw(st.integers(-3, 3))))
         kinds += [Overlap(first, last, draw(st.sampled_from(Unit)))] * 3
-    others = [found for found in reader.dimensions if not isinstance(found, TimeDimension)]
+    others = [other for other in reader.dimensions if not isinstance(other, TimeDimension)]
     if others and not isinstance(dimension, TimeDimension):
         of = draw(st.sampled_from(others))
         kinds.append(Same(of.name))

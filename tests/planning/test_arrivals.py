@@ -36,8 +36,8 @@ DATASET = landing()
 
 
 def file(key: str, changed_at: float = NOW - 60, **others: object) -> LandingFile:
-    found = LandingFile(changed_at, key, f"/landing/{key}.csv", 10, f"{key} {changed_at}")
-    return replace(found, **others)  # type: ignore[arg-type]
+    landing_file = LandingFile(changed_at, key, f"/landing/{key}.csv", 10, f"{key} {changed_at}")
+    return replace(landing_file, **others)  # type: ignore[arg-type]
 
 
 def look(
@@ -51,36 +51,36 @@ def look(
     return Sorter(dataset, arrived or {}, rejected, None, now, SETTLE, "v1").sort(files)
 
 
-def taken(found: SortedFiles) -> list[str]:
-    return [key.path for key, _ in found.take]
+def taken(decisions: SortedFiles) -> list[str]:
+    return [key.path for key, _ in decisions.take]
 
 
-def kinds(found: SortedFiles) -> dict[str, RejectionKind]:
-    return {one.uri: one.kind for one in found.rejected.values()}
+def kinds(decisions: SortedFiles) -> dict[str, RejectionKind]:
+    return {rejection.uri: rejection.kind for rejection in decisions.rejected.values()}
 
 
 def test_the_file_of_yesterday_and_that_of_today_are_taken_and_that_of_tomorrow_waits_until_it_begins() -> None:
-    found = look(file("2026-11-21"), file("2026-11-22"), file("2026-11-23"))
-    assert taken(found) == ["day=2026-11-21", "day=2026-11-22"]
-    (early,) = found.rejected.values()
+    decisions = look(file("2026-11-21"), file("2026-11-22"), file("2026-11-23"))
+    assert taken(decisions) == ["day=2026-11-21", "day=2026-11-22"]
+    (early,) = decisions.rejected.values()
     assert (early.kind, early.partition) == (RejectionKind.EARLY, "day=2026-11-23")
     midnight = pendulum.datetime(2026, 11, 23, tz=ZONE).timestamp()
     assert early.until == midnight
     assert "it is taken at 2026-11-23 00:00 Europe/Paris" in early.reason
     # Nobody touches the file, and its time has come.
-    assert taken(look(file("2026-11-23"), now=midnight - 1, before=found)) == []
-    assert taken(look(file("2026-11-23"), now=midnight, before=found)) == ["day=2026-11-23"]
+    assert taken(look(file("2026-11-23"), now=midnight - 1, before=decisions)) == []
+    assert taken(look(file("2026-11-23"), now=midnight, before=decisions)) == ["day=2026-11-23"]
 
 
 def test_windows_ahead_are_taken_as_far_as_they_are_declared() -> None:
     ahead = replace(DATASET, partitioning=DATASET.partitioning.reaching(3))
-    found = look(file("2026-11-24"), file("2026-11-25"), dataset=ahead)
-    assert taken(found) == ["day=2026-11-24"]
-    assert kinds(found) == {"/landing/2026-11-25.csv": RejectionKind.EARLY}
+    decisions = look(file("2026-11-24"), file("2026-11-25"), dataset=ahead)
+    assert taken(decisions) == ["day=2026-11-24"]
+    assert kinds(decisions) == {"/landing/2026-11-25.csv": RejectionKind.EARLY}
 
 
 @pytest.mark.parametrize(
-    ("key", "kind", "told"),
+    ("key", "kind", "reason"),
     [
         ("2026-10-31", RejectionKind.OUTSIDE, "lies outside dimension day"),
         ("notes", RejectionKind.NO_KEY, "is no key of dimension day"),
@@ -88,25 +88,25 @@ def test_windows_ahead_are_taken_as_far_as_they_are_declared() -> None:
         ("2026-11-21|EU", RejectionKind.NO_KEY, "must have 1 parts"),
     ],
 )
-def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: RejectionKind, told: str) -> None:
-    found = look(file(key), file("2026-11-20"))
-    assert taken(found) == ["day=2026-11-20"]
-    assert found.rejected[f"/landing/{key}.csv"].kind is kind
-    assert told in found.rejected[f"/landing/{key}.csv"].reason
+def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: RejectionKind, reason: str) -> None:
+    decisions = look(file(key), file("2026-11-20"))
+    assert taken(decisions) == ["day=2026-11-20"]
+    assert decisions.rejected[f"/landing/{key}.csv"].kind is kind
+    assert reason in decisions.rejected[f"/landing/{key}.csv"].reason
 
 
 def test_a_series_whose_end_is_today_has_no_today() -> None:
     ending = landing(end="2026-11-22")
-    found = look(file("2026-11-21"), file("2026-11-22"), dataset=ending)
-    assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {"/landing/2026-11-22.csv": RejectionKind.OUTSIDE}
+    decisions = look(file("2026-11-21"), file("2026-11-22"), dataset=ending)
+    assert taken(decisions) == ["day=2026-11-21"]
+    assert kinds(decisions) == {"/landing/2026-11-22.csv": RejectionKind.OUTSIDE}
 
 
 def test_a_file_whose_retention_is_over_is_outside() -> None:
     kept = landing(policy=Policy(retention=dt.timedelta(days=2)))
-    found = look(file("2026-11-18"), file("2026-11-20"), dataset=kept)
-    assert taken(found) == ["day=2026-11-20"]
-    assert "its retention of 2 days" in found.rejected["/landing/2026-11-18.csv"].reason
+    decisions = look(file("2026-11-18"), file("2026-11-20"), dataset=kept)
+    assert taken(decisions) == ["day=2026-11-20"]
+    assert "its retention of 2 days" in decisions.rejected["/landing/2026-11-18.csv"].reason
 
 
 def test_a_second_file_of_a_partition_is_a_duplicate() -> None:
@@ -114,9 +114,9 @@ def test_a_second_file_of_a_partition_is_a_duplicate() -> None:
     second = replace(
         file("2026-11-21"), uri="/landing/2026-11-21.csv.gz", problem="another is", kind=RejectionKind.DUPLICATE
     )
-    found = look(first, second)
-    assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {second.uri: RejectionKind.DUPLICATE}
+    decisions = look(first, second)
+    assert taken(decisions) == ["day=2026-11-21"]
+    assert kinds(decisions) == {second.uri: RejectionKind.DUPLICATE}
 
 
 def test_what_was_taken_stands_as_long_as_something_of_it_is_there_and_settled() -> None:
@@ -133,10 +133,10 @@ def test_what_was_taken_stands_as_long_as_something_of_it_is_there_and_settled()
 def test_all_settled_files_of_a_partition_are_taken_together_and_again_when_another_settles() -> None:
     parts = [replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{number}.csv") for number in range(3)]
     growing = replace(parts[2], changed_at=NOW - 1, stamp="growing")
-    found = look(*parts[:2], growing)
-    ((_, files),) = found.take
-    assert [one.uri for one in files] == [one.uri for one in parts[:2]]
-    assert kinds(found) == {growing.uri: RejectionKind.SETTLING}
+    decisions = look(*parts[:2], growing)
+    ((_, files),) = decisions.take
+    assert [landing_file.uri for landing_file in files] == [landing_file.uri for landing_file in parts[:2]]
+    assert kinds(decisions) == {growing.uri: RejectionKind.SETTLING}
     arrived = {"day=2026-11-21": Arrived("", stamp_of(files))}
     assert taken(look(*parts[:2], growing, arrived=arrived)) == []
     ((_, all_of_them),) = look(*parts, arrived=arrived).take
@@ -151,7 +151,7 @@ def test_a_file_with_a_wrong_clock_that_was_taken_stays_taken_when_another_arriv
     future = replace(future, changed_at=NOW + 1e6, stamp="future")
     arrived = {"day=2026-11-21": Arrived("", stamp_of([future]))}
     ((_, files),) = look(future, new, arrived=arrived).take
-    assert {one.uri for one in files} == {future.uri, new.uri}
+    assert {landing_file.uri for landing_file in files} == {future.uri, new.uri}
 
 
 def test_a_refused_file_holds_the_others_of_its_partition_back_until_it_is_mended() -> None:
@@ -178,10 +178,10 @@ def test_what_was_taken_is_not_looked_at_again_until_anything_of_it_changes() ->
 
 
 def test_a_file_that_was_written_just_now_waits_and_keeps_no_other_from_being_taken() -> None:
-    found = look(file("2026-11-20", NOW - 1), file("2026-11-21"))
-    assert taken(found) == ["day=2026-11-21"]
-    assert kinds(found) == {"/landing/2026-11-20.csv": RejectionKind.SETTLING}
-    assert taken(look(file("2026-11-20", NOW - 1), now=NOW + 10, before=found)) == ["day=2026-11-20"]
+    decisions = look(file("2026-11-20", NOW - 1), file("2026-11-21"))
+    assert taken(decisions) == ["day=2026-11-21"]
+    assert kinds(decisions) == {"/landing/2026-11-20.csv": RejectionKind.SETTLING}
+    assert taken(look(file("2026-11-20", NOW - 1), now=NOW + 10, before=decisions)) == ["day=2026-11-20"]
 
 
 def test_a_file_of_the_future_is_taken_when_it_has_stayed_as_it_is() -> None:
@@ -197,23 +197,23 @@ def test_a_file_of_the_future_is_taken_when_it_has_stayed_as_it_is() -> None:
 
 
 def test_what_is_written_for_an_hour_is_half_written_until_it_settles() -> None:
-    at, found = NOW, look(file("2026-11-21", NOW))
+    at, decisions = NOW, look(file("2026-11-21", NOW))
     for _ in range(8):
         at += HALF_WRITTEN_SECONDS / 7
-        found = look(file("2026-11-21", at), now=at, before=found)
-    assert kinds(found) == {"/landing/2026-11-21.csv": RejectionKind.HALF_WRITTEN}
-    assert found.rejected["/landing/2026-11-21.csv"].since == NOW
-    again = look(file("2026-11-21", at + 60), now=at + 60, before=found)
-    assert kinds(again) == kinds(found)
+        decisions = look(file("2026-11-21", at), now=at, before=decisions)
+    assert kinds(decisions) == {"/landing/2026-11-21.csv": RejectionKind.HALF_WRITTEN}
+    assert decisions.rejected["/landing/2026-11-21.csv"].since == NOW
+    again = look(file("2026-11-21", at + 60), now=at + 60, before=decisions)
+    assert kinds(again) == kinds(decisions)
     assert taken(look(file("2026-11-21", at + 60), now=at + 70, before=again)) == ["day=2026-11-21"]
 
 
 @pytest.mark.parametrize("age", [0.0, HALF_WRITTEN_SECONDS + 1])
 def test_a_temporary_name_that_stays_is_half_written(age: float) -> None:
     part = file("2026-11-21.csv.part", NOW - age, temporary=True)
-    found = look(part)
-    assert kinds(found) == {part.uri: RejectionKind.HALF_WRITTEN if age else RejectionKind.SETTLING}
-    assert kinds(look(part, before=found)) == kinds(found)
+    decisions = look(part)
+    assert kinds(decisions) == {part.uri: RejectionKind.HALF_WRITTEN if age else RejectionKind.SETTLING}
+    assert kinds(look(part, before=decisions)) == kinds(decisions)
 
 
 def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_declaration_changes() -> None:
@@ -243,18 +243,18 @@ def test_a_file_whose_content_was_refused_is_looked_into_again_when_it_or_its_de
     st.sampled_from([NOW, NOW - 10_800, NOW + 10_800]),
 )
 def test_every_file_is_taken_or_told_and_one_partition_has_one_file(files: list[tuple[str, float]], now: float) -> None:
-    listed = [file(*each) for each in files]
-    found = look(*listed, now=now)
-    take = {one.uri for _, part in found.take for one in part}
-    assert take | set(found.rejected) == {one.uri for one in listed}
-    assert not take & set(found.rejected)
-    assert len(set(taken(found))) == len(found.take)
-    assert all(isinstance(one, Rejected) and one.reason for one in found.rejected.values())
+    listed = [file(*arguments) for arguments in files]
+    decisions = look(*listed, now=now)
+    take = {landing_file.uri for _, part in decisions.take for landing_file in part}
+    assert take | set(decisions.rejected) == {landing_file.uri for landing_file in listed}
+    assert not take & set(decisions.rejected)
+    assert len(set(taken(decisions))) == len(decisions.take)
+    assert all(isinstance(rejection, Rejected) and rejection.reason for rejection in decisions.rejected.values())
 
 
 def test_two_dimensions_in_a_name_are_one_partition() -> None:
     region = StaticDimension("region", ("EU", "US"))
     both = replace(DATASET, partitioning=Partitioning((*DATASET.partitioning.dimensions, region)))
-    found = look(file("2026-11-21|EU"), file("2026-11-21|CN"), file("2026-11-23|EU"), dataset=both)
-    assert taken(found) == ["day=2026-11-21/region=EU"]
-    assert sorted(kinds(found).values()) == [RejectionKind.EARLY, RejectionKind.NO_KEY]
+    decisions = look(file("2026-11-21|EU"), file("2026-11-21|CN"), file("2026-11-23|EU"), dataset=both)
+    assert taken(decisions) == ["day=2026-11-21/region=EU"]
+    assert sorted(kinds(decisions).values()) == [RejectionKind.EARLY, RejectionKind.NO_KEY]

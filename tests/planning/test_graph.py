@@ -37,17 +37,17 @@ def graph(**reads: tuple[str, ...]) -> Graph:
 
 
 def test_datasets_are_in_an_order_in_which_each_comes_after_those_it_reads() -> None:
-    found = graph(report=("sales", "stores"), sales=("raw",), stores=("raw",), raw=())
-    names = [dataset.table for dataset in found.in_order()]
+    project = graph(report=("sales", "stores"), sales=("raw",), stores=("raw",), raw=())
+    names = [dataset.table for dataset in project.in_order()]
     assert sorted(names) == ["raw", "report", "sales", "stores"]
     assert names[0] == "raw"
     assert names[-1] == "report"
 
 
 def test_the_upstreams_of_a_dataset_are_those_it_reads_in_its_own_order() -> None:
-    found = graph(report=("stores", "sales"), sales=(), stores=())
-    assert [dataset.table for dataset in found.upstreams(found.datasets["t.report"])] == ["stores", "sales"]
-    assert found.upstreams(found.datasets["t.sales"]) == []
+    project = graph(report=("stores", "sales"), sales=(), stores=())
+    assert [dataset.table for dataset in project.upstreams(project.datasets["t.report"])] == ["stores", "sales"]
+    assert project.upstreams(project.datasets["t.sales"]) == []
 
 
 def test_a_dataset_that_reads_what_nobody_declares_is_named_with_it() -> None:
@@ -58,9 +58,9 @@ def test_a_dataset_that_reads_what_nobody_declares_is_named_with_it() -> None:
 def test_a_circle_is_told_with_its_path() -> None:
     with pytest.raises(VarveError) as refused:
         graph(a=("b",), b=("c",), c=("a",), apart=())
-    found = re.fullmatch(r"datasets read each other in a circle: (.*)\.", str(refused.value))
-    assert found
-    path = found[1].split(" <- ")
+    match = re.fullmatch(r"datasets read each other in a circle: (.*)\.", str(refused.value))
+    assert match
+    path = match[1].split(" <- ")
     assert path[0] == path[-1]
     assert set(path) == {"t.a", "t.b", "t.c"}
     # Each is read by the one after it.

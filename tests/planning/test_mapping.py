@@ -33,56 +33,56 @@ moments = st.datetimes(*YEARS, timezones=st.just(dt.UTC))
 
 def test_a_day_in_new_york_reads_its_utc_hours_whatever_its_origin() -> None:
     for day, count in ((dt.date(2013, 3, 10), 23), (dt.date(2013, 7, 4), 24), (dt.date(2013, 11, 3), 25)):
-        found = Dependency(BY_DAY, BY_HOUR).upstream_of(PartitionKey.of(day=day, origin="JFK"))
-        assert len(found.keys) == count
-        assert found.nonexistent == ()
+        mapped = Dependency(BY_DAY, BY_HOUR).upstream_of(PartitionKey.of(day=day, origin="JFK"))
+        assert len(mapped.keys) == count
+        assert mapped.nonexistent == ()
 
 
 def test_the_hours_of_a_day_are_in_order_and_begin_at_its_midnight() -> None:
-    found = Dependency(BY_DAY, BY_HOUR).upstream_of(PartitionKey.of(day=dt.date(2013, 1, 1), origin="EWR"))
-    assert [str(key["hour"]) for key in found.keys[:2]] == ["2013-01-01T05", "2013-01-01T06"]
-    assert found.keys[-1] == PartitionKey.of(hour="2013-01-02T04")
+    mapped = Dependency(BY_DAY, BY_HOUR).upstream_of(PartitionKey.of(day=dt.date(2013, 1, 1), origin="EWR"))
+    assert [str(key["hour"]) for key in mapped.keys[:2]] == ["2013-01-01T05", "2013-01-01T06"]
+    assert mapped.keys[-1] == PartitionKey.of(hour="2013-01-02T04")
 
 
 def test_an_hour_is_read_by_every_origin_of_its_day_in_new_york() -> None:
-    found = Dependency(BY_DAY, BY_HOUR).readers_of(PartitionKey.of(hour="2013-01-02T04"))
-    assert [key.path for key in found.keys] == [
+    mapped = Dependency(BY_DAY, BY_HOUR).readers_of(PartitionKey.of(hour="2013-01-02T04"))
+    assert [key.path for key in mapped.keys] == [
         "day=2013-01-01/origin=EWR", "day=2013-01-01/origin=JFK", "day=2013-01-01/origin=LGA",
     ]  # fmt: skip
 
 
 def test_a_week_reads_its_seven_days_of_its_own_origin() -> None:
-    found = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2013, 1, 7), origin="LGA"))
-    assert found.keys == [PartitionKey.of(day=dt.date(2013, 1, day), origin="LGA") for day in range(7, 14)]
-    assert found.nonexistent == ()
+    mapped = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2013, 1, 7), origin="LGA"))
+    assert mapped.keys == [PartitionKey.of(day=dt.date(2013, 1, day), origin="LGA") for day in range(7, 14)]
+    assert mapped.nonexistent == ()
 
 
 def test_a_first_week_reads_the_days_there_are_and_tells_the_ones_there_are_not() -> None:
-    found = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2012, 12, 31), origin="LGA"))
-    assert found.keys == [PartitionKey.of(day=dt.date(2013, 1, day), origin="LGA") for day in range(1, 7)]
-    assert listed(found.nonexistent) == [PartitionKey.of(day=dt.date(2012, 12, 31), origin="LGA")]
+    mapped = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2012, 12, 31), origin="LGA"))
+    assert mapped.keys == [PartitionKey.of(day=dt.date(2013, 1, day), origin="LGA") for day in range(1, 7)]
+    assert listed(mapped.nonexistent) == [PartitionKey.of(day=dt.date(2012, 12, 31), origin="LGA")]
 
 
 def test_a_last_week_reads_the_days_before_the_end() -> None:
-    found = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2013, 12, 30), origin="EWR"))
-    assert [str(key["day"]) for key in found.keys] == ["2013-12-30", "2013-12-31"]
-    assert len(listed(found.nonexistent)) == 5
+    mapped = Dependency(BY_WEEK, BY_DAY).upstream_of(PartitionKey.of(week=dt.date(2013, 12, 30), origin="EWR"))
+    assert [str(key["day"]) for key in mapped.keys] == ["2013-12-30", "2013-12-31"]
+    assert len(listed(mapped.nonexistent)) == 5
 
 
 def test_a_day_is_read_by_the_one_week_that_holds_it() -> None:
-    found = Dependency(BY_WEEK, BY_DAY).readers_of(PartitionKey.of(day=dt.date(2013, 1, 6), origin="EWR"))
-    assert found.keys == [PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")]
+    mapped = Dependency(BY_WEEK, BY_DAY).readers_of(PartitionKey.of(day=dt.date(2013, 1, 6), origin="EWR"))
+    assert mapped.keys == [PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")]
 
 
 def test_a_week_of_utc_overlaps_eight_days_of_new_york() -> None:
     weeks = Partitioning((TimeDimension("week", Grain.WEEK, pendulum.datetime(2013, 1, 7)),))
-    found = Dependency(weeks, Partitioning((DAY,))).upstream_of(PartitionKey.of(week=dt.date(2013, 1, 14)))
-    assert [str(key["day"]) for key in found.keys] == [f"2013-01-{day}" for day in range(13, 21)]
+    mapped = Dependency(weeks, Partitioning((DAY,))).upstream_of(PartitionKey.of(week=dt.date(2013, 1, 14)))
+    assert [str(key["day"]) for key in mapped.keys] == [f"2013-01-{day}" for day in range(13, 21)]
 
 
 def test_a_dimension_that_only_the_other_side_has_matches_all_of_its_keys() -> None:
-    found = Dependency(Partitioning((DAY,)), BY_DAY).upstream_of(PartitionKey.of(day=dt.date(2013, 1, 5)))
-    assert [key["origin"] for key in found.keys] == ["EWR", "JFK", "LGA"]
+    mapped = Dependency(Partitioning((DAY,)), BY_DAY).upstream_of(PartitionKey.of(day=dt.date(2013, 1, 5)))
+    assert [key["origin"] for key in mapped.keys] == ["EWR", "JFK", "LGA"]
     everything = Dependency(Partitioning((ORIGIN,)), BY_DAY).upstream_of(PartitionKey.of(origin="EWR"))
     assert len(everything.keys) == 365
     assert {key["origin"] for key in everything.keys} == {"EWR"}
@@ -90,15 +90,15 @@ def test_a_dimension_that_only_the_other_side_has_matches_all_of_its_keys() -> N
 
 def test_a_static_key_that_the_other_side_has_not_maps_to_nothing_that_exists() -> None:
     fewer = Partitioning((StaticDimension("origin", ("EWR",)),))
-    found = Dependency(Partitioning((ORIGIN,)), fewer).upstream_of(PartitionKey.of(origin="LGA"))
-    assert found.keys == []
-    assert listed(found.nonexistent) == [PartitionKey.of(origin="LGA")]
+    mapped = Dependency(Partitioning((ORIGIN,)), fewer).upstream_of(PartitionKey.of(origin="LGA"))
+    assert mapped.keys == []
+    assert listed(mapped.nonexistent) == [PartitionKey.of(origin="LGA")]
 
 
 def test_what_is_mapped_to_is_the_product_of_the_dimensions_in_order() -> None:
     stores = StaticDimension("store", ("Paris", "Detroit"))
-    found = Dependency(Partitioning((WEEK,)), Partitioning((DAY, stores))).upstream_of(
+    mapped = Dependency(Partitioning((WEEK,)), Partitioning((DAY, stores))).upstream_of(
         PartitionKey.of(week=dt.date(2013, 1, 7))
     )
     days = [dt.date(2013, 1, day) for day in range(7, 14)]
-    assert found.keys == [PartitionKey.of(day=day, store=store) for day, store in product(days, ("Paris", "Detroit"))]
+    assert mapped.keys == [PartitionKey.of(day=day, store=store) for day, store in product(days, ("Paris", "Detroit"))]

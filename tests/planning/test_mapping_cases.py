@@ -80,9 +80,9 @@ def grained(grain: Grain, key_format: str | None = None, zone: str = "UTC") -> T
 
 
 def between(reader: TimeDimension, upstream: TimeDimension, rule: Overlap | None = None) -> Dependency:
-    found = Dependency(Partitioning((reader,)), Partitioning((upstream,)), {upstream.name: rule} if rule else {})
-    found.check()
-    return found
+    dependency = Dependency(Partitioning((reader,)), Partitioning((upstream,)), {upstream.name: rule} if rule else {})
+    dependency.check()
+    return dependency
 
 
 def texts(keys: list[PartitionKey]) -> list[str]:
@@ -90,9 +90,9 @@ def texts(keys: list[PartitionKey]) -> list[str]:
 
 
 def moment(case: Case) -> pendulum.DateTime:
-    found = pendulum.parse(case["keys"][0])
-    assert isinstance(found, pendulum.DateTime)
-    return found
+    parsed = pendulum.parse(case["keys"][0])
+    assert isinstance(parsed, pendulum.DateTime)
+    return parsed
 
 
 def quarter(case: Case) -> PartitionKey:
@@ -103,9 +103,9 @@ def quarter(case: Case) -> PartitionKey:
 def executed(case: Case) -> dict[str, list[str]]:
     """Two time dimensions and offsets, as most cases are."""
     up, down = time(case["upstream"], "up"), time(case["downstream"], "down")
-    found = re.fullmatch(r"TimeWindowPartitionMapping\(start_offset=(-?\d+), end_offset=(-?\d+), .*\)", case["mapping"])
-    assert found
-    dependency = between(down, up, Overlap(int(found[1]), int(found[2])))
+    match = re.fullmatch(r"TimeWindowPartitionMapping\(start_offset=(-?\d+), end_offset=(-?\d+), .*\)", case["mapping"])
+    assert match
+    dependency = between(down, up, Overlap(int(match[1]), int(match[2])))
     now = pendulum.parse(case["now"])
     assert isinstance(now, pendulum.DateTime)
     sides = {"upstream_of": (down, dependency.upstream_of), "downstream_of": (up, dependency.readers_of)}
@@ -114,16 +114,16 @@ def executed(case: Case) -> dict[str, list[str]]:
         ask(PartitionKey.of(**{dimension.name: dimension.value_at(dimension.start_of(key))}), now=now)
         for key in case["keys"]
     ]
-    keys = dict.fromkeys(text for each in mapped for text in texts(each.keys))
-    missing = dict.fromkeys(text for each in mapped for text in texts(listed(each.nonexistent)))
+    keys = dict.fromkeys(text for part in mapped for text in texts(part.keys))
+    missing = dict.fromkeys(text for part in mapped for text in texts(listed(part.nonexistent)))
     return {"keys": list(keys), "nonexistent": list(missing)}
 
 
 def day_of_all_stores(case: Case) -> dict[str, list[str]]:
     day = grained(Grain.DAY)
     upstream = Partitioning((day, STORES))
-    found = Dependency(Partitioning((day,)), upstream).upstream_of(PartitionKey.of(day=day.parse("2022-03-31")))
-    return {"keys": sorted(map(upstream.to_dagster, found.keys))}
+    mapped = Dependency(Partitioning((day,)), upstream).upstream_of(PartitionKey.of(day=day.parse("2022-03-31")))
+    return {"keys": sorted(map(upstream.to_dagster, mapped.keys))}
 
 
 def dynamic_without_a_name(case: Case) -> str:
@@ -134,8 +134,8 @@ def dynamic_without_a_name(case: Case) -> str:
 def week_of_one_store(case: Case) -> dict[str, list[str]]:
     week = TimeDimension.of("day", "@weekly", "2022-01-02")
     reader, upstream = Partitioning((week, STORES)), Partitioning((grained(Grain.DAY), STORES))
-    found = Dependency(reader, upstream).upstream_of(PartitionKey.of(day=week.parse("2022-03-20"), store="Paris"))
-    return {"keys": list(map(upstream.to_dagster, found.keys))}
+    mapped = Dependency(reader, upstream).upstream_of(PartitionKey.of(day=week.parse("2022-03-20"), store="Paris"))
+    return {"keys": list(map(upstream.to_dagster, mapped.keys))}
 
 
 def hours_of_a_day(case: Case, zone: str, key_format: str) -> list[str]:
@@ -148,23 +148,23 @@ def readers_in(case: Case, upstream: TimeDimension, reader: TimeDimension) -> li
     """What reads the window that holds a moment."""
     at = pendulum.parse(case["keys"][0], tz=upstream.timezone)
     assert isinstance(at, pendulum.DateTime)
-    found = between(reader, upstream).readers_of(PartitionKey.of(**{upstream.name: upstream.holding(at)}))
-    return texts(found.keys)
+    readers = between(reader, upstream).readers_of(PartitionKey.of(**{upstream.name: upstream.holding(at)}))
+    return texts(readers.keys)
 
 
 def region_and_minute(case: Case, reader: TimeDimension, upstream: TimeDimension) -> list[str]:
     region, at = case["keys"][0].split("|")
     key = PartitionKey.of(region=region, **{upstream.name: upstream.holding(pendulum.parse(at))})
-    found = Dependency(Partitioning((REGIONS, reader)), Partitioning((REGIONS, upstream))).readers_of(key)
-    return texts(found.keys)
+    readers = Dependency(Partitioning((REGIONS, reader)), Partitioning((REGIONS, upstream))).readers_of(key)
+    return texts(readers.keys)
 
 
 def segment(case: Case) -> list[str]:
     everywhere = Partitioning((StaticDimension("segment", ("all_regions",)),))
     table = TableReads("segment", {"all_regions": REGIONS.members})
-    found = Dependency(everywhere, Partitioning((REGIONS,)), {"region": table})
-    found.check()
-    return texts(found.upstream_of(PartitionKey.of(segment=case["keys"][0])).keys)
+    dependency = Dependency(everywhere, Partitioning((REGIONS,)), {"region": table})
+    dependency.check()
+    return texts(dependency.upstream_of(PartitionKey.of(segment=case["keys"][0])).keys)
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -204,8 +204,8 @@ def dynamic_in_a_product(case: Case) -> list[str]:
     reader = Dataset("t.reader", Partitioning((grained(Grain.DAY),)), schema, StoreKind.LAKE, "One row per sale.")
     upstream = Dataset("t.upstream", product, schema, StoreKind.LAKE, "One row per sale.")
     key = PartitionKey.of(day=grained(Grain.DAY).parse("2024-06-10"))
-    found = edge(reader, Reads(upstream)).dependency.upstream_of(key, members={"keys": ("a", "b")})
-    return list(map(product.to_dagster, found.keys))
+    mapped = edge(reader, Reads(upstream)).dependency.upstream_of(key, members={"keys": ("a", "b")})
+    return list(map(product.to_dagster, mapped.keys))
 
 
 def run_by_hand_before(case: Case) -> str:
@@ -225,11 +225,11 @@ def run_by_hand_before(case: Case) -> str:
 def two_days_of_two_stores(case: Case) -> list[list[str]]:
     day = grained(Grain.DAY)
     dependency = Dependency(Partitioning((day,)), Partitioning((day, STORES)), {"day": trailing(2)})
-    found = dependency.upstream_of(PartitionKey.of(day=day.parse("2022-03-31"))).keys
+    keys = dependency.upstream_of(PartitionKey.of(day=day.parse("2022-03-31"))).keys
     # The file lists the newest day first, and stores by name.
-    newest = sorted({key["day"] for key in found}, reverse=True)
+    newest = sorted({key["day"] for key in keys}, reverse=True)
     return [
-        [str(at), str(store)] for at in newest for store in sorted(key["store"] for key in found if key["day"] == at)
+        [str(at), str(store)] for at in newest for store in sorted(key["store"] for key in keys if key["day"] == at)
     ]
 
 
@@ -239,8 +239,8 @@ def merged_ranges(case: Case) -> list[str]:
     first, last = case["downstream"]["offset"]
     ends = [tuple(map(day.start_of, text.split(".."))) for text in case["keys"]]
     box = PartitionBox(days, (TimeSpans.of((start, day.calendar.following(end)) for start, end in ends),))
-    (found,) = between(day, day, Overlap(first, last)).readers_of(box).existing
-    (spans,) = found.choices
+    (merged,) = between(day, day, Overlap(first, last)).readers_of(box).existing
+    (spans,) = merged.choices
     assert isinstance(spans, TimeSpans)
     return [f"{day.text_at(start)}..{day.text_at(day.calendar.floor(end - 1))}" for start, end in spans.spans]
 
@@ -251,7 +251,7 @@ def lagging(case: Case, key_format: str) -> list[str]:
     assert first == last
     box = [PartitionBox(Partitioning((dimension,)), (choice_of(dimension, [key]),)) for key in case["keys"]]
     dependency = between(dimension, dimension, shifted(first))
-    return [text for each in box for text in texts(dependency.upstream_of(each).keys)]
+    return [text for partition in box for text in texts(dependency.upstream_of(partition).keys)]
 
 
 MINUTE = TimeDimension.of("minute", "* * * * *", "2020-01-01")
@@ -296,8 +296,10 @@ BUILDERS: dict[str, Callable[[Case], object]] = {
 def wanted(case: Case) -> object:
     if case["id"] in OURS:
         return OURS[case["id"]]
-    found = case.get("recommended", case["expected"])
-    return {name: value for name, value in found.items() if name != "why"} if isinstance(found, dict) else found
+    expected = case.get("recommended", case["expected"])
+    return (
+        {name: value for name, value in expected.items() if name != "why"} if isinstance(expected, dict) else expected
+    )
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=[f"{case['id']} {case['name']}" for case in CASES.values()])

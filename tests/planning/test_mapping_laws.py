@@ -74,8 +74,10 @@ def test_a_box_maps_to_the_union_of_what_its_partitions_map_to(
         chosen = data.draw(st.sets(st.integers(0, len(values) - 1), min_size=1, max_size=4))
         choices.append(choice_of(dimension, [values[place] for place in sorted(chosen)]))
     box = PartitionBox(side, tuple(choices))
-    each = [everything(ask(dependency, key)) for key in box.partitions()]
-    assert everything(ask(dependency, box)) == tuple(set().union(*(found[part] for found in each)) for part in range(3))
+    parts_of_keys = [everything(ask(dependency, key)) for key in box.partitions()]
+    assert everything(ask(dependency, box)) == tuple(
+        set().union(*(parts[part] for parts in parts_of_keys)) for part in range(3)
+    )
 
 
 @settings(deadline=None, max_examples=50)
@@ -103,11 +105,11 @@ def test_windows_that_overlap_are_just_those_that_share_an_instant(
     mapped = read_by(
         Dependency(Partitioning((reader,)), Partitioning((upstream,))), Partitioning((reader,)).key([value])
     )
-    found = {key["upstream"] for key in mapped.keys}
+    upstream_keys = {key["upstream"] for key in mapped.keys}
     for other in keys_of(upstream):
         window = upstream.window(other)
         touches = window.start.timestamp() < span.end.timestamp() and span.start.timestamp() < window.end.timestamp()
-        assert (other in found) == touches
+        assert (other in upstream_keys) == touches
     # All together they cover the window.
     starts = sorted(
         start
@@ -130,5 +132,5 @@ def test_offsets_over_the_same_windows_count_windows(
     place = data.draw(st.integers(0, len(values) - 1))
     side = Partitioning((dimension,))
     dependency = Dependency(side, side, {"time": Overlap(first, first + more, unit)})
-    found = [key["time"] for key in read_by(dependency, side.key([values[place]])).keys]
-    assert found == [values[at] for at in range(place + first, place + first + more + 1) if 0 <= at < len(values)]
+    keys_read = [key["time"] for key in read_by(dependency, side.key([values[place]])).keys]
+    assert keys_read == [values[at] for at in range(place + first, place + first + more + 1) if 0 <= at < len(values)]

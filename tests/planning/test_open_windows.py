@@ -27,12 +27,12 @@ DAYS = dataset("days", DAY, landing=True)
 NOW = START.add(days=2, hours=10)
 
 
-def opened(found: Dataset, ahead: int = 1) -> Dataset:
-    return replace(found, partitioning=found.partitioning.reaching(ahead))
+def opened(dataset: Dataset, ahead: int = 1) -> Dataset:
+    return replace(dataset, partitioning=dataset.partitioning.reaching(ahead))
 
 
-def published(found: Dataset, *paths: str, batch: int = 1) -> dict[str, Fact]:
-    source = landing_source(found)
+def published(dataset: Dataset, *paths: str, batch: int = 1) -> dict[str, Fact]:
+    source = landing_source(dataset)
     return {path: Fact(batch, 1.0, (), ((source, path, "f"),), "f", 1.0) for path in paths}
 
 
@@ -40,8 +40,8 @@ def arrived(*paths: str) -> dict[str, Fact]:
     return {path: Fact(arrival="f", arrived=1.0) for path in paths}
 
 
-def planned(found: Graph, facts: dict[str, dict[str, Fact]], now: dt.datetime = NOW) -> RunPlan:
-    return reconcile(found, CatalogReader(facts), now=now)
+def planned(project: Graph, facts: dict[str, dict[str, Fact]], now: dt.datetime = NOW) -> RunPlan:
+    return reconcile(project, CatalogReader(facts), now=now)
 
 
 def asked(plan: RunPlan) -> dict[str, set[str]]:
@@ -58,13 +58,13 @@ def test_what_has_arrived_for_the_open_window_is_due_and_for_an_upcoming_one_is_
 
 def test_what_is_derived_waits_for_its_window_and_is_then_due_without_any_change() -> None:
     totals = dataset("totals", DAY)
-    found = graph({DAYS: (), totals: (DAYS,)})
+    project = graph({DAYS: (), totals: (DAYS,)})
     facts = {DAYS.name: published(DAYS, "day=2024-01-02", "day=2024-01-03")}
-    planner, known = Planner(found, Limits()), CatalogReader(facts)
-    assert asked(planner.tick(known, None, now=NOW)) == {"totals": {"day=2024-01-02"}}
+    planner, catalog_facts = Planner(project, Limits()), CatalogReader(facts)
+    assert asked(planner.tick(catalog_facts, None, now=NOW)) == {"totals": {"day=2024-01-02"}}
     facts[totals.name] = {"day=2024-01-02": Fact(2, 2.0, (), ((DAYS.name, "day=2024-01-02", "1"),))}
-    assert asked(planner.tick(known, {totals.name: ["day=2024-01-02"]}, now=NOW.add(minutes=5))) == {}
-    assert asked(planner.tick(known, {}, now=START.add(days=3))) == {"totals": {"day=2024-01-03"}}
+    assert asked(planner.tick(catalog_facts, {totals.name: ["day=2024-01-02"]}, now=NOW.add(minutes=5))) == {}
+    assert asked(planner.tick(catalog_facts, {}, now=START.add(days=3))) == {"totals": {"day=2024-01-03"}}
 
 
 def test_a_partition_that_is_none_yet_counts_nowhere() -> None:
@@ -75,34 +75,34 @@ def test_a_partition_that_is_none_yet_counts_nowhere() -> None:
 
 def test_trailing_days_with_today_among_them_run_when_their_own_window_is_over() -> None:
     week = dataset("trailing", DAY)
-    found = graph({DAYS: (), week: (Reads(DAYS, {"day": trailing(3)}),)})
+    project = graph({DAYS: (), week: (Reads(DAYS, {"day": trailing(3)}),)})
     days = published(DAYS, "day=2024-01-01", "day=2024-01-02", "day=2024-01-03")
-    assert asked(planned(found, {DAYS.name: days})) == {"trailing": {"day=2024-01-01", "day=2024-01-02"}}
-    assert "day=2024-01-03" in asked(planned(found, {DAYS.name: days}, START.add(days=3)))["trailing"]
+    assert asked(planned(project, {DAYS.name: days})) == {"trailing": {"day=2024-01-01", "day=2024-01-02"}}
+    assert "day=2024-01-03" in asked(planned(project, {DAYS.name: days}, START.add(days=3)))["trailing"]
 
 
 def test_an_open_window_is_computed_of_what_is_there_and_again_as_it_grows() -> None:
     so_far = opened(dataset("so_far", WEEK))
-    found = graph({DAYS: (), so_far: (DAYS,)})
+    project = graph({DAYS: (), so_far: (DAYS,)})
     days = published(DAYS, "day=2024-01-01", "day=2024-01-02")
-    (run,) = planned(found, {DAYS.name: days}).runs
+    (run,) = planned(project, {DAYS.name: days}).runs
     assert run.inputs == {Input(DAYS.name, path, "1") for path in days}
     made = {"week=2024-01-01": Fact(5, 5.0, (), tuple((DAYS.name, path, "1") for path in days))}
-    assert asked(planned(found, {DAYS.name: days, so_far.name: made})) == {}
+    assert asked(planned(project, {DAYS.name: days, so_far.name: made})) == {}
     days |= published(DAYS, "day=2024-01-03")
-    assert asked(planned(found, {DAYS.name: days, so_far.name: made})) == {"so_far": {"week=2024-01-01"}}
+    assert asked(planned(project, {DAYS.name: days, so_far.name: made})) == {"so_far": {"week=2024-01-01"}}
     # Of days that are over it waits for the ones that are missing, as everything does.
     del days["day=2024-01-02"]
-    assert asked(planned(found, {DAYS.name: days, so_far.name: made})) == {}
+    assert asked(planned(project, {DAYS.name: days, so_far.name: made})) == {}
     # When the week is over it waits for all of it.
-    assert asked(planned(found, {DAYS.name: days}, START.add(days=8))) == {}
+    assert asked(planned(project, {DAYS.name: days}, START.add(days=8))) == {}
 
 
 def test_windows_ahead_are_computed_as_far_as_declared() -> None:
     forecast = opened(dataset("forecast", DAY), 3)
-    found = graph({DAYS: (), forecast: (Reads(DAYS, {"day": trailing(3)}),)})
+    project = graph({DAYS: (), forecast: (Reads(DAYS, {"day": trailing(3)}),)})
     days = published(DAYS, "day=2024-01-01", "day=2024-01-02", "day=2024-01-03")
-    assert asked(planned(found, {DAYS.name: days}))["forecast"] == {f"day=2024-01-0{day}" for day in range(1, 6)}
+    assert asked(planned(project, {DAYS.name: days}))["forecast"] == {f"day=2024-01-0{day}" for day in range(1, 6)}
 
 
 def test_a_dataset_of_nothing_but_its_scope_runs_ahead_by_itself() -> None:
@@ -112,9 +112,9 @@ def test_a_dataset_of_nothing_but_its_scope_runs_ahead_by_itself() -> None:
 
 def test_a_batch_of_a_window_that_a_clock_has_opened_again_stays_and_is_not_asked_for() -> None:
     totals = dataset("totals", DAY)
-    found = graph({DAYS: (), totals: (DAYS,)})
+    project = graph({DAYS: (), totals: (DAYS,)})
     made = {"day=2024-01-03": Fact(5, 5.0, (), ((DAYS.name, "day=2024-01-03", "0"),))}
-    plan = planned(found, {DAYS.name: published(DAYS, "day=2024-01-03"), totals.name: made})
+    plan = planned(project, {DAYS.name: published(DAYS, "day=2024-01-03"), totals.name: made})
     assert asked(plan) == {}
     assert plan.retire == {}
     assert plan.judgements[totals.name]["day=2024-01-03"].state is State.UPCOMING

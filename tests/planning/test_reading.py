@@ -43,8 +43,8 @@ def shop() -> Graph:
         for name, where in QUERIES.items()
     ]
     assets = sql_assets(compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
-    reads: dict[str, tuple[Reads, ...]] = {each.dataset.name: tuple(each.reads) for each in assets}
-    return Graph({each.dataset.name: each.dataset for each in assets}, reads, {})
+    reads: dict[str, tuple[Reads, ...]] = {asset.dataset.name: tuple(asset.reads) for asset in assets}
+    return Graph({asset.dataset.name: asset.dataset for asset in assets}, reads, {})
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -60,8 +60,8 @@ def test_edges_of_one_tick_each_read_what_their_own_query_says(shop: Graph, *, a
         for key in keys:
             mapped = edge.dependency.upstream_of(key, now=NOW)
             expected = {up.path for up in listed((*mapped.existing, *mapped.upcoming))}
-            found = wanted[key.path] if wanted else paths.wanted(key.path)
-            assert (name, key.path, set(found)) == (name, key.path, expected)
+            paths_read = wanted[key.path] if wanted else paths.wanted(key.path)
+            assert (name, key.path, set(paths_read)) == (name, key.path, expected)
 
 
 def test_a_query_that_picks_another_store_waits_for_that_one(shop: Graph) -> None:
@@ -70,5 +70,10 @@ def test_a_query_that_picks_another_store_waits_for_that_one(shop: Graph) -> Non
             return {"day=2022-03-10/store=Lyon": Fact(7, 1.0)} if dataset == "shop.receipts" else {}
 
     judged = reconcile(shop, Lyon(), now=NOW).judgements
-    due = {(name, path) for name in QUERIES for path, one in judged[f"shop.{name}"].items() if one.state is State.DUE}
+    due = {
+        (name, path)
+        for name in QUERIES
+        for path, judgement in judged[f"shop.{name}"].items()
+        if judgement.state is State.DUE
+    }
     assert due == {("same", "day=2022-03-10/store=Lyon"), ("other_store", "day=2022-03-10/store=Paris")}

@@ -49,10 +49,10 @@ def dataset(name: str, *dimensions: Dimension, landing: bool = False, policy: Po
 
 def graph(reads: dict[Dataset, Sequence[Dataset | Reads]]) -> Graph:
     wrapped = {
-        each.name: tuple(found if isinstance(found, Reads) else Reads(found) for found in above)
-        for each, above in reads.items()
+        dataset.name: tuple(read if isinstance(read, Reads) else Reads(read) for read in above)
+        for dataset, above in reads.items()
     }
-    return Graph({each.name: each for each in reads}, wrapped, {each.name: "1" for each in reads})
+    return Graph({dataset.name: dataset for dataset in reads}, wrapped, {dataset.name: "1" for dataset in reads})
 
 
 def world(reads: dict[Dataset, Sequence[Dataset | Reads]], *, days: float = 60, **settings: object) -> World:
@@ -72,101 +72,101 @@ CHAIN: dict[Dataset, Sequence[Dataset | Reads]] = {HOURLY: [], DAILY: [HOURLY], 
 
 
 def test_24_hours_are_one_day_and_a_day_that_misses_one_waits_for_it() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1)[:-1]:
-        found.arrive("t.hourly", path, "a1")
-    found.until_quiet()
-    assert set(found.builds) == {("t.hourly", path) for path in hours(1)[:-1]}
-    assert found.states("t.daily") == {"day=2024-01-01": State.WAITING}
-    found.arrive("t.hourly", hours(1)[-1], "a1")
-    found.until_quiet()
-    assert found.builds["t.daily", "day=2024-01-01"] == 1
+        simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet()
+    assert set(simulation.builds) == {("t.hourly", path) for path in hours(1)[:-1]}
+    assert simulation.states("t.daily") == {"day=2024-01-01": State.WAITING}
+    simulation.arrive("t.hourly", hours(1)[-1], "a1")
+    simulation.until_quiet()
+    assert simulation.builds["t.daily", "day=2024-01-01"] == 1
 
 
 def test_a_late_rerun_of_one_hour_rebuilds_exactly_its_day_and_its_week_once() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for day in range(1, 15):
         for path in hours(day):
-            found.arrive("t.hourly", path, "a1")
-    found.until_quiet(check=False)
-    assert found.contents == found.clean()
-    before = found.builds.copy()
-    found.arrive("t.hourly", hours(3)[7], "b1")
-    found.until_quiet()
-    assert found.builds - before == {
+            simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet(check=False)
+    assert simulation.contents == simulation.clean()
+    before = simulation.builds.copy()
+    simulation.arrive("t.hourly", hours(3)[7], "b1")
+    simulation.until_quiet()
+    assert simulation.builds - before == {
         ("t.hourly", hours(3)[7]): 1, ("t.daily", "day=2024-01-03"): 1, ("t.weekly", "week=2024-01-01"): 1,
     }  # fmt: skip
-    assert found.contents == found.clean()
+    assert simulation.contents == simulation.clean()
 
 
 def test_a_rerun_that_holds_the_same_rows_goes_no_further() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1):
-        found.arrive("t.hourly", path, "a1")
-    found.until_quiet()
-    before = found.builds.copy()
-    found.arrive("t.hourly", hours(1)[7], "a2")
-    found.until_quiet()
-    assert found.builds - before == {("t.hourly", hours(1)[7]): 1}
-    assert found.contents == found.clean()
+        simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet()
+    before = simulation.builds.copy()
+    simulation.arrive("t.hourly", hours(1)[7], "a2")
+    simulation.until_quiet()
+    assert simulation.builds - before == {("t.hourly", hours(1)[7]): 1}
+    assert simulation.contents == simulation.clean()
 
 
 def test_a_year_becomes_its_12_months() -> None:
     yearly, monthly = dataset("yearly", YEAR, landing=True), dataset("monthly", MONTH)
-    found = world({yearly: [], monthly: [yearly]}, days=800)
-    found.arrive("t.yearly", "year=2024-01-01", "a1")
-    found.until_quiet()
-    assert found.builds == {
+    simulation = world({yearly: [], monthly: [yearly]}, days=800)
+    simulation.arrive("t.yearly", "year=2024-01-01", "a1")
+    simulation.until_quiet()
+    assert simulation.builds == {
         ("t.yearly", "year=2024-01-01"): 1, **{("t.monthly", f"month=2024-{n:02}-01"): 1 for n in range(1, 13)},
     }  # fmt: skip
 
 
 def test_misaligned_windows_wait_for_both_that_they_overlap() -> None:
     shifted = dataset("shifted", SHIFTED)
-    found = world({HOURLY: [], shifted: [HOURLY]})
-    found.arrive("t.hourly", "hour=2024-01-01T14", "a1")
-    found.until_quiet()
-    assert ("t.shifted", "hour=2024-01-01T14%3A30") not in found.builds
-    found.arrive("t.hourly", "hour=2024-01-01T15", "a1")
-    found.until_quiet()
-    assert found.builds["t.shifted", "hour=2024-01-01T14%3A30"] == 1
+    simulation = world({HOURLY: [], shifted: [HOURLY]})
+    simulation.arrive("t.hourly", "hour=2024-01-01T14", "a1")
+    simulation.until_quiet()
+    assert ("t.shifted", "hour=2024-01-01T14%3A30") not in simulation.builds
+    simulation.arrive("t.hourly", "hour=2024-01-01T15", "a1")
+    simulation.until_quiet()
+    assert simulation.builds["t.shifted", "hour=2024-01-01T14%3A30"] == 1
 
 
 def test_what_was_made_by_hand_from_what_is_current_is_not_run_again() -> None:
-    found = world(CHAIN)
-    found.arrive("t.hourly", "hour=2024-01-01T00", "a1")
-    found.set(
-        "t.hourly", "hour=2024-01-01T00", batch=7, published=found.now,
+    simulation = world(CHAIN)
+    simulation.arrive("t.hourly", "hour=2024-01-01T00", "a1")
+    simulation.set(
+        "t.hourly", "hour=2024-01-01T00", batch=7, published=simulation.now,
         trace=(("landing:t.hourly", "hour=2024-01-01T00", "a1"),),
     )  # fmt: skip
-    assert found.tick().runs == ()
+    assert simulation.tick().runs == ()
 
 
 def test_a_dataset_that_holds_waits_for_a_person() -> None:
     landed = dataset("landed", DAY, landing=True)
     holding = dataset("holding", DAY, policy=Policy(OnUpstreamChange.HOLD))
-    found = world({landed: [], holding: [landed]})
+    simulation = world({landed: [], holding: [landed]})
     day = "day=2024-01-01"
-    found.arrive("t.landed", day, "a1")
-    found.until_quiet()
-    found.arrive("t.landed", day, "b1")
-    found.until_quiet()
-    assert found.builds["t.holding", day] == 1
-    assert found.states("t.holding") == {day: State.HELD}
-    found.mark("t.holding", day)
-    found.until_quiet()
-    assert found.builds["t.holding", day] == 2
-    assert found.contents == found.clean()
+    simulation.arrive("t.landed", day, "a1")
+    simulation.until_quiet()
+    simulation.arrive("t.landed", day, "b1")
+    simulation.until_quiet()
+    assert simulation.builds["t.holding", day] == 1
+    assert simulation.states("t.holding") == {day: State.HELD}
+    simulation.mark("t.holding", day)
+    simulation.until_quiet()
+    assert simulation.builds["t.holding", day] == 2
+    assert simulation.contents == simulation.clean()
 
 
 def test_the_newest_windows_are_refreshed_once_for_each_window_that_completes() -> None:
     root = dataset("root", DAY, policy=Policy(by_itself=True, refresh_last=2))
-    found = world({root: []}, days=3)
-    found.until_quiet()
-    assert found.builds == {("t.root", f"day=2024-01-0{day}"): 1 for day in (1, 2, 3)}
-    found.advance(86_400)
-    found.until_quiet()
-    assert found.builds == {
+    simulation = world({root: []}, days=3)
+    simulation.until_quiet()
+    assert simulation.builds == {("t.root", f"day=2024-01-0{day}"): 1 for day in (1, 2, 3)}
+    simulation.advance(86_400)
+    simulation.until_quiet()
+    assert simulation.builds == {
         ("t.root", "day=2024-01-01"): 1, ("t.root", "day=2024-01-02"): 1,
         ("t.root", "day=2024-01-03"): 2, ("t.root", "day=2024-01-04"): 1,
     }  # fmt: skip
@@ -174,185 +174,187 @@ def test_the_newest_windows_are_refreshed_once_for_each_window_that_completes() 
 
 def test_a_deadline_lets_a_partition_go_without_what_is_missing_and_catch_up_later() -> None:
     patient = dataset("patient", DAY)
-    found = world({HOURLY: [], patient: [Reads(HOURLY, wait=Wait(deadline=dt.timedelta(hours=6)))]}, days=1)
+    simulation = world({HOURLY: [], patient: [Reads(HOURLY, wait=Wait(deadline=dt.timedelta(hours=6)))]}, days=1)
     for path in hours(1)[:20]:
-        found.arrive("t.hourly", path, "a1")
-    found.until_quiet()
+        simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet()
     day = ("t.patient", "day=2024-01-01")
-    assert found.builds[day] == 0
-    found.advance(6 * 3_600)
-    found.until_quiet()
-    assert found.builds[day] == 1
-    found.arrive("t.hourly", hours(1)[20], "a1")
-    found.until_quiet()
-    assert found.builds[day] == 2
+    assert simulation.builds[day] == 0
+    simulation.advance(6 * 3_600)
+    simulation.until_quiet()
+    assert simulation.builds[day] == 1
+    simulation.arrive("t.hourly", hours(1)[20], "a1")
+    simulation.until_quiet()
+    assert simulation.builds[day] == 2
 
 
 def test_one_bad_partition_of_a_run_of_many_is_isolated_and_then_given_up() -> None:
     landed = dataset("landed", DAY, landing=True)
     bad = "day=2024-01-11"
-    found = world({landed: []}, broken=lambda _, path: path == bad)
+    simulation = world({landed: []}, broken=lambda _, path: path == bad)
     for day in range(1, 17):
-        found.arrive("t.landed", f"day=2024-01-{day:02}", "a1")
-    found.until_quiet()
-    assert set(found.builds) == {("t.landed", f"day=2024-01-{day:02}") for day in range(1, 17)} - {("t.landed", bad)}
-    assert found.states("t.landed")[bad] is State.FAILED
+        simulation.arrive("t.landed", f"day=2024-01-{day:02}", "a1")
+    simulation.until_quiet()
+    assert set(simulation.builds) == {("t.landed", f"day=2024-01-{day:02}") for day in range(1, 17)} - {
+        ("t.landed", bad)
+    }
+    assert simulation.states("t.landed")[bad] is State.FAILED
     # 16, then halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1; the bad one alone has three attempts.
-    assert len(found.launched) == 1 + 2 + 2 + 2 + 2 + 2
-    found.arrive("t.landed", bad, "b1")
-    found.broken = lambda *_: False
-    found.until_quiet()
-    assert found.contents == found.clean()
+    assert len(simulation.launched) == 1 + 2 + 2 + 2 + 2 + 2
+    simulation.arrive("t.landed", bad, "b1")
+    simulation.broken = lambda *_: False
+    simulation.until_quiet()
+    assert simulation.contents == simulation.clean()
 
 
 def test_failures_back_off_exponentially() -> None:
     landed = dataset("landed", DAY, landing=True)
-    found = world({landed: []}, broken=lambda *_: True, lasts=lambda _: 0.3)
-    found.arrive("t.landed", "day=2024-01-01", "a1")
+    simulation = world({landed: []}, broken=lambda *_: True, lasts=lambda _: 0.3)
+    simulation.arrive("t.landed", "day=2024-01-01", "a1")
     at = []
     for _ in range(60):
-        at += [found.now] * len(found.tick().runs)
-        found.advance(10)
+        at += [simulation.now] * len(simulation.tick().runs)
+        simulation.advance(10)
     assert [second - first for first, second in pairwise(at)] == [70, 130]
 
 
 def test_a_mark_set_while_its_partition_is_built_survives_that_build() -> None:
     landed = dataset("landed", DAY, landing=True)
-    found = world({landed: []})
+    simulation = world({landed: []})
     day = "day=2024-01-01"
-    found.arrive("t.landed", day, "a1")
-    found.tick()
-    found.advance(15)
-    found.mark("t.landed", day)
-    found.until_quiet()
-    assert found.builds["t.landed", day] == 2
+    simulation.arrive("t.landed", day, "a1")
+    simulation.tick()
+    simulation.advance(15)
+    simulation.mark("t.landed", day)
+    simulation.until_quiet()
+    assert simulation.builds["t.landed", day] == 2
 
 
 def test_marked_partitions_run_upstream_first_and_after_fresh_data() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1):
-        found.arrive("t.hourly", path, "a1")
-    found.until_quiet()
+        simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet()
     for path in hours(1):
-        found.mark("t.hourly", path)
-    found.mark("t.daily", "day=2024-01-01")
-    found.arrive("t.hourly", hours(2)[0], "a1")
-    plan = found.tick()
+        simulation.mark("t.hourly", path)
+    simulation.mark("t.daily", "day=2024-01-01")
+    simulation.arrive("t.hourly", hours(2)[0], "a1")
+    plan = simulation.tick()
     assert texts(plan.runs) == [
         "hourly hour=2024-01-02T00 ... hour=2024-01-02T00",
         "hourly hour=2024-01-01T00 ... hour=2024-01-01T15",
         "hourly hour=2024-01-01T16 ... hour=2024-01-01T23",
     ]
-    found.until_quiet()
-    assert found.builds["t.daily", "day=2024-01-01"] == 2
+    simulation.until_quiet()
+    assert simulation.builds["t.daily", "day=2024-01-01"] == 2
 
 
 def test_a_paused_backfill_launches_nothing() -> None:
     landed = dataset("landed", DAY, landing=True)
-    found = world({landed: []})
-    found.arrive("t.landed", "day=2024-01-01", "a1")
-    found.until_quiet()
-    found.mark("t.landed", "day=2024-01-01", held=True)
-    assert found.tick().runs == ()
-    assert found.states("t.landed") == {"day=2024-01-01": State.HELD}
+    simulation = world({landed: []})
+    simulation.arrive("t.landed", "day=2024-01-01", "a1")
+    simulation.until_quiet()
+    simulation.mark("t.landed", "day=2024-01-01", held=True)
+    assert simulation.tick().runs == ()
+    assert simulation.states("t.landed") == {"day=2024-01-01": State.HELD}
 
 
 def test_what_left_the_graph_is_retired_and_what_reads_it_does_not_miss_it() -> None:
     keeps = dataset("keeps", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=3)))
-    found = world({keeps: []}, days=2)
+    simulation = world({keeps: []}, days=2)
     for day in (1, 2):
-        found.arrive("t.keeps", f"day=2024-01-0{day}", "a1")
-    found.until_quiet()
-    found.advance(2 * 86_400)
-    assert found.tick().retire == {"t.keeps": ("day=2024-01-01",)}
-    found.advance(86_400)
-    assert found.tick().retire == {"t.keeps": ("day=2024-01-02",)}
-    assert found.until_quiet() == 0
+        simulation.arrive("t.keeps", f"day=2024-01-0{day}", "a1")
+    simulation.until_quiet()
+    simulation.advance(2 * 86_400)
+    assert simulation.tick().retire == {"t.keeps": ("day=2024-01-01",)}
+    simulation.advance(86_400)
+    assert simulation.tick().retire == {"t.keeps": ("day=2024-01-02",)}
+    assert simulation.until_quiet() == 0
 
 
 def test_a_key_that_was_removed_is_retired() -> None:
     tenants = dataset("tenants", DAY, TENANT, landing=True)
-    found = world({tenants: []}, members={"tenants": ("a", "b")})
+    simulation = world({tenants: []}, members={"tenants": ("a", "b")})
     for tenant in ("a", "b"):
-        found.arrive("t.tenants", f"day=2024-01-01/tenant={tenant}", "a1")
-    found.until_quiet()
-    found.members = {"tenants": ("a",)}
-    assert found.tick().retire == {"t.tenants": ("day=2024-01-01/tenant=b",)}
+        simulation.arrive("t.tenants", f"day=2024-01-01/tenant={tenant}", "a1")
+    simulation.until_quiet()
+    simulation.members = {"tenants": ("a",)}
+    assert simulation.tick().retire == {"t.tenants": ("day=2024-01-01/tenant=b",)}
 
 
 def test_a_clock_that_jumps_back_and_forth_builds_nothing_twice() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1):
-        found.arrive("t.hourly", path, "a1")
-    found.until_quiet()
-    before = found.builds.copy()
+        simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet()
+    before = simulation.builds.copy()
     for jump in (-10 * 86_400, 20 * 86_400, -3_600, 60):
-        found.now += jump
-        assert found.tick().runs == ()
-    assert found.builds == before
+        simulation.now += jump
+        assert simulation.tick().runs == ()
+    assert simulation.builds == before
 
 
 def test_a_graph_that_explodes_is_refused_by_name_before_anything_is_launched() -> None:
     minutes = dataset("minutes", TimeDimension("minute", "* * * * *", START), policy=Policy(by_itself=True))
     limits = Limits(LIMITS.patience, looked_at=10_000)
-    found = world({minutes: []}, days=10, limits=limits)
+    simulation = world({minutes: []}, days=10, limits=limits)
     with pytest.raises(VarveError, match=r"t\.minutes: 14,400 partitions to look at in one tick, above .* 10,000"):
-        found.tick()
+        simulation.tick()
 
 
 def test_a_tick_that_lost_its_facts_leaves_nothing_half_known() -> None:
-    found = world(CHAIN)
-    found.arrive("t.hourly", hours(1)[0], "a1")
-    found.tick()
-    found.arrive("t.hourly", hours(1)[1], "a1")
+    simulation = world(CHAIN)
+    simulation.arrive("t.hourly", hours(1)[0], "a1")
+    simulation.tick()
+    simulation.arrive("t.hourly", hours(1)[1], "a1")
 
     class Lost:
         def of(self, *_: object) -> dict[str, object]:
             raise VarveError("gone")
 
     with pytest.raises(VarveError, match="gone"):
-        found.planner.tick(Lost(), {"t.hourly": {hours(1)[1]}}, now=pendulum.from_timestamp(found.now))  # type: ignore[arg-type]
-    found.until_quiet()
-    assert set(found.builds) == {("t.hourly", path) for path in hours(1)[:2]}
+        simulation.planner.tick(Lost(), {"t.hourly": {hours(1)[1]}}, now=pendulum.from_timestamp(simulation.now))  # type: ignore[arg-type]
+    simulation.until_quiet()
+    assert set(simulation.builds) == {("t.hourly", path) for path in hours(1)[:2]}
 
 
 def test_an_idle_tick_looks_at_nothing_and_one_publish_at_what_reads_it() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for day in range(1, 15):
         for path in hours(day):
-            found.arrive("t.hourly", path, "a1")
-    found.until_quiet(check=False)
-    assert found.tick(check=False).looked_at == 0
-    found.arrive("t.hourly", hours(3)[7], "b1")
+            simulation.arrive("t.hourly", path, "a1")
+    simulation.until_quiet(check=False)
+    assert simulation.tick(check=False).looked_at == 0
+    simulation.arrive("t.hourly", hours(3)[7], "b1")
     # The hour, its day and its week.
-    assert found.tick(check=False).looked_at == 3
+    assert simulation.tick(check=False).looked_at == 3
 
 
 def test_requests_that_died_with_their_tick_are_made_again_and_those_that_did_not_are_not() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1):
-        found.arrive("t.hourly", path, "a1")
-    asked = found.tick(launches=False).runs
+        simulation.arrive("t.hourly", path, "a1")
+    asked = simulation.tick(launches=False).runs
     assert asked
     # The code server lives and has seen all changes; only the daemon died, before it took the requests.
-    assert [run.identity for run in found.tick(launches=False).runs] == [run.identity for run in asked]
+    assert [run.identity for run in simulation.tick(launches=False).runs] == [run.identity for run in asked]
     # And now it dies after it took them, before the cursor moved, and the code location with it.
-    found.tick()
-    found.reload()
-    assert found.tick().runs == ()
-    found.until_quiet()
-    assert set(found.builds.values()) == {1}
-    assert found.contents == found.clean()
+    simulation.tick()
+    simulation.reload()
+    assert simulation.tick().runs == ()
+    simulation.until_quiet()
+    assert set(simulation.builds.values()) == {1}
+    assert simulation.contents == simulation.clean()
 
 
 def test_two_schedulers_by_mistake_ask_for_the_same_under_the_same_keys() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1):
-        found.arrive("t.hourly", path, "a1")
-    asked = found.tick(launches=False).runs
-    found.reload()
+        simulation.arrive("t.hourly", path, "a1")
+    asked = simulation.tick(launches=False).runs
+    simulation.reload()
     # Dagster starts one run for one key, whoever asks for it.
-    assert [run.identity for run in found.tick().runs] == [run.identity for run in asked]
+    assert [run.identity for run in simulation.tick().runs] == [run.identity for run in asked]
 
 
 # A diamond, a trailing window, a product, one that reads all, and one beside them that shares nothing.
@@ -392,91 +394,91 @@ def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - on
     events: list[tuple[str, object, str]], lengths: list[float]
 ) -> None:
     broken: set[object] = set()
-    found = world(
+    simulation = world(
         SMALL, days=3, broken=lambda dataset, path: (dataset, path) in broken,
         lasts=lambda run: lengths[run.first.path.__len__() % len(lengths)],
     )  # fmt: skip
-    for what, which, content in events:
-        if what == "wait":
+    for happening, which, content in events:
+        if happening == "wait":
             assert isinstance(which, float)
             if which < 0:
-                found.now += which
+                simulation.now += which
             else:
-                found.advance(which)
+                simulation.advance(which)
             # Every tick: incremental is fresh, nothing is built twice at once, or before its inputs, or for the same.
-            found.tick()
+            simulation.tick()
             continue
         name, path = which  # type: ignore[misc]
-        if what == "arrive":
-            found.arrive(name, path, content)
-        elif what == "mark":
-            found.mark(name, path)
-        elif what == "withdraw" and found.fact(name, path).batch and not found.fact(name, path).run:
-            found.withdraw(name, path)
-        elif what == "breaks":
+        if happening == "arrive":
+            simulation.arrive(name, path, content)
+        elif happening == "mark":
+            simulation.mark(name, path)
+        elif happening == "withdraw" and simulation.fact(name, path).batch and not simulation.fact(name, path).run:
+            simulation.withdraw(name, path)
+        elif happening == "breaks":
             broken.add((name, path))
-        elif what == "mended":
+        elif happening == "mended":
             broken.clear()
-        elif what == "reload":
-            found.reload()
-        elif what == "lost":
-            found.tick(launches=False)
+        elif happening == "reload":
+            simulation.reload()
+        elif happening == "lost":
+            simulation.tick(launches=False)
     broken.clear()
-    found.until_quiet(every=600)
-    for dataset, judged in ((name, found.states(name)) for name in found.graph.datasets):
+    simulation.until_quiet(every=600)
+    for dataset, judged in ((name, simulation.states(name)) for name in simulation.graph.datasets):
         for path, state in judged.items():
             if state is State.FAILED:
                 # A person says that it is mended.
-                found.mark(dataset, path)
-    found.until_quiet(every=600)
-    clean = found.clean()
-    assert {place: found.contents.get(place) for place in clean} == clean
+                simulation.mark(dataset, path)
+    simulation.until_quiet(every=600)
+    clean = simulation.clean()
+    assert {place: simulation.contents.get(place) for place in clean} == clean
     # And once it has converged nothing more is asked for, however much time passes.
     for _ in range(3):
-        found.advance(4_000)
-        assert found.tick().runs == ()
+        simulation.advance(4_000)
+        assert simulation.tick().runs == ()
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.sets(st.sampled_from(LANDED), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_what_fails_for_ever_starves_nothing_but_what_reads_it(bad: set[tuple[str, str]], random: object) -> None:
-    found = world(SMALL, days=3, broken=lambda dataset, path: (dataset, path) in bad)
+    simulation = world(SMALL, days=3, broken=lambda dataset, path: (dataset, path) in bad)
     listed = list(LANDED)
     random.shuffle(listed)  # type: ignore[attr-defined]
     for name, path in listed:
-        found.arrive(name, path, "a1")
-        found.tick()
-    found.until_quiet(every=120)
+        simulation.arrive(name, path, "a1")
+        simulation.tick()
+    simulation.until_quiet(every=120)
     healthy = world(SMALL, days=3)
     for name, path in LANDED:
         if (name, path) not in bad:
             healthy.arrive(name, path, "a1")
     healthy.until_quiet(every=120, check=False)
-    assert found.contents == healthy.contents
-    assert {place for place in bad if found.states(place[0])[place[1]] is not State.FAILED} == set()
+    assert simulation.contents == healthy.contents
+    assert {place for place in bad if simulation.states(place[0])[place[1]] is not State.FAILED} == set()
 
 
 def test_weeks_of_hours_in_another_order_come_to_a_clean_rebuild_in_few_runs() -> None:
-    found = world(CHAIN, days=30)
+    simulation = world(CHAIN, days=30)
     listed = [path for day in range(1, 29) for path in hours(day)]
     shuffled = sorted(listed, key=lambda path: path[::-1])
     for place, path in enumerate(shuffled):
-        found.arrive("t.hourly", path, "a1")
+        simulation.arrive("t.hourly", path, "a1")
         if place % 24 == 0:
-            found.tick(check=False)
-            found.advance(60)
-    found.until_quiet(check=False)
-    assert found.contents == found.clean()
-    assert max(found.builds.values()) == 1
+            simulation.tick(check=False)
+            simulation.advance(60)
+    simulation.until_quiet(check=False)
+    assert simulation.contents == simulation.clean()
+    assert max(simulation.builds.values()) == 1
 
 
 def test_reconcile_is_pure_and_gives_a_reason_for_every_partition_it_looked_at() -> None:
-    found = world(CHAIN)
+    simulation = world(CHAIN)
     for path in hours(1)[:-1]:
-        found.arrive("t.hourly", path, "a1")
-    now = pendulum.from_timestamp(found.now)
-    first = reconcile(found.graph, found, now=now, limits=LIMITS)
-    assert first == reconcile(found.graph, found, now=now, limits=LIMITS)
+        simulation.arrive("t.hourly", path, "a1")
+    now = pendulum.from_timestamp(simulation.now)
+    first = reconcile(simulation.graph, simulation, now=now, limits=LIMITS)
+    assert first == reconcile(simulation.graph, simulation, now=now, limits=LIMITS)
     assert {judged.reason for judged in first.judgements["t.hourly"].values()} == {"missing"}
     assert len(first.judgements["t.hourly"]) == 23
     (day,) = first.judgements["t.daily"].values()

@@ -14,8 +14,8 @@ def plan(count: int, batch: int = 1) -> RunPlan:
 
 
 def test_a_few_may_always_go_and_of_more_at_most_half() -> None:
-    assert [len(each.partitions) for each in retirements(plan(10), {"a.b": 10})[0]] == [10]
-    assert [len(each.partitions) for each in retirements(plan(11), {"a.b": 22})[0]] == [11]
+    assert [len(retirement.partitions) for retirement in retirements(plan(10), {"a.b": 10})[0]] == [10]
+    assert [len(retirement.partitions) for retirement in retirements(plan(11), {"a.b": 22})[0]] == [11]
     wanted, (refused,) = retirements(plan(11), {"a.b": 21})
     assert wanted == []
     assert (refused.dataset, refused.count, refused.of) == ("a.b", 11, 21)
@@ -25,9 +25,9 @@ def test_a_few_may_always_go_and_of_more_at_most_half() -> None:
 def test_many_go_in_pieces_each_partition_once() -> None:
     wanted, refused = retirements(plan(2_500), {"a.b": 5_000})
     assert refused == []
-    assert [len(each.partitions) for each in wanted] == [1_000, 1_000, 500]
-    assert len({path for each in wanted for path in each.partitions}) == 2_500
-    assert len({each.identity for each in wanted}) == 3
+    assert [len(retirement.partitions) for retirement in wanted] == [1_000, 1_000, 500]
+    assert len({path for retirement in wanted for path in retirement.partitions}) == 2_500
+    assert len({retirement.identity for retirement in wanted}) == 3
 
 
 def test_a_partition_that_came_back_and_left_again_is_another_retirement() -> None:

@@ -28,8 +28,8 @@ def at_tick(dimension: TimeDimension, schedule: str, tick: str, timezone: str = 
 
 @pytest.mark.parametrize(("tick", "count"), [("2024-03-11", 23), ("2024-03-12", 24), ("2024-11-04", 25)])
 def test_a_daily_tick_completes_all_hours_of_its_day(tick: str, count: int) -> None:
-    found = at_tick(HOURS, "@daily", tick)
-    assert len(set(found)) == len(found) == count
+    completed_keys = at_tick(HOURS, "@daily", tick)
+    assert len(set(completed_keys)) == len(completed_keys) == count
 
 
 def test_an_hourly_tick_completes_a_day_once() -> None:
@@ -65,11 +65,13 @@ def test_the_ticks_of_any_schedule_complete_each_window_once(
         ticks.append(calendar.following(ticks[-1]))
     moments = [pendulum.from_timestamp(tick) for tick in ticks]
     assert [previous_tick(schedule, zone, moment) for moment in moments[1:]] == ticks[:-1]
-    found = [value for before, tick in itertools.pairwise(moments) for value in completed(dimension, before, tick)]
+    completed_keys = [
+        value for before, tick in itertools.pairwise(moments) for value in completed(dimension, before, tick)
+    ]
     ended = [
         value
         for value in dimension.keys(now=pendulum.datetime(2024, 4, 1))
         if ticks[0] < dimension.window(value).end.timestamp() <= ticks[-1]
     ]
     # With `end_offset` windows are there before they end.
-    assert dimension.end_offset or found == ended
+    assert dimension.end_offset or completed_keys == ended

@@ -47,11 +47,13 @@ def key(day: int, origin: str = "EWR") -> PartitionKey:
 
 
 def made_of(*versions: str) -> frozenset[Input]:
-    return frozenset(Input("t.departures", f"day=2013-01-0{place}", found) for place, found in enumerate(versions, 1))
+    return frozenset(
+        Input("t.departures", f"day=2013-01-0{place}", version) for place, version in enumerate(versions, 1)
+    )
 
 
 def dues(keys: Iterable[PartitionKey]) -> list[Due]:
-    return [Due(found, made_of("1"), "missing") for found in keys]
+    return [Due(key, made_of("1"), "missing") for key in keys]
 
 
 def test_neighbouring_days_are_one_run() -> None:
@@ -61,8 +63,8 @@ def test_neighbouring_days_are_one_run() -> None:
 
 
 def test_a_gap_between_days_is_two_runs() -> None:
-    found = runs(DEPARTURES, dues(PartitionKey.of(day=dt.date(2013, 1, day)) for day in (5, 6, 8)), limit=LIMIT)
-    assert [len(run.partitions) for run in found] == [2, 1]
+    planned = runs(DEPARTURES, dues(PartitionKey.of(day=dt.date(2013, 1, day)) for day in (5, 6, 8)), limit=LIMIT)
+    assert [len(run.partitions) for run in planned] == [2, 1]
 
 
 def test_all_keys_of_neighbouring_days_are_one_run_in_their_declared_order() -> None:
@@ -71,8 +73,8 @@ def test_all_keys_of_neighbouring_days_are_one_run_in_their_declared_order() -> 
 
 
 def test_keys_that_are_no_neighbours_in_the_declaration_are_two_runs() -> None:
-    found = runs(DELAYS, dues([key(5, "LGA"), key(5, "JFK")]), limit=LIMIT)
-    assert [run.partitions for run in found] == [(key(5, "LGA"),), (key(5, "JFK"),)]
+    planned = runs(DELAYS, dues([key(5, "LGA"), key(5, "JFK")]), limit=LIMIT)
+    assert [run.partitions for run in planned] == [(key(5, "LGA"),), (key(5, "JFK"),)]
 
 
 def test_a_run_is_made_from_the_inputs_of_all_of_its_partitions_and_tells_all_reasons() -> None:
@@ -87,8 +89,8 @@ def test_nothing_due_is_no_run() -> None:
 
 
 def test_a_run_is_cut_at_the_limit_between_windows_and_never_inside_one() -> None:
-    found = runs(DELAYS, dues(key(day, origin) for day in (5, 6, 7) for origin in ORIGIN.members), limit=8)
-    assert [len(run.partitions) for run in found] == [8, 4]
+    planned = runs(DELAYS, dues(key(day, origin) for day in (5, 6, 7) for origin in ORIGIN.members), limit=8)
+    assert [len(run.partitions) for run in planned] == [8, 4]
     whole = runs(DELAYS, dues(key(5, origin) for origin in ORIGIN.members), limit=2)
     assert [len(run.partitions) for run in whole] == [4]
 
@@ -118,11 +120,11 @@ def test_blocks_are_exact_rectangles_that_partition_what_is_due(
     reader = dataset("reader", *dimensions)
     points = [reader.partitioning.key(values) for values in product(*map(places, dimensions))]
     wanted = data.draw(st.sets(st.sampled_from(points)))
-    found = runs(reader, dues(sorted(wanted)), limit=limit)
-    listed = [partition for run in found for partition in run.partitions]
+    planned = runs(reader, dues(sorted(wanted)), limit=limit)
+    listed = [partition for run in planned for partition in run.partitions]
     assert len(listed) == len(set(listed))
     assert set(listed) == wanted
-    for run in found:
+    for run in planned:
         sides = [
             all_of[all_of.index(run.first[dimension.name]) : all_of.index(run.last[dimension.name]) + 1]
             for dimension in dimensions
@@ -148,15 +150,15 @@ def test_a_run_is_another_one_when_its_inputs_change_or_a_partition_is_tried_aga
 
 
 def test_what_failed_together_is_asked_for_in_halves_apart_from_all_else() -> None:
-    failed = [replace(found, together=2) for found in dues(key(5, origin) for origin in ORIGIN.members)]
-    found = runs(DELAYS, [*failed, *dues([key(6, "LGA")])], limit=LIMIT)
-    assert [[str(partition["origin"]) for partition in run.partitions] for run in found] == [
+    failed = [replace(planned, together=2) for planned in dues(key(5, origin) for origin in ORIGIN.members)]
+    planned = runs(DELAYS, [*failed, *dues([key(6, "LGA")])], limit=LIMIT)
+    assert [[str(partition["origin"]) for partition in run.partitions] for run in planned] == [
         ["LGA"], ["LGA", "EWR"], ["JFK", "BOS"],
     ]  # fmt: skip
 
 
 def test_fresh_data_goes_before_backfills_and_not_in_one_run_with_them() -> None:
-    marked = [replace(found, backfill=True) for found in dues([key(5)])]
+    marked = [replace(planned, backfill=True) for planned in dues([key(5)])]
     assert [(run.first, run.backfill) for run in runs(DELAYS, [*marked, *dues([key(6)])], limit=LIMIT)] == [
         (key(6), False), (key(5), True),
     ]  # fmt: skip
@@ -167,9 +169,9 @@ def test_fresh_data_goes_before_backfills_and_not_in_one_run_with_them() -> None
 def test_the_identity_of_a_run_does_not_depend_on_the_order_its_inputs_came_in(
     versions: dict[dt.date, str], order: list[int]
 ) -> None:
-    listed = [Input("t.departures", f"day={day}", found) for day, found in versions.items()]
-    shuffled = sorted(listed, key=lambda found: order[int(found.partition[-1])])
-    one, other = (
+    listed = [Input("t.departures", f"day={day}", planned) for day, planned in versions.items()]
+    shuffled = sorted(listed, key=lambda planned: order[int(planned.partition[-1])])
+    first, second = (
         runs(DELAYS, [Due(key(5), frozenset(inputs), "missing")], limit=LIMIT)[0] for inputs in (listed, shuffled)
     )
-    assert one.identity == other.identity
+    assert first.identity == second.identity

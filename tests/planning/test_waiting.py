@@ -60,8 +60,8 @@ def test_a_policy_is_content_with_as_many_as_it_says(wait: Wait, there: int, wan
     ],
 )
 def test_a_deadline_counts_from_the_end_of_the_window(now: dt.datetime, there: int, ready: bool) -> None:  # noqa: FBT001
-    found = verdict(Wait(deadline=HOUR), wanted=24, there=there, window_end=END, now=now)
-    assert found.ready is ready
+    wait_verdict = verdict(Wait(deadline=HOUR), wanted=24, there=there, window_end=END, now=now)
+    assert wait_verdict.ready is ready
 
 
 def test_a_verdict_says_how_many_are_there_and_what_it_waits_for() -> None:
@@ -106,5 +106,5 @@ def test_a_day_is_made_of_the_hours_that_are_there_when_it_waits_no_more(
     there = {f"hour=2024-06-10T{hour:02}": Fact(batch=1 + hour, published=1.0) for hour in range(3)}
     plan = reconcile(graph, CatalogReader({HOURS.name: there}), now=now)
     inputs = frozenset(Input(HOURS.name, path, str(fact.batch)) for path, fact in there.items())
-    found = {run.partitions: run.inputs for run in plan.runs if run.dataset is DAYS}
-    assert found == ({(PartitionKey.of(day=dt.date(2024, 6, 10)),): inputs} if made else {})
+    inputs_of_run = {run.partitions: run.inputs for run in plan.runs if run.dataset is DAYS}
+    assert inputs_of_run == ({(PartitionKey.of(day=dt.date(2024, 6, 10)),): inputs} if made else {})

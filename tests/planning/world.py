@@ -84,17 +84,17 @@ class World:
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """See `Facts`."""
-        found = self.facts[dataset]
-        return dict(found) if paths is None else {path: found[path] for path in paths if path in found}
+        facts = self.facts[dataset]
+        return dict(facts) if paths is None else {path: facts[path] for path in paths if path in facts}
 
     def fact(self, dataset: str, path: str) -> Fact:
         return self.facts[dataset].get(path, NOTHING)
 
     def set(self, dataset: str, path: str, **values: object) -> None:
         """Change what is known of a partition, and note that it has changed."""
-        found = self.fact(dataset, path)._replace(**values)
-        self.facts[dataset][path] = found
-        if found == NOTHING:
+        fact = self.fact(dataset, path)._replace(**values)
+        self.facts[dataset][path] = fact
+        if fact == NOTHING:
             del self.facts[dataset][path]
         self._changed.setdefault(dataset, set()).add(path)
 
@@ -141,7 +141,12 @@ class World:
             for edge in self.graph.edges[name]:
                 for up in listed(edge.dependency.upstream_of(partition, members=self.members).existing):
                     assert not self.fact(edge.upstream.name, up.path).run, f"{name} {path} is built before its inputs"
-            made = (name, path, frozenset(each for each in run.inputs if self._reads(run, partition, each)), token)
+            made = (
+                name,
+                path,
+                frozenset(read_input for read_input in run.inputs if self._reads(run, partition, read_input)),
+                token,
+            )
             assert made not in self._made, f"{name} {path} runs twice for the same inputs"
             self._made.add(made)
             self.set(name, path, run=f"run {len(self.launched)}")
@@ -153,9 +158,9 @@ class World:
         """Let time pass, and runs begin and end in it."""
         until = self.now + seconds
         while moments := [
-            (each.ends if each.batch else each.begins, place)
-            for place, each in enumerate(self.flying)
-            if (each.ends if each.batch else each.begins) <= until
+            (flying_run.ends if flying_run.batch else flying_run.begins, place)
+            for place, flying_run in enumerate(self.flying)
+            if (flying_run.ends if flying_run.batch else flying_run.begins) <= until
         ]:
             self.now, place = min(moments)
             flying = self.flying[place]
@@ -170,7 +175,9 @@ class World:
         """Tick until nothing is in flight, due or about to be tried again; how many ticks that took."""
         for count in range(ticks):
             plan = self.tick(check=check)
-            waiting = [each for judged in plan.judgements.values() for each in judged.values() if each.pending]
+            waiting = [
+                judgement for judged in plan.judgements.values() for judgement in judged.values() if judgement.pending
+            ]
             if not self.flying and not plan.runs and not waiting and not plan.retire:
                 return count
             self.advance(every)
@@ -180,7 +187,7 @@ class World:
         """What a plan from nothing says of each partition."""
         at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
         plan = reconcile(self.graph, self, now=at, members=self.members, limits=self.limits)
-        return {path: found.state for path, found in plan.judgements[dataset].items()}
+        return {path: judgement.state for path, judgement in plan.judgements[dataset].items()}
 
     def clean(self) -> dict[tuple[str, str], str]:
         """What a clean rebuild from the files that have arrived would hold."""
@@ -192,7 +199,7 @@ class World:
                 ups = [up for name, up in rebuilt if name == edge.upstream.name]
                 for up in ups:
                     key = edge.upstream.partitioning.from_path(up)
-                    paths |= {found.path for found in edge.dependency.readers_of(key, members=self.members).keys}
+                    paths |= {reader.path for reader in edge.dependency.readers_of(key, members=self.members).keys}
             for path in paths:
                 made = self._made_from(dataset.name, path, lambda name, up: rebuilt.get((name, up)))
                 if made is not None:
@@ -209,20 +216,20 @@ class World:
         parts = [(landing_source(dataset), path, self.fact(name, path).arrival[:1])] if dataset.landing else []
         for edge in self.graph.edges[name]:
             for up in edge.dependency.upstream_of(key, members=self.members).keys:
-                found = content_of(edge.upstream.name, up.path)
-                if found is None:
+                content = content_of(edge.upstream.name, up.path)
+                if content is None:
                     return None
-                parts.append((edge.upstream.name, up.path, found))
+                parts.append((edge.upstream.name, up.path, content))
         return hashed(parts)
 
-    def _reads(self, run: Run, partition: PartitionKey, found: Input) -> bool:
+    def _reads(self, run: Run, partition: PartitionKey, read_input: Input) -> bool:
         place = run.dataset.name, partition
         if place not in self._wanted:
             self._wanted[place] = {(landing_source(run.dataset), partition.path)}
             for edge in self.graph.edges[run.dataset.name]:
                 mapped = edge.dependency.upstream_of(partition, members=self.members)
                 self._wanted[place] |= {(edge.upstream.name, key.path) for key in mapped.keys}
-        return (found.source, found.partition) in self._wanted[place]
+        return (read_input.source, read_input.partition) in self._wanted[place]
 
     def _begin(self, flying: Flying) -> None:
         """Pin the inputs, as a run does when it begins."""
@@ -257,7 +264,7 @@ class World:
             marks = tuple(mark for mark in fact.marks if mark.number > flying.batch)
             self.set(
                 name, path, run="", batch=flying.batch, published=self.now, equal=equal, marks=marks,
-                trace=flying.traces[path], failures=(), held=0.0,
+                trace=flying.traces[path], failures=(), rolled_back=0.0,
             )  # fmt: skip
 
     def _rows(self, trace: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, str]]:
@@ -276,7 +283,11 @@ class World:
 
     def _compare(self, plan: RunPlan, fresh: RunPlan) -> None:
         for name, judged in fresh.judgements.items():
-            unsettled = {path: one for path, one in judged.items() if one.state is not State.CURRENT or one.pending}
+            unsettled = {
+                path: judgement
+                for path, judgement in judged.items()
+                if judgement.state is not State.CURRENT or judgement.pending
+            }
             assert dict(plan.judgements[name]) == unsettled, name
         assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
         assert plan.retire == fresh.retire

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from varve.model.errors import BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.sources.external import postgres
-from varve.sources.external.read import open_outside
+from varve.sources.external.read import open_external_table
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings
-    from varve.sources.external.tables import ListedPartition, Outside
+    from varve.sources.external.tables import ExternalSource, ListedPartition
 
 pytestmark = pytest.mark.spark
 
@@ -45,16 +45,16 @@ def declared(options: str, columns: str = COLUMNS) -> Dataset:
     return compiled([SourceFile("receipts.sql", text)], {})["shop.receipts"].dataset
 
 
-def opened(dataset: Dataset, settings: Settings, spark: SparkSession) -> Outside:
+def opened(dataset: Dataset, settings: Settings, spark: SparkSession) -> ExternalSource:
     assert dataset.outside is not None
-    return open_outside(settings, dataset.outside, lambda: spark)
+    return open_external_table(settings, dataset.outside, lambda: spark)
 
 
 def key(day: int, store: str) -> PartitionKey:
     return PartitionKey.of(day=f"2022-03-{day:02}", store=store)
 
 
-def rows(outside: Outside, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
+def rows(outside: ExternalSource, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in outside.read(dataset, keys).frame.collect())
 
 
@@ -77,7 +77,9 @@ class Shop:
             insert = "insert into \"Sales\".receipts values ('x', %s, %s, %s, now())"
             self.run(insert, (price, day, store))
 
-    def outside(self, more: str = "", columns: str = COLUMNS, table: str = "Sales.receipts") -> tuple[Dataset, Outside]:
+    def outside(
+        self, more: str = "", columns: str = COLUMNS, table: str = "Sales.receipts"
+    ) -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'postgres', table = '{table}', url = '{URL}'{more}", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
@@ -91,9 +93,9 @@ def shop(
     fresh_database: str, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shop]:
     monkeypatch.setenv(URL, fresh_database)
-    found = Shop(fresh_database, settings, spark)
-    yield found
-    found.connection.close()
+    made = Shop(fresh_database, settings, spark)
+    yield made
+    made.connection.close()
 
 
 def test_a_table_of_postgresql_has_the_partitions_that_its_rows_have(shop: Shop) -> None:
@@ -101,11 +103,11 @@ def test_a_table_of_postgresql_has_the_partitions_that_its_rows_have(shop: Shop)
     shop.sell("2022-02-01", HARE, 1)
     shop.sell("2022-03-03", "nobody's", 1)
     dataset, outside = shop.outside()
-    found = outside.listed(dataset)
-    assert set(found.partitions) == {key(1, HARE), key(2, ZURICH)}
-    assert found.partitions[key(1, HARE)].size == 2
-    assert "3 partitions are not taken" in found.told()
-    assert "day is NULL" in found.told()
+    listed = outside.listed(dataset)
+    assert set(listed.partitions) == {key(1, HARE), key(2, ZURICH)}
+    assert listed.partitions[key(1, HARE)].size == 2
+    assert "3 partitions are not taken" in listed.message()
+    assert "day is NULL" in listed.message()
     assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
 
 
@@ -145,7 +147,7 @@ def test_of_a_view_a_column_tells_what_changed(shop: Shop) -> None:
     before = shop.listed(", changed = 'at'", "Sales.shown")
     shop.run('update "Sales".receipts set at = now() where price = 2')
     after = shop.listed(", changed = 'at'", "Sales.shown")
-    assert [each for each in after if after[each] != before[each]] == [key(1, HARE)]
+    assert [partition for partition in after if after[partition] != before[partition]] == [key(1, HARE)]
 
 
 def test_a_table_of_many_parts_is_one_table(shop: Shop) -> None:
@@ -179,7 +181,7 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
 
 
 @pytest.mark.parametrize(
-    ("columns", "change", "told"),
+    ("columns", "change", "problem"),
     [
         ("product STRING, prize DOUBLE", "", "Sales.receipts has no column prize; it has product, price, day"),
         ("product STRING, price BIGINT", "", "price is declared BIGINT, found numeric"),
@@ -190,24 +192,24 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
         (COLUMNS, 'drop schema "Sales" cascade', "is not there"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(shop: Shop, columns: str, change: str, told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(shop: Shop, columns: str, change: str, problem: str) -> None:
     dataset, outside = shop.outside(columns=columns)
     if change:
         shop.run(change)
-    with pytest.raises((BadInput, MissingUpstream), match=told) as caught:
+    with pytest.raises((BadInput, MissingUpstream), match=problem) as caught:
         rows(outside, dataset, key(1, HARE))
     assert "shop.receipts: " in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_told_without_its_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    for url, told in (
+    for url, message in (
         ("postgresql://nobody:secret@127.0.0.1:1/nowhere", "cannot be reached"),
         ("mysql://nobody:secret@127.0.0.1:1/nowhere", "is no PostgreSQL URL"),
         ("secret", "is no PostgreSQL URL"),
         ("", f"the environment variable {URL} is not set"),
     ):
         monkeypatch.setenv(URL, url)
-        with pytest.raises(ServiceUnavailable, match=told) as caught:
+        with pytest.raises(ServiceUnavailable, match=message) as caught:
             shop.listed()
         assert "secret" not in str(caught.value)
 
@@ -221,10 +223,10 @@ class Dump:
         frame = self.frame(("x", 1, "2022-03-01", HARE), ("y", 2, "2022-03-02", ZURICH))
         frame.write.partitionBy("day", "store").saveAsTable(self.name)
 
-    def frame(self, *found: tuple[object, ...]) -> object:
-        return self.spark.createDataFrame(list(found), "product STRING, price INT, day STRING, store STRING")
+    def frame(self, *rows: tuple[object, ...]) -> object:
+        return self.spark.createDataFrame(list(rows), "product STRING, price INT, day STRING, store STRING")
 
-    def outside(self, more: str = "", columns: str = "product STRING, price INT") -> tuple[Dataset, Outside]:
+    def outside(self, more: str = "", columns: str = "product STRING, price INT") -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'table', table = '{self.name}'{more}", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
@@ -232,15 +234,15 @@ class Dump:
         dataset, outside = self.outside(more)
         return dict(outside.listed(dataset).partitions)
 
-    def overwrite(self, *found: tuple[object, ...]) -> None:
-        self.frame(*found).write.mode("overwrite").insertInto(self.name)  # type: ignore[attr-defined]
+    def overwrite(self, *rows: tuple[object, ...]) -> None:
+        self.frame(*rows).write.mode("overwrite").insertInto(self.name)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def dump(settings: Settings, spark: SparkSession) -> Iterator[Dump]:
-    found = Dump(settings, spark)
-    yield found
-    spark.sql(f"DROP TABLE IF EXISTS {found.name}")
+    made = Dump(settings, spark)
+    yield made
+    spark.sql(f"DROP TABLE IF EXISTS {made.name}")
 
 
 def test_a_table_of_the_metastore_tells_by_its_files_what_changed(dump: Dump) -> None:
@@ -252,9 +254,13 @@ def test_a_table_of_the_metastore_tells_by_its_files_what_changed(dump: Dump) ->
     dump.spark.sql(f"ALTER TABLE {dump.name} ADD PARTITION (day = '2022-03-04', store = 'Zürich \"x\"')")
     dump.overwrite(("n", 0, None, HARE), ("n", 0, "2022-02-01", HARE))
     after = dump.listed()
-    assert {each for each in after if after[each] != before.get(each)} == {key(1, HARE), key(3, HARE), key(4, ZURICH)}
+    assert {partition for partition in after if after[partition] != before.get(partition)} == {
+        key(1, HARE),
+        key(3, HARE),
+        key(4, ZURICH),
+    }
     dataset, outside = dump.outside()
-    assert "2 partitions are not taken" in outside.listed(dataset).told()
+    assert "2 partitions are not taken" in outside.listed(dataset).message()
     assert rows(outside, dataset, key(1, HARE), key(4, ZURICH)) == [("x", 1, "2022-03-01", HARE)]
     assert set(outside.listed(dataset, [key(4, ZURICH)]).partitions) == {key(4, ZURICH)}
     dump.spark.sql(f"ALTER TABLE {dump.name} DROP PARTITION (day = '2022-03-01', store = 'O\\'Hare')")
@@ -272,7 +278,7 @@ def test_a_table_that_is_not_partitioned_tells_by_a_column_what_changed(dump: Du
         before = dump.listed(", changed = 'price'")
         dump.frame(("w", 9, "2022-03-02", ZURICH)).write.insertInto(plain)  # type: ignore[attr-defined]
         after = dump.listed(", changed = 'price'")
-        assert [each for each in after if after[each] != before[each]] == [key(2, ZURICH)]
+        assert [partition for partition in after if after[partition] != before[partition]] == [key(2, ZURICH)]
         dataset, outside = dump.outside(", changed = 'prize'")
         with pytest.raises(BadInput, match="has no column prize; it has product, price, day, store"):
             outside.listed(dataset)
@@ -301,9 +307,9 @@ class Till:
         self.settings, self.spark = settings, spark
         self.sell(("x", 1, "2022-03-01", HARE, "2022-03-01 10:00"), ("y", 2, "2022-03-02", ZURICH, "2022-03-02 10:00"))
 
-    def sell(self, *found: tuple[object, ...], mode: str = "append") -> None:
+    def sell(self, *rows: tuple[object, ...], mode: str = "append") -> None:
         texts = ", ".join(f"{name} STRING" for name in self.columns)
-        frame = self.spark.createDataFrame([tuple(None if v is None else str(v) for v in row) for row in found], texts)
+        frame = self.spark.createDataFrame([tuple(None if v is None else str(v) for v in row) for row in rows], texts)
         typed = frame.select(*[F.col(name).cast(of) for name, of in self.columns.items()])
         options = {
             "url": self.url,
@@ -314,7 +320,7 @@ class Till:
 
     def outside(
         self, columns: str = COLUMNS, table: str = "APP.receipts", changed: str = "at"
-    ) -> tuple[Dataset, Outside]:
+    ) -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'jdbc', table = '{table}', url = '{URL}', changed = '{changed}'", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
@@ -325,9 +331,9 @@ class Till:
 
 @pytest.fixture
 def till(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Till:
-    found = Till(tmp_path, settings, spark)
-    monkeypatch.setenv(URL, found.url)
-    return found
+    made = Till(tmp_path, settings, spark)
+    monkeypatch.setenv(URL, made.url)
+    return made
 
 
 def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till: Till) -> None:
@@ -340,10 +346,12 @@ def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till
         ("n", 0, "2022-02-01", HARE, "2022-03-02 09:00"),
     )
     dataset, outside = till.outside()
-    found = outside.listed(dataset)
-    assert {each for each in found.partitions if found.partitions[each] != before[each]} == {key(2, ZURICH)}
-    assert found.partitions[key(2, ZURICH)].size == 2
-    assert "2 partitions are not taken" in found.told()
+    listed = outside.listed(dataset)
+    assert {partition for partition in listed.partitions if listed.partitions[partition] != before[partition]} == {
+        key(2, ZURICH)
+    }
+    assert listed.partitions[key(2, ZURICH)].size == 2
+    assert "2 partitions are not taken" in listed.message()
     assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
     assert rows(outside, dataset, key(2, ZURICH), key(1, HARE)) == [
         ("x", Decimal("1.00"), "2022-03-01", HARE),
@@ -363,11 +371,11 @@ def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till, caps
 
 
 def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
-    for (dataset, outside), told in (
+    for (dataset, outside), message in (
         (till.outside(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),
         (till.outside(changed="moved"), "has no column moved; it has product, price, day, store, at"),
     ):
-        with pytest.raises(VarveError, match=told):
+        with pytest.raises(VarveError, match=message):
             outside.listed(dataset)
     dataset, outside = till.outside(columns="product STRING, prize INT")
     with pytest.raises(BadInput, match="has no column prize; it has product, "):

@@ -118,10 +118,10 @@ def dock(workbench: Workbench, tmp_path: Path) -> Dock:
 def taken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dock:
     """A dock whose first day is published once, for all the files that must not replace it."""
     workbench = Workbench(request.getfixturevalue("settings"), request.getfixturevalue("spark"))
-    found = Dock(workbench, landing_dataset(), Landing(str(tmp_path_factory.mktemp("landing"))))
-    found.send(HEADER + GOOD)
-    found.take()
-    return found
+    dock = Dock(workbench, landing_dataset(), Landing(str(tmp_path_factory.mktemp("landing"))))
+    dock.send(HEADER + GOOD)
+    dock.take()
+    return dock
 
 
 def rows(*products: str) -> list[tuple[object, ...]]:
@@ -129,22 +129,22 @@ def rows(*products: str) -> list[tuple[object, ...]]:
     return [(product, 3, 1.5, dt.date(2013, 1, 5), True) for product in products]
 
 
-def without_instants(found: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return [(*row[:4], row[5]) for row in found]
+def without_instants(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return [(*row[:4], row[5]) for row in rows]
 
 
 def test_files_are_typed_rows_of_their_partitions_and_the_trace_names_their_content(dock: Dock) -> None:
     first = dock.send(HEADER + GOOD + "NA,NA,NA,NA,NA,NA\n")
     dock.send(HEADER.replace("\n", "\r\n") + "ink,,,,,\r\n", SECOND)
     inputs = dock.take(FIRST, SECOND)
-    found = dock.read()
+    listed_file = dock.read()
     day = FIRST["day"]
-    assert without_instants(found) == [
+    assert without_instants(listed_file) == [
         ("ink", None, None, None, None),
         ("pen", 3, 1.5, day, True),
         (None, None, None, None, None),
     ]
-    assert [row[-1] for row in found] == [SECOND["day"], day, day]
+    assert [row[-1] for row in listed_file] == [SECOND["day"], day, day]
     looked = inspect(dock.dataset, str(first))
     assert looked is not None
     assert inputs[FIRST] == {Input(f"landing:{dock.dataset}", "day=2013-01-05", looked.fingerprint)}
@@ -212,12 +212,12 @@ WHOLE_FILES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), WHOLE_FILES.values(), ids=WHOLE_FILES.keys())
-def test_a_file_that_is_wrong_as_a_whole_is_refused_before_any_job(taken: Dock, content: bytes, told: str) -> None:
+@pytest.mark.parametrize(("content", "problem"), WHOLE_FILES.values(), ids=WHOLE_FILES.keys())
+def test_a_file_that_is_wrong_as_a_whole_is_refused_before_any_job(taken: Dock, content: bytes, problem: str) -> None:
     path = taken.send(content)
     with pytest.raises(BadInput) as refused:
         taken.take()
-    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {told} Nothing was published")
+    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {problem} Nothing was published")
     assert without_instants(taken.read()) == rows("pen")
 
 
@@ -226,10 +226,10 @@ def test_what_is_no_file_is_refused_by_its_name_and_never_opened(tmp_path: Path)
     (folder := tmp_path / "folder.csv").mkdir()
     (device := tmp_path / "device.csv").symlink_to("/dev/zero")
     dataset = landing_dataset()
-    for path, what in ((pipe, "something else"), (folder, "a directory"), (device, "something else")):
+    for path, kind in ((pipe, "something else"), (folder, "a directory"), (device, "something else")):
         with pytest.raises(BadInput) as refused:
             inspect(dataset, str(path))
-        assert str(refused.value).startswith(f"{path} ({dataset}): {what} lies where a file is expected. Nothing was")
+        assert str(refused.value).startswith(f"{path} ({dataset}): {kind} lies where a file is expected. Nothing was")
     (gone := tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere")
     assert inspect(dataset, str(gone)) is None
 
@@ -295,12 +295,12 @@ BAD_ROWS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("line", "told"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
-def test_a_bad_row_is_refused_by_line_and_column(taken: Dock, line: bytes, told: str) -> None:
+@pytest.mark.parametrize(("line", "problem"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
+def test_a_bad_row_is_refused_by_line_and_column(taken: Dock, line: bytes, problem: str) -> None:
     path = taken.send((HEADER + GOOD + GOOD).encode() + line + GOOD.encode() + b"\n")
     with pytest.raises(BadInput) as refused:
         taken.take()
-    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {told}. Nothing was published")
+    assert str(refused.value).startswith(f"{path} ({taken.dataset}): {problem}. Nothing was published")
     assert without_instants(taken.read()) == rows("pen")
 
 
@@ -373,13 +373,13 @@ def test_a_link_is_its_file_and_as_new_as_the_newer_of_both(tmp_path: Path) -> N
     made = elsewhere.stat().st_ctime
     time.sleep(0.05)
     (folder / "2013-01-05.csv").symlink_to(elsewhere)
-    (found,) = landing.files(dataset)
-    assert (found.key, found.size, found.problem) == ("2013-01-05", 4, "")
-    assert found.changed_at > made
+    (listed_file,) = landing.files(dataset)
+    assert (listed_file.key, listed_file.size, listed_file.problem) == ("2013-01-05", 4, "")
+    assert listed_file.changed_at > made
     os.utime(elsewhere, (4_000_000_000, 4_000_000_000))
     (again,) = landing.files(dataset)
     assert again.changed_at == 4_000_000_000
-    assert again.stamp != found.stamp
+    assert again.stamp != listed_file.stamp
 
 
 def with_columns(**columns: str) -> Dataset:
@@ -397,10 +397,10 @@ def test_csv_is_read_as_rfc_4180_has_it_and_no_row_is_dropped(workbench: Workben
     dock.send('a,b\n"open,1\nx,2\n')
     with pytest.raises(BadInput, match="line 2: the quote that opens field 1 on line 2 is not closed"):
         dock.take()
-    one = Dock(workbench, with_columns(a="STRING"), Landing(str(tmp_path)))
-    one.send("a\n\x1a\n\n  \nx\n")
-    one.take()
-    assert sorted([row[0] for row in one.read()], key=repr) == ["  ", "\x1a", "x", None]
+    string_dock = Dock(workbench, with_columns(a="STRING"), Landing(str(tmp_path)))
+    string_dock.send("a\n\x1a\n\n  \nx\n")
+    string_dock.take()
+    assert sorted([row[0] for row in string_dock.read()], key=repr) == ["  ", "\x1a", "x", None]
 
 
 def test_no_value_is_rounded_or_cut(workbench: Workbench, tmp_path: Path) -> None:
@@ -456,9 +456,9 @@ def test_everything_that_is_not_hidden_is_listed_and_says_what_it_is(dock: Dock)
     (path.parent / "2013-01-07.csv").mkdir()
     (path.parent / "archive").mkdir()
     listed = {file.key: file for file in dock.landing.files(dock.dataset)}
-    found = listed["2013-01-05"]
-    assert (found.problem, found.size) == ("", len(HEADER + GOOD))
-    assert abs(found.changed_at - path.stat().st_mtime) < 1
+    listed_file = listed["2013-01-05"]
+    assert (listed_file.problem, listed_file.size) == ("", len(HEADER + GOOD))
+    assert abs(listed_file.changed_at - path.stat().st_mtime) < 1
     assert {key: file.problem for key, file in listed.items() if file.problem} == {
         "2013-01-07": "a directory lies where a file is expected.",
         "readme.txt": "its ending is of no known format; known are .csv, .jsonl, .ndjson, .parquet, .avro and 9 more, "
@@ -474,8 +474,8 @@ def test_another_spelling_of_a_file_is_told_and_the_one_that_is_spelt_as_we_woul
     folder.mkdir(parents=True)
     for name in ("50%.csv", "50%25.csv", "EU.csv.gz", "EU.parquet", "E%55.csv", "US.csv"):
         (folder / name).write_text(HEADER)
-    told = {Path(file.uri).name: file.problem for file in landing.files(dataset)}
-    assert told == {
+    problems = {Path(file.uri).name: file.problem for file in landing.files(dataset)}
+    assert problems == {
         "50%25.csv": "",
         "50%.csv": "50%25.csv is a file of the same partition, store=50%25, and is taken; remove one of them.",
         "EU.csv.gz": "",
@@ -567,7 +567,7 @@ def test_all_settled_files_of_a_partition_are_one_batch(workbench: Workbench, tm
         first = dock.take()
     assert without_instants(dock.read()) == rows("ink", "pen")
     looked = [inspect(dataset, file.uri) for file in listed[:2]]
-    arrived = dock.landing.joined(dataset, [one for one in looked if one is not None])
+    arrived = dock.landing.joined(dataset, [inspected for inspected in looked if inspected is not None])
     assert first[FIRST] == {Input(f"landing:{dataset}", "day=2013-01-05", arrived.fingerprint)}
     (folder / "growing.csv").write_text(HEADER + GOOD.replace("pen", "cap"))
     # It is waited for until it has settled.

@@ -85,7 +85,7 @@ def test_what_is_kept_answers_as_what_was_understood(folder: Path) -> None:
     for asset in (kept, anew):
         assert [key.path for key in asset.dependency("b.two").upstream_of(key).keys] == wanted
         assert asset.lineage == {"product": (("b.two", "product"),)}
-    assert kept.dependency("b.two").ways == anew.dependency("b.two").ways
+    assert kept.dependency("b.two").dimension_mappings == anew.dependency("b.two").dimension_mappings
     assert kept.code_version == anew.code_version
 
 

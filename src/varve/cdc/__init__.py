@@ -1,1 +1,1 @@
-"""Change data capture at work: the source's log into durable batches of events, and those into batches of a dataset."""
+"""Change data capture: from the log of the source to durable batches of events, and from these to dataset batches."""

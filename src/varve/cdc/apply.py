@@ -1,7 +1,7 @@
-"""Apply: what was captured, resolved, and published with its position in one transaction.
+"""Apply: captured events are resolved to rows, and published together with the new position in one transaction.
 
-Only partitions whose rows differ get new batches; one that has lost its last row becomes empty. A crash before the
-transaction repeats the work and loses nothing; after it there is nothing to do.
+Only partitions whose rows differ get new batches; a partition without rows any more gets an empty one. After a crash
+before the transaction the work is repeated and nothing is lost; after the transaction nothing is left to do.
 
 Not here: how events are resolved (resolve/resolve.py).
 """
@@ -44,7 +44,7 @@ CODE_VERSION = "cdc"
 
 @dataclass(frozen=True)
 class Applied:
-    """What one apply has done: the batches that it published, and what it set aside."""
+    """The result of one apply: how many events it took, up to which LSN, and the batches that it published."""
 
     events: int
     lsn: int
@@ -54,11 +54,11 @@ class Applied:
 
 @dataclass(frozen=True)
 class Apply:
-    """Brings the dataset of one captured table up to what was captured.
+    """Applies the captured events of one table to its dataset.
 
     Attributes:
         store: where the dataset's batches lie, over the catalog's connection.
-        step: told the name of each step before it is taken.
+        step: called with the name of each step before the step is taken; for tests that stop there.
         run_id: who does it, for the catalog.
     """
 
@@ -72,10 +72,10 @@ class Apply:
     run_id: str = field(default_factory=lambda: f"cdc-{uuid.uuid4()}")
 
     def apply(self) -> Applied | None:
-        """Apply every batch that was captured and not applied; None where there is none.
+        """Apply every captured batch that is not applied yet; None where there is none.
 
-        Raises NeedsResnapshot where the events cannot be true of what the dataset holds; BadInput where a row belongs
-        to no partition.
+        Raises NeedsResnapshot where the events contradict the rows of the dataset; BadInput where a row belongs to no
+        partition.
         """
         position = self.positions.of(self.captured.dataset.name)
         refuse_other_declaration(self.captured, position.declared)
@@ -104,14 +104,14 @@ class Apply:
 
     def _resolve(self, position: Position, batches: Sequence[EventBatch], base: DataFrame) -> Resolution:
         events = self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
-        counts = reduce(lambda one, other: one + other, [batch.counts for batch in batches])
+        counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
             counts += Counts(masked=position.quarantined)
         return resolve(base, events, shape_of(self.captured, position.table), counts)
 
     def _refuse_other_lsns(self, base: DataFrame, batches: Sequence[EventBatch]) -> None:
-        """A history is ordered by LSNs: those of another server, which begins lower, cannot continue it."""
+        """Raise BadInput where a new snapshot has lower LSNs than the history, and so cannot continue it."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if batches[0].kind != "snapshot":
@@ -125,12 +125,12 @@ class Apply:
             )
 
     def _changed(self, resolution: Resolution) -> list[PartitionKey]:
-        """The partitions whose rows are not as they were."""
+        """The partitions whose rows changed."""
         from pyspark.sql import functions as F  # noqa: N812
 
         dataset = self.captured.dataset
         names, data = dataset.partitioning.names, dataset.schema.names
-        # A row was where it lies, whatever partition_by would say of it now.
+        # The old partition of a row is where it is stored, although partition_by might compute another one now.
         sides = ((resolution.before, -1), (self._partitioned(resolution.after), 1))
         weighted = [frame.select(*data, *names, F.lit(weight).alias(WEIGHT)) for frame, weight in sides]
         summed = weighted[0].unionByName(weighted[1]).groupBy(*data, *names).agg(F.sum(WEIGHT).alias(WEIGHT))
@@ -141,9 +141,9 @@ class Apply:
                 f"partition. {NOTHING_LOST} Give such rows a partition of their own: coalesce(..., 'unknown')."
             )
         keys = sorted(dataset.partitioning.key(tuple(row)) for row in rows)
-        if strangers := [key for key in keys if not dataset.partitioning.exists(key)]:
+        if unknown := [key for key in keys if not dataset.partitioning.exists(key)]:
             raise BadInput(
-                f"{dataset}: rows belong to partitions that it does not have: {some(strangers)}. {NOTHING_LOST} Widen "
+                f"{dataset}: rows belong to partitions that it does not have: {some(unknown)}. {NOTHING_LOST} Widen "
                 "its dimension, or change partition_by."
             )
         return keys
@@ -170,12 +170,12 @@ class Apply:
                     build.reads(key, Input(f"cdc:{self.captured.source}", f"generation={batch.generation}",
                                            str(batch.last_lsn)))  # fmt: skip
             old = self.store.read(dataset, [current[key.path] for key in keys if key.path in current])
-            kept = resolution.replaced(old).select(*dataset.schema.names, *dataset.partitioning.names)
-            wanted = self.spark.createDataFrame([tuple(key.values) for key in keys], ", ".join(
+            kept_rows = resolution.replaced(old).select(*dataset.schema.names, *dataset.partitioning.names)
+            key_rows = self.spark.createDataFrame([tuple(key.values) for key in keys], ", ".join(
                 f"__w_{column.name} {column.type}" for column in dataset.partition_columns))  # fmt: skip
             pairs = [(name, f"__w_{name}") for name in dataset.partitioning.names]
-            fresh = joined(self._partitioned(resolution.after), wanted, pairs, "left_semi")
-            staged = self.store.stage(build, kept.unionByName(fresh))
+            new_rows = joined(self._partitioned(resolution.after), key_rows, pairs, "left_semi")
+            staged = self.store.stage(build, kept_rows.unionByName(new_rows))
             self.step("staged")
             catalog.staged(build, staged)
             self.store.verify(build, staged)
@@ -194,7 +194,7 @@ class Apply:
         return staged
 
     def _commit(self, build: Build, position: Position, lsn: int, quarantine: tuple[str | None, int]) -> None:
-        """What is current, and up to which event: in one transaction."""
+        """Make the batches current and move the position, in one transaction."""
         with self.catalog.connection.transaction():
             self.catalog.publish(build)
             self.positions.applied(position, lsn, *quarantine)
@@ -218,7 +218,7 @@ class Apply:
 
 
 def shape_of(captured: CapturedTable, table: SourceTable) -> TableShape:
-    """What the resolver must know of a captured table."""
+    """The description of a captured table for the resolver."""
     key = tuple(captured.column(name) for name in table.key) if table.keyed else ()
     return TableShape(
         captured.dataset.name, captured.columns, key,

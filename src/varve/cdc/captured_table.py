@@ -1,4 +1,4 @@
-"""A captured table: which source table a dataset follows, what its columns may become, and what a change of it allows.
+"""A captured table: which source table a dataset follows, which types fit its columns, and which changes it allows.
 
 Not here: asking the source (capture/source_database.py).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
 
-# PostgreSQL type -> the lake types that hold every value of it. All others are text, exactly as PostgreSQL prints them.
+# PostgreSQL type -> the lake types that hold all its values. Other types become text, just as PostgreSQL prints them.
 _HOLDS = {
     "smallint": {"SMALLINT", "INT", "BIGINT"},
     "integer": {"INT", "BIGINT"},
@@ -30,13 +30,13 @@ _HOLDS = {
     "timestamp without time zone": {"TIMESTAMP", "TIMESTAMP_NTZ"},
     "timestamp with time zone": {"TIMESTAMP"},
 }
-# Changes of a type that keep every value as it is and rewrite nothing.
+# Changes of a column's type for which PostgreSQL keeps every value and rewrites no row.
 _WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
 
-# What rows that were written as the first type can be read as.
+# Files that were written with the first type can be read with the second.
 _READABLE = {("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE")}
 
-# What each row of a history has beside its columns: the time in which it was true, half open; current ones have no end.
+# Further columns of a history: the half-open time in which a version of a row was true; a current one has no end.
 VALIDITY = (
     Column("valid_from_lsn", ColumnType.BIGINT, "end LSN of the commit that made the row so"),
     Column("valid_to_lsn", ColumnType.BIGINT, "end LSN of the commit that ended it; missing while it is so"),
@@ -50,7 +50,7 @@ class SourceColumn:
     """A column of the source.
 
     Attributes:
-        number: its attnum, which stays the same when it is renamed and never comes back.
+        number: its attnum, which stays the same when the column is renamed and is never used again.
         labels: the values of an enum in the order in which they were made.
     """
 
@@ -63,19 +63,18 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """What the source says of a table.
+    """The description of a table in the source database.
 
     Attributes:
-        key: the columns that tell its rows apart: of the primary key, or of the index that is its replica identity.
+        key: the columns of the primary key, or of the index that is the replica identity.
         identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
-        deferrable: whether its key is checked at the end of transactions only, so that two rows may share it meanwhile.
-        filenode: where its rows lie; another one after a TRUNCATE, and after what rewrites every row.
+        deferrable: whether the key is only checked at the end of transactions, so that two rows may share it before.
+        filenode: the file that holds its rows; a TRUNCATE or a command that rewrites every row changes it.
         changed_by: the transaction that last changed its entry in the source's catalog, as both of these do.
-        version: how often its columns have changed since it was captured first, and one.
-        publication: what the source's catalog has of its publication; empty where it is not published.
-        unsent: the generated columns that no publication of this server has: virtual ones and, before PostgreSQL 18,
-            stored ones.
-        blocked: whether they belong to the replica identity, so that the server would refuse to change its rows.
+        version: one more than the number of changes to its columns since the first capture.
+        publication: the entries of its publication in the source's catalog as a text; empty where it is not published.
+        unsent: generated columns that this server cannot publish: virtual ones and, before PostgreSQL 18, stored ones.
+        blocked: whether such columns belong to the replica identity, so that the server would refuse changes of rows.
     """
 
     oid: int
@@ -97,17 +96,17 @@ class SourceTable:
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """What a description in the stream says of the columns too."""
+        """The names and typmods of the columns, which a relation message of the stream contains as well."""
         return tuple((column.name, column.typmod) for column in self.columns)
 
     @property
     def keyed(self) -> bool:
-        """Whether rows are told apart by their key at every moment; else they are counted as a multiset."""
+        """Whether the key identifies a row at every moment; without such a key rows are counted as a multiset."""
         return bool(self.key) and not self.deferrable
 
 
 class ChangeFormat(StrEnum):
-    """How files of changes are written."""
+    """The format of change files."""
 
     WAL2JSON = "wal2json"
     DEBEZIUM = "debezium"
@@ -115,10 +114,10 @@ class ChangeFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeFiles:
-    """Where changes come as files that others have captured, a JSON object per line, in the order of their names.
+    """Changes that others have captured into files: one JSON object per line, files in the order of their names.
 
     Attributes:
-        key: the columns that tell rows apart; empty: rows are counted, and files must carry whole old rows.
+        key: the columns of the key; without any, rows are counted, and the files must contain whole old rows.
     """
 
     format: ChangeFormat
@@ -127,15 +126,16 @@ class ChangeFiles:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """A dataset that follows a table of a live PostgreSQL.
+    """A dataset that follows a table of a PostgreSQL database.
 
     Attributes:
         source: `schema.table` in the source database.
         partition_by: for each partition column a Spark SQL expression over the dataset's columns; never NULL.
-        renames: source column -> dataset column, where they differ.
-        history: keep every version of each row (slowly changing dimension, type 2); the dataset has VALIDITY's columns.
-        ignore_null_updates: an update that sends NULL leaves the value as it is.
-        files: changes come as files; None: from the source's own log.
+        renames: source column -> dataset column, where the names differ.
+        history: whether to keep every version of each row (slowly changing dimension, type 2); the dataset then has
+            the columns of VALIDITY.
+        ignore_null_updates: whether an update that sends NULL leaves the value as it is.
+        files: the change files from which changes come; None: changes come from the log of the source.
     """
 
     dataset: Dataset
@@ -166,13 +166,13 @@ class CapturedTable:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The dataset's columns that the source has."""
-        ours = {column.name for column in VALIDITY} if self.history else set()
-        return tuple(column for column in self.dataset.schema.columns if column.name not in ours)
+        """The columns of the dataset that come from the source."""
+        validity_columns = {column.name for column in VALIDITY} if self.history else set()
+        return tuple(column for column in self.dataset.schema.columns if column.name not in validity_columns)
 
     @property
     def names(self) -> frozenset[str]:
-        """Their names."""
+        """The names, in the dataset, of the columns that come from the source."""
         return frozenset(column.name for column in self.columns)
 
     @property
@@ -182,7 +182,7 @@ class CapturedTable:
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """What rows that lie in the dataset were made with, as JSON has it."""
+        """The part of the declaration that decides how rows are stored, as JSON values."""
         return {
             "source": self.source,
             "columns": {column.name: str(column.type) for column in self.dataset.schema.columns},
@@ -193,30 +193,30 @@ class CapturedTable:
         }
 
     def column(self, source: str) -> str:
-        """The dataset's column that a source column becomes."""
+        """The name in the dataset of a source column."""
         return self.renames.get(source, source)
 
     @property
     def source_columns(self) -> tuple[str, ...]:
-        """The source's names of the columns that the dataset declares."""
+        """The names in the source of the columns that the dataset declares."""
         renamed = {name for name, column in self.renames.items() if column in self.names}
         return tuple(sorted(renamed | (self.names - set(self.renames.values()))))
 
 
 class SourceRefused(VarveError):
-    """The source table cannot be captured as it is; nothing was published, so the application was never at risk."""
+    """The source table cannot be captured as it is; it was not published, so that the application was not at risk."""
 
 
 class NeedsResnapshot(VarveError):
-    """The stream cannot say what the table holds now; its last exact state stays in force."""
+    """The stream does not contain the present rows of the table; the dataset stays at its last exact state."""
 
 
 def check_key(captured: CapturedTable, *, keyed: bool) -> None:
-    """Raise SourceRefused where what is asked for needs rows that can be told apart."""
-    asked = "a history" if captured.history else "ignore_null_updates" if captured.ignore_null_updates else None
-    if asked and not keyed:
+    """Raise SourceRefused where the declaration needs a key that identifies rows, and the table has none."""
+    option = "a history" if captured.history else "ignore_null_updates" if captured.ignore_null_updates else None
+    if option and not keyed:
         raise SourceRefused(
-            f"{captured.dataset} from {captured.source}: {asked} follows rows by their key, and the table has none "
+            f"{captured.dataset} from {captured.source}: {option} follows rows by their key, and the table has none "
             "that is checked at once. Nothing was changed. Give it a primary key that is not deferrable, or declare "
             "the dataset without."
         )
@@ -255,31 +255,31 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
 
 
 def _check_identity(captured: CapturedTable, table: SourceTable) -> None:
-    """Raise SourceRefused where PostgreSQL would refuse to change rows, or would not say which ones were changed."""
+    """Raise SourceRefused where PostgreSQL would refuse changes of rows, or would not send which row was changed."""
     where = f"{captured.dataset} from {captured.source}"
-    refused = (
+    consequence = (
         "so PostgreSQL would refuse every UPDATE and DELETE of the application once the table is published. Nothing "
         "was changed."
     )
-    what = ""
+    problem = ""
     if table.identity == "n":
-        what = "its replica identity is NOTHING"
+        problem = "its replica identity is NOTHING"
     elif table.identity == "i" and not table.key:
-        what = "the index that is its replica identity is gone"
+        problem = "the index that is its replica identity is gone"
     elif table.identity == "d" and table.deferrable:
-        what = "its primary key is deferrable"
+        problem = "its primary key is deferrable"
     elif table.identity == "d" and not table.key:
-        what = "it has no primary key"
-    if what:
+        problem = "it has no primary key"
+    if problem:
         raise SourceRefused(
-            f"{where}: {what}, {refused} Run this at the source first: ALTER TABLE {captured.source} REPLICA IDENTITY "
-            "FULL, or give it a primary key that is not deferrable."
+            f"{where}: {problem}, {consequence} Run this at the source first: ALTER TABLE {captured.source} REPLICA "
+            "IDENTITY FULL, or give it a primary key that is not deferrable."
         )
     if table.blocked:
         raise SourceRefused(
             f"{where}: its replica identity is FULL and {', '.join(table.unsent)} is a virtual generated column, which "
-            f"no publication can have, {refused} Drop the column at the source, make it STORED, or let a key tell its "
-            f"rows apart: ALTER TABLE {captured.source} REPLICA IDENTITY DEFAULT, with a primary key."
+            f"no publication can have, {consequence} Drop the column at the source, make it STORED, or let a key tell "
+            f"its rows apart: ALTER TABLE {captured.source} REPLICA IDENTITY DEFAULT, with a primary key."
         )
     if unsent := [name for name in table.key if name in table.unsent]:
         raise SourceRefused(
@@ -290,18 +290,22 @@ def _check_identity(captured: CapturedTable, table: SourceTable) -> None:
         )
 
 
-def refuse_other_declaration(captured: CapturedTable, then: Mapping[str, Any] | None) -> None:
-    """Raise NeedsResnapshot where rows lie in the dataset that were made with another declaration of it."""
+def refuse_other_declaration(captured: CapturedTable, declared_before: Mapping[str, Any] | None) -> None:
+    """Raise NeedsResnapshot where the dataset has rows that were made with another declaration of it."""
     now = captured.declaration
-    if then is None or then == now:
+    if declared_before is None or declared_before == now:
         return
-    words = "; ".join(f"{name}: {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name])
-    kinds = [(kind, now["columns"].get(name, kind)) for name, kind in then.get("columns", {}).items()]
-    other = "Undo it, or declare a dataset of another name: "
+    words = "; ".join(
+        f"{name}: {declared_before.get(name)}, now {now[name]}"
+        for name in now
+        if declared_before.get(name) != now[name]
+    )
+    kinds = [(kind, now["columns"].get(name, kind)) for name, kind in declared_before.get("columns", {}).items()]
+    undo_or_rename = "Undo it, or declare a dataset of another name: "
     if captured.files is not None:
-        advice = f"{other}files have no snapshot."
+        advice = f"{undo_or_rename}files have no snapshot."
     elif any(before != after and (before, after) not in _READABLE for before, after in kinds):
-        advice = f"{other}rows that lie in the lake cannot be read as another type."
+        advice = f"{undo_or_rename}rows that lie in the lake cannot be read as another type."
     else:
         advice = f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"
     raise NeedsResnapshot(
@@ -311,10 +315,10 @@ def refuse_other_declaration(captured: CapturedTable, then: Mapping[str, Any] | 
 
 
 def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[str]:
-    """What has changed, in words, where the stream alone says all of it; raises NeedsResnapshot where it cannot.
+    """The changes of the table as phrases. Raises NeedsResnapshot where the stream does not contain their effect.
 
-    A new column of the source is not loaded until the dataset declares it; a dropped one keeps its values in old rows
-    and is NULL in new ones.
+    A new column of the source is not loaded until the dataset declares it. A dropped column keeps its values in old
+    rows and is NULL in new ones.
     """
     where, declared = f"{captured.dataset} from {captured.source}", captured.names
     if before.oid != now.oid:
@@ -330,10 +334,10 @@ def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> l
         if number in new:
             notes += _compare_column(captured, column, new[number])
             continue
-        ours = captured.column(column.name) in declared
-        if ours and any(found.name == column.name for found in now.columns):
+        is_declared = captured.column(column.name) in declared
+        if is_declared and any(new_column.name == column.name for new_column in now.columns):
             raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
-        notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if ours else ""))
+        notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if is_declared else ""))
     for number, column in new.items():
         if number not in old:
             if captured.column(column.name) in declared:
@@ -344,28 +348,28 @@ def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> l
 
 
 def _compare_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> list[str]:
-    where, ours = f"{captured.dataset} from {captured.source}", captured.column(before.name) in captured.names
+    where, is_declared = f"{captured.dataset} from {captured.source}", captured.column(before.name) in captured.names
     notes = []
     if now.name != before.name:
-        if ours:
+        if is_declared:
             raise _stop(where, f"column {before.name} is now called {now.name}; declare renames={{'{now.name}': "
                                f"'{captured.column(before.name)}'}}")  # fmt: skip
         notes.append(f"column {before.name} is now called {now.name}")
     if (now.type, now.typmod) != (before.type, before.typmod):
         narrower = now.typmod != -1 and (before.typmod == -1 or now.typmod < before.typmod)
-        if ours and ((before.type, now.type) not in _WIDENS or narrower):
+        if is_declared and ((before.type, now.type) not in _WIDENS or narrower):
             raise _stop(where, f"column {before.name} was {before.type} and is {now.type}: PostgreSQL rewrote its rows "
                                "without a word in the stream")  # fmt: skip
         notes.append(f"column {before.name} was {before.type} and is {now.type}")
-    elif ours and now.labels[: len(before.labels)] != before.labels:
+    elif is_declared and now.labels[: len(before.labels)] != before.labels:
         raise _stop(where, f"values of {now.type} were renamed, and with them those of column {before.name}, without a "
                            "word in the stream")  # fmt: skip
     return notes
 
 
-def _stop(where: str, what: str) -> NeedsResnapshot:
+def _stop(where: str, change: str) -> NeedsResnapshot:
     dataset = where.partition(" ")[0]
     return NeedsResnapshot(
-        f"{where}: {what}. Capture stops before it; the dataset serves its last exact state. Take a new snapshot: "
+        f"{where}: {change}. Capture stops before it; the dataset serves its last exact state. Take a new snapshot: "
         f"varve cdc resnapshot {dataset}"
     )

@@ -1,4 +1,4 @@
-"""One captured table with everything that it needs, opened and closed in one place.
+"""A captured table with its connections, positions and event log, opened and closed in one place.
 
 Not here: what is done with it (capture/capture.py, apply.py).
 """
@@ -48,13 +48,13 @@ class OpenStore(Protocol):
         ...
 
 
-# Where the settings name no source: a database of the embedded server, for applications that try it.
+# The source where the settings name none: a database of the embedded server, to try capture without an application.
 SOURCE_DATABASE = "varve_source"
 
 
 @dataclass(frozen=True)
 class SlotHealth:
-    """What the source keeps for us (None: nothing), and what is wrong with that."""
+    """The replication slot at the source (None: there is none), and a warning where it is in danger."""
 
     slot: Slot | None
     warning: str | None
@@ -62,7 +62,7 @@ class SlotHealth:
 
 @dataclass(frozen=True)
 class OpenCapture:
-    """A captured table; whoever changes something of it holds its lock."""
+    """An open captured table; a caller that changes something of it holds its lock."""
 
     captured: CapturedTable
     settings: Settings
@@ -71,11 +71,11 @@ class OpenCapture:
 
     @property
     def position(self) -> Position:
-        """How far it is."""
+        """How far the table is captured and applied."""
         return self.capturing.positions.of(self.captured.dataset.name)
 
     def kept(self) -> SlotHealth:
-        """What the source keeps for us; what it says instead where it cannot be asked."""
+        """The state of the replication slot, with the error as a warning where the source cannot be reached."""
         try:
             slot = self.capturing.slot()
         except ServiceUnavailable as error:
@@ -91,21 +91,26 @@ class OpenCapture:
         )
 
     def bootstrap(self, *, again: bool = False, say: Callable[[str], None] = lambda _: None) -> EventBatch:
-        """See `Bootstrap.bootstrap`; `say` is told who is waited for."""
-        one = self.capturing
-        if isinstance(one, FileCapture):
+        """See `Bootstrap.bootstrap`; `say` is called with a message that names the sessions that it waits for."""
+        capturing = self.capturing
+        if isinstance(capturing, FileCapture):
             raise VarveError(
-                f"{self.captured.dataset} follows the files in {one.folder}, which have no snapshot. Nothing was "
+                f"{self.captured.dataset} follows the files in {capturing.folder}, which have no snapshot. Nothing was "
                 "changed. Capture takes what is there."
             )
         bootstrap = Bootstrap(
-            one.captured, one.source, one.positions, one.log, seconds=self.settings.bootstrap_seconds, say=say
+            capturing.captured,
+            capturing.source,
+            capturing.positions,
+            capturing.log,
+            seconds=self.settings.bootstrap_seconds,
+            say=say,
         )
         return bootstrap.bootstrap(again=again)
 
     def capture(self) -> int:
-        """Capture all that is there now, not what an application adds meanwhile; how many events."""
-        # Beginning with a batch: what stops capture says more than what keeps the end from being asked.
+        """Capture what the source has now, not what is added meanwhile; returns the number of events."""
+        # A batch comes first, because an error of capture says more than an error of asking for the end of the log.
         events, end = 0, None
         while (batch := self.capturing.capture()) is not None:
             events += batch.counts.events
@@ -121,19 +126,19 @@ class OpenCapture:
             return None
         store = open_store(self.captured.dataset.store, self.settings, self.catalog, spark)
         log, positions = self.capturing.log, self.capturing.positions
-        applied = Apply(self.captured, positions, log, self.catalog, store, spark(), lambda _: None, run_id)
-        done = applied.apply()
+        apply = Apply(self.captured, positions, log, self.catalog, store, spark(), lambda _: None, run_id)
+        applied_batches = apply.apply()
         retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
-        return done
+        return applied_batches
 
 
 @contextlib.contextmanager
 def opened(
     captured: CapturedTable, settings: Settings, *, lock: bool = True, run_id: str | None = None
 ) -> Iterator[OpenCapture]:
-    """The captured table, under its lock; without it, to look only. Raises AlreadyBuilding where another has it.
+    """Open the captured table under its lock; `lock=False` is for reading only. Raises AlreadyBuilding if it is locked.
 
-    `run_id` is the run that has it: where the run counts as dead, its session is ended, and so its lock.
+    `run_id` is the run that holds the lock: where the run counts as dead, its session is ended and the lock released.
     """
     connection = connect(settings, application=f"varve cdc {captured.dataset}")
     try:
@@ -161,7 +166,7 @@ def opened(
 
 
 def source_url(settings: Settings) -> str:
-    """The libpq URL of the source; a database of the embedded server where the settings name none."""
+    """The libpq URL of the source: that of the settings, or a database of the embedded server."""
     if settings.source_url is not None:
         return libpq_url(settings.source_url)
     if settings.postgres_url is not None:

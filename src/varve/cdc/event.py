@@ -1,4 +1,4 @@
-"""`ChangeEvent`: one change of one row, with what exactness needs beside it (docs/cdc.md).
+"""`ChangeEvent`: one change of one row, and its place in the order of changes (docs/decisions/0010-change-order.md).
 
 Not here: where events come from (protocol/pgoutput.py, protocol/wal2json.py, protocol/debezium.py) and how they are
 applied (varve/cdc).
@@ -17,7 +17,7 @@ Text = str | None
 
 
 class ChangeType(StrEnum):
-    """The type of a change. A row of a snapshot is an insert at the LSN of the snapshot."""
+    """The type of a change. Each row of a snapshot is an insert at the LSN of the snapshot."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -29,18 +29,19 @@ class ChangeType(StrEnum):
 class ChangeEvent:
     """One change of one row; its total order is (commit_lsn, seq), never the timestamp.
 
-    Values are PostgreSQL's text forms, None where they are NULL. A column that is absent from `column_names` is
-    unchanged, not NULL: PostgreSQL does not send large values (TOAST) that an update has left alone.
+    Values are texts in PostgreSQL's output format, None for NULL. A column that is absent from `column_names` is
+    unchanged, not NULL: PostgreSQL does not send large values (TOAST) that an update did not change.
 
     Attributes:
         timestamp: when the transaction committed, ISO 8601 in UTC; all events of a transaction share it.
-        column_names, column_values: the new image; empty for delete and truncate.
+        column_names, column_values: the row after the change; empty for delete and truncate.
         old_key_names, old_key_values: the key before the change, for update and delete; empty without a key.
         relation: `schema.table` in the source.
         commit_lsn: where the commit of its transaction ends in the source's log.
         seq: its place among the row changes of the transaction.
+        xid: the id of the transaction.
         old_names, old_values: the whole row before the change, where the source sends it (REPLICA IDENTITY FULL).
-        schema_version: which version of the table's columns it was written under.
+        schema_version: the version of the table's columns at that time.
     """
 
     change_type: ChangeType
@@ -59,12 +60,12 @@ class ChangeEvent:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Its place in the history of the source."""
+        """Its place in the order of all events of the source: (commit LSN, sequence)."""
         return (self.commit_lsn, self.seq)
 
     @property
     def new(self) -> dict[str, Text]:
-        """The new image by column."""
+        """The row after the change, by column."""
         return dict(zip(self.column_names, self.column_values, strict=True))
 
     @property
@@ -74,12 +75,12 @@ class ChangeEvent:
 
     @property
     def old(self) -> dict[str, Text]:
-        """The old image by column; empty where the source does not send it."""
+        """The row before the change, by column; empty where the source does not send it."""
         return dict(zip(self.old_names, self.old_values, strict=True))
 
     @property
     def moves(self) -> bool:
-        """Whether it is an update that gives its row another key."""
+        """Whether it is an update that changes the key of its row."""
         new = self.new
         return self.change_type is ChangeType.UPDATE and any(
             name in new and new[name] != value for name, value in self.old_key.items()
@@ -88,10 +89,10 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a batch of events holds, from which the way to resolve it is chosen.
+    """The number of events in a batch by type; the method to resolve the batch is chosen from it.
 
     Attributes:
-        masked: inserts and updates that do not carry every column.
+        masked: inserts and updates that do not contain every column.
         moves: updates that change the key.
         imageless: updates and deletes without the whole old row.
     """
@@ -110,16 +111,16 @@ class Counts:
 
     @classmethod
     def of(cls, events: Iterable[ChangeEvent], columns: Iterable[str]) -> Counts:
-        """The counts of these events of a table with these columns."""
-        wanted, total = frozenset(columns), dict.fromkeys(cls.__slots__, 0)
+        """The counts of some events of a table with these columns."""
+        all_columns, total = frozenset(columns), dict.fromkeys(cls.__slots__, 0)
         for event in events:
             total["events"] += 1
             total[f"{event.change_type}s"] += 1
-            carries = event.change_type in (ChangeType.INSERT, ChangeType.UPDATE)
-            total["masked"] += carries and not wanted <= set(event.column_names)
+            has_new = event.change_type in (ChangeType.INSERT, ChangeType.UPDATE)
+            total["masked"] += has_new and not all_columns <= set(event.column_names)
             total["moves"] += event.moves
             has_old = event.change_type in (ChangeType.UPDATE, ChangeType.DELETE)
-            total["imageless"] += has_old and not wanted <= set(event.old_names)
+            total["imageless"] += has_old and not all_columns <= set(event.old_names)
         return cls(**total)
 
 
@@ -136,7 +137,7 @@ def event(
     xid: int = 0,
     schema_version: int = 1,
 ) -> ChangeEvent:
-    """The event with these images, given by column."""
+    """The event with these rows and key, given by column."""
     new, old_key, old = new or {}, old_key or {}, old or {}
     return ChangeEvent(
         change_type, timestamp, tuple(new), tuple(new.values()), tuple(old_key), tuple(old_key.values()), relation,
@@ -145,11 +146,11 @@ def event(
 
 
 def parse_lsn(text: str) -> int:
-    """`16/B374D848` as a number. Raises ValueError."""
+    """The number of an LSN such as `16/B374D848`. Raises ValueError."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
 def format_lsn(lsn: int) -> str:
-    """A number as PostgreSQL writes an LSN."""
+    """An LSN as PostgreSQL writes it: `16/B374D848`."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,6 +1,6 @@
-"""What is wrong with captures, as far as the catalog knows: for `varve doctor`.
+"""Problems of captures that the catalog has recorded, for `varve doctor`.
 
-Not here: what the source says of its slots (captures.py), which may be down.
+Not here: the state of slots at the source (captures.py), as the source may be down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def capture_findings(connection: psycopg.Connection, dataset: str | None) -> Iterator[Finding]:
-    """A finding for each captured table that has stopped, was begun and not finished, or has events in quarantine."""
+    """A finding for each captured table that has stopped, has an unfinished snapshot, or events in quarantine."""
     positions = Positions(connection)
     for position in positions.all() if positions.exist() else ():
         if dataset in {None, position.dataset}:
@@ -41,7 +41,7 @@ def _findings(positions: Positions, position: Position) -> Iterator[Finding]:
 
 
 def _busy(positions: Positions, dataset: str) -> bool:
-    """Whether a process takes the snapshot right now."""
+    """Whether a process is taking the snapshot right now."""
     try:
         positions.lock(dataset)
     except AlreadyBuilding:

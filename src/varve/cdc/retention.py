@@ -1,7 +1,7 @@
-"""What becomes of batches of events that were applied: kept for a while, for people to look at, then removed.
+"""Retention of event batches: applied batches are kept for a while, so that people can look at them, then removed.
 
-What is never removed: batches that are not applied, the manifest of the last one, which says what was captured, and the
-manifests of files of changes, which say what was taken.
+Never removed are batches that are not applied, the manifest of the last batch (it records up to where the source was
+captured), and the manifests of change files (they record which files were taken).
 
 Not here: the batches of datasets (varve/stores/folders/clean.py).
 """
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from varve.cdc.capture.event_log import EventLog
     from varve.cdc.capture.positions import Position
 
-# A folder without a manifest is what a crash left of a batch, or one that is being written right now.
+# A folder without a manifest was left by a crash, or is being written right now.
 _ABANDONED_SECONDS = 86_400.0
 _FOLDER = re.compile(r"(generation|events|quarantine)=([0-9]+)")
 
 
 def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
-    """Remove what is older and not needed; how many folders or files. The caller holds the dataset's lock."""
+    """Remove old batches that are not needed; returns how many were removed. The caller holds the dataset's lock."""
     files, root = fsspec.core.url_to_fs(log.folder)
     if not files.exists(root):
         return 0
     removed = 0
     for folder in files.ls(root, detail=False, refresh=True):
-        found = _FOLDER.fullmatch(folder.rstrip("/").rsplit("/", 1)[-1])
-        # An earlier generation ended with the snapshot that began this one; it goes when that is applied and old.
-        if found and int(found[2]) < position.generation and _old_generation(log, position, keep_seconds):
+        match = _FOLDER.fullmatch(folder.rstrip("/").rsplit("/", 1)[-1])
+        # An earlier generation ended with the snapshot that began this one; it is removed when that is applied and old.
+        if match and int(match[2]) < position.generation and _old_generation(log, position, keep_seconds):
             files.rm(folder, recursive=True)
             removed += 1
     return removed + _batches(log, position, keep_seconds) + _leftovers(log, position)
@@ -59,18 +59,18 @@ def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
 
 
 def _leftovers(log: EventLog, position: Position) -> int:
-    """Folders of batches that never were, and of quarantines that a later apply has replaced."""
+    """Remove folders of batches that never got a manifest, and of quarantines that a later apply has replaced."""
     files, root = fsspec.core.url_to_fs(log.generation(position.generation))
-    known = {batch.location.rsplit("/", 1)[-1] for batch in log.batches(position.generation)}
-    known |= {position.quarantine.rsplit("/", 1)[-1]} if position.quarantine else set()
+    known_names = {batch.location.rsplit("/", 1)[-1] for batch in log.batches(position.generation)}
+    known_names |= {position.quarantine.rsplit("/", 1)[-1]} if position.quarantine else set()
     removed = 0
     for folder in files.ls(root, detail=False, refresh=True) if files.exists(root) else ():
         name = folder.rstrip("/").rsplit("/", 1)[-1]
-        found = _FOLDER.match(name)
-        if not found or name in known:
+        match = _FOLDER.match(name)
+        if not match or name in known_names:
             continue
-        # The name of a quarantine says its LSN; it is written under the lock that we hold, and named in the position.
-        abandoned = found[1] == "quarantine" or time.time() - int(found[2]) / 1_000 > _ABANDONED_SECONDS
+        # A quarantine folder is written under the lock that we hold and is named in the position; its number is an LSN.
+        abandoned = match[1] == "quarantine" or time.time() - int(match[2]) / 1_000 > _ABANDONED_SECONDS
         if abandoned:
             files.rm(folder, recursive=True)
             removed += 1

@@ -184,10 +184,14 @@ def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
 
 def _edge(edge: Edge) -> dict[str, Any]:
     in_dagster = compiled(edge.dependency)
-    ways = edge.dependency.ways
+    mappings = edge.dependency.dimension_mappings
     return {
         "dataset": edge.upstream.name,
-        "rules": {way.upstream.name: f"{way.rule}" + (f" ({way.of.name})" if way.of else "") for way in ways},
+        "rules": {
+            mapping.upstream.name: f"{mapping.rule}"
+            + (f" ({mapping.reader_dimension.name})" if mapping.reader_dimension else "")
+            for mapping in mappings
+        },
         "wait": repr(edge.wait),
         "exact_in_dagster": in_dagster.exact,
         "why_not": in_dagster.why,

@@ -1,6 +1,6 @@
 """Batches, their life and what they were made from: the values the catalog stores and the stores pass around.
 
-Not here: SQL (varve/catalog/catalog.py) and paths (varve/stores/folders/layout.py).
+Not here: the SQL (varve/catalog) and the paths of folders (varve/stores/folders/layout.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchId:
-    """When the writer of a batch started, in epoch milliseconds; unique within a catalog (docs/decisions/0001).
+    """The instant at which the writer of a batch started, in epoch milliseconds; unique within a catalog.
 
     The partitions of one run share the id: a batch is one partition of one run.
     """
@@ -36,12 +36,12 @@ class BatchId:
 
     @property
     def folder(self) -> str:
-        """Its folder under the partition."""
+        """The name of the batch's folder below the folder of its partition: `batch_id=1385164800000`."""
         return f"batch_id={self.millis}"
 
     @property
     def started(self) -> dt.datetime:
-        """The same as an instant, in UTC."""
+        """The start of the writer as a datetime in UTC."""
         return dt.datetime.fromtimestamp(self.millis / 1000, tz=dt.UTC)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class BatchId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Input:
-    """One thing a batch was made from: a partition of a dataset at a version.
+    """One input of a batch: a partition of a dataset at a version.
 
     The version is a batch id, or for a landing file the fingerprint of its content.
     """
@@ -62,7 +62,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The lowest and the highest value of a column in a batch, as text; None where it holds nothing but NULL."""
+    """The lowest and the highest value of a column in a batch, as text; None where the column holds only NULL."""
 
     column: str
     low: str | None
@@ -71,12 +71,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TakenFile:
-    """A landing file whose rows a batch holds.
+    """A landing file whose rows are in a batch.
 
     Attributes:
-        name: below the folder of its dataset.
-        token: what stood for its name and its state when it was read.
-        size: in bytes.
+        name: its path below the landing folder of its dataset.
+        token: the state of the file when it was read (its name, size and time of change), as one text.
+        fingerprint: a hash of its content.
+        size: its size in bytes.
     """
 
     name: str
@@ -87,12 +88,14 @@ class TakenFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows that one run has read into a partition that grows; a batch of it holds the rows of all its parts.
+    """The rows that one run added to a partition that grows. A batch of such a partition holds the rows of all parts.
 
     Attributes:
-        batch_id: of the run that has read them.
-        location: the table in which they lie, or the batch folder that they were first written to.
-        files: what they were read from; empty where that was not asked for.
+        batch_id: the batch id of the run that read these rows.
+        location: the table that holds the rows, or the batch folder to which they were written first.
+        rows: how many rows there are.
+        size: their size in bytes.
+        files: the landing files from which they were read; empty where the caller did not ask for them.
     """
 
     batch_id: BatchId
@@ -104,19 +107,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """A partition's output as it lies in its store, verified and waiting to be published.
+    """The output of a build for one partition: it lies in its store, is verified, and waits to be published.
 
     Attributes:
-        partition: which partition it is of.
+        partition: the partition whose rows it holds.
         location: a folder of the lake (URI) or the name of a period table.
         rows: how many rows it holds.
-        size: its size in bytes (of the files; of the relation with its indexes).
+        size: its size in bytes: of the files in the lake, of the table with its indexes in the warehouse.
         files: how many data files it has (1 for a period table).
-        content: a hash of its rows, whatever their order; None where it was not asked for. Two batches of one hash
-            hold the same rows.
-        bounds: of the columns that the dataset asks for.
-        seal: a hash of its files' names and footers, which tell where each column lies; None for a period table.
-        parts: of a partition that grows, in order, its own last.
+        content: a hash of its rows that does not depend on their order; None where the caller did not ask for it. Two
+            batches with the same hash hold the same rows.
+        bounds: the lowest and highest values of the columns for which the dataset asks for them.
+        seal: a hash of the names and footers of its files (a footer says where each column lies); None for a period
+            table.
+        parts: the parts of a partition that grows, oldest first; the part of this build is the last one.
     """
 
     partition: PartitionKey
@@ -136,7 +140,7 @@ class Batch:
 
     Attributes:
         partition: the partition in its catalog spelling (`PartitionKey.path`).
-        published_at: when it came into force, for the last time.
+        published_at: when it became current, for the last time.
         inputs: the trace: what it was made from.
         content: see `StagedBatch`.
     """

@@ -1,4 +1,4 @@
-"""`BrokenDataset`: a dataset that the code declares and that cannot be computed as it is written.
+"""`BrokenDataset`: a dataset that the project declares, but that cannot be computed as it is written.
 
 Not here: what is wrong with a file (varve/sql/checks/problems.py), and what Dagster shows of it
 (varve/dagster/assets/broken.py).
@@ -19,17 +19,17 @@ UNTOUCHED = "Its data stays as it is, readers go on reading it, and nothing of i
 
 @dataclass(frozen=True)
 class BrokenDataset:
-    """A dataset whose file has an error, or that reads one. It is computed no more until the file is mended.
+    """A dataset whose file has an error, or that reads such a dataset. It is not computed until the file is mended.
 
     Attributes:
-        name: `db.table`; empty where the file is so wrong that it does not say.
+        name: `db.table`; empty where the error hides the name.
         file: the file that declares it, as messages show it.
-        errors: what is wrong with that file, each with `file:line:col`; none where only what it reads is broken.
-        waits_for: the datasets that it reads and that cannot be used.
-        causes: the first error of each file, upstream of it, that is to be mended; a line each.
-        reads: the datasets that it reads.
-        partitioning: its partitions, where the file tells them.
-        rejected: the dataset of its rejected rows, which nobody else declares; empty where it has none.
+        errors: the errors of that file, each with `file:line:col`; empty where only an upstream dataset is broken.
+        waits_for: the names of the upstream datasets that cannot be used.
+        causes: the first error of each upstream file that must be mended; one line for each.
+        reads: the names of the datasets that it reads.
+        partitioning: its partitions, where the file could be read far enough.
+        rejected: the name of the dataset for its rejected rows, which nothing else declares; empty where it has none.
     """
 
     name: str
@@ -43,24 +43,24 @@ class BrokenDataset:
 
     @property
     def title(self) -> str:
-        """Its name; that of its file where it has none."""
+        """The name of the dataset, or of its file where the name is not known."""
         return self.name or self.file
 
     @property
     def state(self) -> str:
-        """`broken`: its own file is wrong; `on hold`: it reads a dataset that is broken."""
+        """`broken` where its own file has an error; `on hold` where it reads a dataset that is broken."""
         return "broken" if self.errors else "on hold"
 
     @property
     def reason(self) -> str:
-        """Why, with every place: of several lines where its own file is wrong."""
+        """Why it cannot be used, with the place of every error; several lines where its own file has several errors."""
         if self.errors:
             return "\n".join(self.errors)
         return f"it reads {some(self.waits_for)}: {some(self.causes) or 'it cannot be used as it is'}"
 
     @property
     def headline(self) -> str:
-        """The same in one line: the first error, without the text that it is about."""
+        """The reason in one line: the first error, without the quoted text of the file."""
         if not self.errors:
             return self.reason
         more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
@@ -68,7 +68,7 @@ class BrokenDataset:
 
 
 class DatasetIsBroken(VarveError):
-    """Somebody asks for a dataset that cannot be used as its file is written."""
+    """A command or a run asked for a dataset whose file cannot be used as it is written."""
 
     def __init__(self, broken: BrokenDataset) -> None:
         self.broken = broken

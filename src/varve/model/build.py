@@ -26,13 +26,15 @@ class Build:
     """One run's work on some partitions of one dataset, from its locks to its publish.
 
     Attributes:
-        expected: the batch that was current for each partition when the build began; publish compares and swaps.
-        inputs: what the build has read so far, for each of its partitions; becomes the trace of its batch.
-        missing: what it would have read too, had it been there; a wait policy let it go without.
-        code_version: a hash of the code that computes it.
+        expected: the batch that was current for each partition when the build began (None: there was none). The publish
+            is refused where another batch is current by then.
+        inputs: for each partition the inputs that were read so far; they become the trace of its batch.
+        missing: for each partition the inputs that were not there in time, and without which a wait policy let it run.
+        code_version: a hash of the code that computes the dataset.
         registered: the declaration with which the dataset was published last; None where it never was.
-        holds: whether what it puts back in force is left alone by the planner until an input changes.
-        growth: of partitions that grow, what the build makes of their files.
+        holds: for a rollback: whether the planner leaves the batch alone that becomes current again, until an input
+            changes.
+        growth: for each partition that grows, what the build does with its files.
     """
 
     dataset: Dataset
@@ -49,19 +51,19 @@ class Build:
 
     @cached_property
     def paths(self) -> list[str]:
-        """The partitions as the catalog spells them, in their order."""
+        """The paths of the partitions, as the catalog spells them, in the order of `partitions`."""
         return [partition.path for partition in self.partitions]
 
-    def reads(self, partition: PartitionKey, found: Input) -> None:
-        """Record that `partition` is made from `found`."""
-        self.inputs.setdefault(partition, set()).add(found)
+    def reads(self, partition: PartitionKey, input_version: Input) -> None:
+        """Record that `partition` is made from `input_version`."""
+        self.inputs.setdefault(partition, set()).add(input_version)
 
-    def goes_without(self, partition: PartitionKey, what: str) -> None:
-        """Record that `partition` is made without something it reads, as it was not there in time."""
-        self.missing.setdefault(partition, set()).add(what)
+    def goes_without(self, partition: PartitionKey, missing_input: str) -> None:
+        """Record that `partition` is made without an input that was not there in time; the text names the input."""
+        self.missing.setdefault(partition, set()).add(missing_input)
 
     def as_batch(self, staged: StagedBatch) -> Batch:
-        """What a staged batch of the build will be when it is published."""
+        """The `Batch` that a staged batch of this build becomes when it is published now."""
         return Batch(
             staged.partition.path, self.batch_id, staged.location, staged.rows, staged.size, self.run_id,
             dt.datetime.now(dt.UTC), frozenset(self.inputs.get(staged.partition, ())), staged.content,

@@ -1,6 +1,6 @@
 """A dataset: a named, partitioned table.
 
-Not here: how it is computed (varve/dagster/assets) and where its batches lie (varve/stores).
+Not here: how it is computed (varve/sql, or the Python of a project) and where its batches lie (varve/stores).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from varve.model.expectation import Expectation
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.landing.growth import Incremental
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.partitioning import Partitioning
@@ -48,21 +48,23 @@ class Dataset:
 
     Attributes:
         name: `db.name`, lower case, which readers use in Spark and in PostgreSQL.
-        partitioning: its dimensions, which are also its partition columns. Of one that arrives from others, the window
-            that is still open is there too, whatever was declared.
+        partitioning: its dimensions, which are also its partition columns. Where others produce the partitions (see
+            `arrives`), the window that is still open is a partition too, whatever was declared.
         schema: its data columns, without the partition columns.
         store: where its batches lie: one of `StoreKind`, or the name of a store that an installed package adds.
         comment: what one row means, shown to readers.
-        landing: whether its partitions come from files in the landing folder; as options where they are not CSV as
-            it is read without any.
-        outside: the table of others that its partitions come from.
+        landing: whether its partitions come from files in the landing folder. `LandingOptions` say how to read the
+            files; True means CSV with the default of every option.
+        outside: the external table from which its partitions come.
         incremental: whether a run of a landing partition reads only the files that are new.
-        warehouse: how its period tables are made, where that is its store.
-        lake: how its parquet files are made, where that is its store.
-        expectations: what must hold of a batch before it is put in force, in either store.
-        policy: what the planner may do with it by itself.
-        reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes those.
-        rejected_of: the landing dataset whose rejected rows it holds, and whose runs write it; "": none.
+        owners: who is responsible for it, as Dagster shows them.
+        warehouse: how its period tables are made, where its store is the warehouse.
+        lake: how its parquet files are made, where its store is the lake.
+        expectations: the conditions that a batch must meet before it is published, in either store.
+        policy: what the planner may do with it without being asked.
+        reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes those rows.
+        rejected_of: the landing dataset whose rejected rows this dataset holds, and whose runs write it; "" for any
+            other dataset.
     """
 
     name: str
@@ -75,11 +77,11 @@ class Dataset:
     warehouse: WarehouseOptions = field(default=WarehouseOptions())
     lake: LakeOptions = field(default=LakeOptions())
     expectations: tuple[Expectation, ...] = field(default=())
-    # Not in the text that a code version is a hash of: it changes when a batch is made, not what.
+    # repr=False keeps it out of the code version: a policy decides when a batch is made, not what is in it.
     policy: Policy = field(default=Policy(), repr=False)
-    outside: OutsideTable | None = field(default=None, repr=False)
+    outside: ExternalTable | None = field(default=None, repr=False)
     incremental: Incremental | None = field(default=None, repr=False)
-    # As above: a batch without rejected rows is the same under any tolerance.
+    # Not in the code version either: a batch without rejected rows is the same under any tolerance.
     reject_into: RejectInto | None = field(default=None, repr=False)
     rejected_of: str = field(default="", repr=False)
 
@@ -87,7 +89,7 @@ class Dataset:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
         if self.arrives:
-            # What others send, they send for the window of now too.
+            # Others may send data for the window that is still open.
             object.__setattr__(self, "partitioning", self.partitioning.reaching(1))
         try:
             self.partitioning.check()
@@ -116,7 +118,7 @@ class Dataset:
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
 
     def _check_incremental(self) -> None:
-        """Raise VarveError where its partitions cannot grow."""
+        """Raise VarveError where INCREMENTAL is declared and the partitions cannot grow."""
         if self.incremental is None:
             return
         if not self.landing or not FilePattern.of(self.landing_options, self.partitioning).many:
@@ -142,28 +144,28 @@ class Dataset:
             )
 
     def _check_reject_into(self) -> None:
-        into = self.reject_into
-        if into is None:
+        rejection = self.reject_into
+        if rejection is None:
             return
         if not self.landing:
             raise VarveError(
-                f"dataset {self.name}: reject into {into.dataset}: only rows of landing files are rejected."
+                f"dataset {self.name}: reject into {rejection.dataset}: only rows of landing files are rejected."
             )
-        if not _NAME.fullmatch(into.dataset):
+        if not _NAME.fullmatch(rejection.dataset):
             raise VarveError(
-                f"dataset {self.name}: reject into {into.dataset!r}: a name is `db.table` in lower-case letters, "
+                f"dataset {self.name}: reject into {rejection.dataset!r}: a name is `db.table` in lower-case letters, "
                 "digits and _."
             )
-        if into.dataset == self.name:
+        if rejection.dataset == self.name:
             raise VarveError(f"dataset {self.name}: its rejected rows cannot go into itself; name another dataset.")
         if both := set(REJECTED_ROWS.names) & set(self.partitioning.names):
             raise VarveError(
-                f"dataset {self.name}: reject into {into.dataset}: a column of rejected rows is called "
+                f"dataset {self.name}: reject into {rejection.dataset}: a column of rejected rows is called "
                 f"{', '.join(sorted(both))}, as a partition column is; rename that."
             )
 
     def rejected_dataset(self) -> Dataset | None:
-        """The dataset of its rejected rows, of the same partitions, store and retention; None where it has none."""
+        """The dataset of its rejected rows, with the same partitions, store and retention; None if it has none."""
         if self.reject_into is None:
             return None
         return Dataset(
@@ -179,22 +181,22 @@ class Dataset:
 
     @property
     def db(self) -> str:
-        """The database (Spark) or schema (PostgreSQL) readers find it in."""
+        """The database (Spark) or schema (PostgreSQL) in which readers find it."""
         return self.name.partition(".")[0]
 
     @property
     def table(self) -> str:
-        """The table or view readers find it under."""
+        """The name of the table or view, without its database."""
         return self.name.partition(".")[2]
 
     @property
     def arrives(self) -> bool:
-        """Whether others produce its partitions: it reads no dataset, and follows what arrives."""
+        """Whether its partitions come from landing files or an external table; such a dataset reads no other."""
         return bool(self.landing) or self.outside is not None
 
     @property
     def landing_options(self) -> LandingOptions:
-        """How its landing files are read."""
+        """The options with which its landing files are read; the defaults where none were declared."""
         return self.landing if isinstance(self.landing, LandingOptions) else LandingOptions()
 
     @property
@@ -206,15 +208,15 @@ class Dataset:
         )
 
     def read_columns(self, names: Collection[str] | None = None) -> tuple[Column, ...]:
-        """What a reader of these data columns (None: of all) gets: they, then the partition columns.
+        """The columns that a reader of these data columns (None: of all) gets; partition columns come last.
 
-        Raises VarveError for a name that is none of them.
+        Raises VarveError for a name that is no data column.
         """
-        known = [column.name for column in self.schema.columns]
-        if unknown := [name for name in names or () if name not in known]:
+        data_columns = [column.name for column in self.schema.columns]
+        if unknown := [name for name in names or () if name not in data_columns]:
             raise VarveError(
-                f"dataset {self} has no data column {', '.join(unknown)}; it has {', '.join(known)}, and its partition "
-                "columns are always read."
+                f"dataset {self} has no data column {', '.join(unknown)}; it has "
+                f"{', '.join(data_columns)}, and its partition columns are always read."
             )
         wanted = [column for column in self.schema.columns if names is None or column.name in names]
         return (*wanted, *self.partition_columns)
@@ -224,8 +226,8 @@ class Dataset:
 
 
 def partition_type(dimension: Dimension) -> ColumnType:
-    """The column type of a dimension's keys; intervals and rich keys are text.
+    """The column type of a dimension's keys; intervals and rich keys are stored as text.
 
-    Hours are text: a TIMESTAMP partition column means other instants to readers in other session zones.
+    Hours are text too: a TIMESTAMP partition column would mean another instant in each session time zone.
     """
     return {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)

@@ -1,6 +1,6 @@
-"""The errors a person is meant to read: what was found, where, what was expected and what to do.
+"""The errors that a person is meant to read: what was found, where, what was expected and what to do.
 
-Not here: errors of programming, which stay Python's own.
+Not here: programming errors, which stay Python's own exceptions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class VarveError(Exception):
-    """Something the user can mend. The message is complete: it needs no traceback to be understood."""
+    """An error that the user can mend. The message is complete: nobody needs the traceback to understand it."""
 
 
 class UnknownPartition(VarveError):
-    """A key names no partition of the dataset."""
+    """A key that names no partition of the dataset."""
 
 
 class OutsideDimension(UnknownPartition):
-    """A key that its dimension would have, were it not too early or too late for it."""
+    """A key that is spelt correctly, but lies before the start or after the end of its dimension."""
 
 
 class BadInput(VarveError):
@@ -29,7 +29,7 @@ class BadInput(VarveError):
 
 
 class AlreadyBuilding(VarveError):
-    """Another run holds the lock of a partition; one writer per partition (docs/decisions/0012)."""
+    """Another run holds the lock of a partition, which has one writer at a time (docs/decisions/0012-leases.md)."""
 
 
 class MissingUpstream(VarveError):
@@ -41,23 +41,23 @@ class StalePublish(VarveError):
 
 
 class LeaseLost(VarveError):
-    """A run goes on that counts as dead: frozen until its lease had expired, or ended by others."""
+    """A run continues although its lease is gone: it was frozen until the lease expired, or somebody ended it."""
 
 
 class NotKept(VarveError):
-    """A batch that is asked for was swept, or was never in force."""
+    """A batch that was asked for was swept, or was never published."""
 
 
 class VerifyFailed(VarveError):
-    """What lies in the store is not what was computed."""
+    """The data in the store differs from the data that was computed."""
 
 
 class ExpectationFailed(VarveError):
-    """A staged batch does not keep what its dataset promises."""
+    """A staged batch does not meet an expectation of its dataset."""
 
 
 class PublishTimeout(VarveError):
-    """Readers kept the view or an old snapshot for longer than the publish may wait."""
+    """Readers held the view or an old snapshot for longer than the publish may wait."""
 
 
 class ServiceUnavailable(VarveError):
@@ -68,21 +68,21 @@ NOTHING_LOST = "Nothing was published; the current batch stays in force."
 
 
 def counted(count: int, noun: str) -> str:
-    """How many of what: `1 batch`, `2,000 batches`."""
-    many = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else many}"
+    """A count with its noun, for a message: `1 batch`, `2,000 batches`."""
+    plural = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def some(items: Iterable[object], *, limit: int = 5) -> str:
-    """The first `limit` items for a message, and how many more there are: `a, b, c and 7 more`."""
-    listed: Sequence[object] = list(items)
-    shown = ", ".join(str(item) for item in listed[:limit])
-    rest = len(listed) - limit
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    """The first `limit` items and the number of the others, for a message: `a, b, c and 7 more`."""
+    item_list: Sequence[object] = list(items)
+    shown = ", ".join(str(item) for item in item_list[:limit])
+    left_out = len(item_list) - limit
+    return f"{shown} and {left_out} more" if left_out > 0 else shown
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean X?`, or nothing where nothing is near."""
-    listed = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), listed, n=1, cutoff=0.6)
-    return f" Did you mean {listed[found[0]]}?" if found else ""
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """` Did you mean X?` with the candidate that is spelt most like `word`; "" where none is near."""
+    candidate_of_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(word.lower(), candidate_of_lower, n=1, cutoff=0.6)
+    return f" Did you mean {candidate_of_lower[matches[0]]}?" if matches else ""

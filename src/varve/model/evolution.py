@@ -1,9 +1,9 @@
-"""How the declaration of a dataset may change while batches of the one before are still read.
+"""How the declaration of a dataset may change while batches of the declaration before are still read.
 
-A column that is added reads as NULL in older batches, and a wider type holds every older value. All else would change
-what older batches say, or hide it.
+A column that is added reads as NULL in older batches, and a wider type holds every older value. Any other change would
+alter or hide the data of older batches.
 
-Not here: what the warehouse allows beyond this, and a breaking rebuild (varve/stores/warehouse).
+Not here: what the warehouse allows beyond this, and a breaking rebuild (varve/stores/warehouse/).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from varve.model.schema import Column, ColumnType, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# What Spark's parquet reader widens as it reads (SPARK-40876).
+# The types to which Spark's parquet reader widens while it reads (SPARK-40876).
 _WIDER: dict[Kind, frozenset[Kind]] = {
     Kind.TINYINT: frozenset({Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.DOUBLE}),
     Kind.SMALLINT: frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE}),
@@ -27,12 +27,12 @@ _WIDER: dict[Kind, frozenset[Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """From one declaration to the next.
+    """The difference between the columns of two declarations.
 
     Attributes:
         added: new columns.
-        widened: columns of a wider type.
-        problems: every other difference, in words.
+        widened: columns that now have a wider type.
+        problems: every other difference, as sentences for a message.
     """
 
     added: tuple[Column, ...]
@@ -41,7 +41,7 @@ class Evolution:
 
 
 def evolution(before: Sequence[Column], after: Sequence[Column]) -> Evolution:
-    """What became of the columns."""
+    """The difference between the columns of an older and a newer declaration."""
     old = {column.name: column for column in before}
     added = tuple(column for column in after if column.name not in old)
     changed = tuple(column for column in after if column.name in old and column.type != old[column.name].type)
@@ -50,7 +50,7 @@ def evolution(before: Sequence[Column], after: Sequence[Column]) -> Evolution:
 
 
 def partition_problems(before: Sequence[Column], after: Sequence[Column]) -> list[str]:
-    """What is wrong with a change of the partition columns: any is."""
+    """One sentence where the partition columns changed, as no such change is allowed; else an empty list."""
     old, new = (
         ", ".join(f"{column.name} {column.type}" for column in columns) or "none" for columns in (before, after)
     )
@@ -58,7 +58,7 @@ def partition_problems(before: Sequence[Column], after: Sequence[Column]) -> lis
 
 
 def widens(narrow: ColumnType, wide: ColumnType) -> bool:
-    """Whether every value of the one type is a value of the other, and readers of files see it so."""
+    """Whether the second type holds every value of the first, and Spark reads files of the first type as the second."""
     if narrow.kind is Kind.DECIMAL and wide.kind is Kind.DECIMAL:
         (digits, scale), (more_digits, more_scale) = narrow.digits, wide.digits
         return more_scale >= scale and more_digits - more_scale >= digits - scale

@@ -1,4 +1,4 @@
-"""What must hold of a batch before it is put in force: written, audited, and only then published.
+"""Conditions that a staged batch must meet before it is published: write, audit, publish.
 
 Not here: evaluating them on a staged batch (varve/stores/expectations.py).
 """
@@ -13,17 +13,17 @@ from varve.model.errors import VarveError
 
 
 class Of(StrEnum):
-    """What an expectation is about."""
+    """Whether the condition of an expectation is evaluated for each row or once for a partition."""
 
     ROW = "row"
-    """Every row: `sold >= 0`. As with a CHECK in SQL, NULL is no violation."""
+    """It must be true for every row: `sold >= 0`. As with a CHECK in SQL, NULL is no violation."""
     PARTITION = "partition"
-    """All rows of a partition, also of an empty one: `count(*) > 0`. NULL is a violation: nothing was proved."""
+    """It must be true of the rows of a partition together, even if it is empty: `count(*) > 0`. NULL is a violation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A condition in Spark SQL over the data and partition columns, under a name that failures are told by."""
+    """A condition in Spark SQL over the data and partition columns; messages of failures show its name."""
 
     name: str
     condition: str

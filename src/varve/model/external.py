@@ -1,6 +1,6 @@
-"""A table that others write, and whose partitions a dataset takes over as they come to be and change.
+"""An external table: others write it, and a dataset copies its partitions when they appear and when they change.
 
-Not here: how it is listed and read (varve/sources/external).
+Not here: how it is listed and read (varve/sources/external/).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class OutsideKind(StrEnum):
-    """Where the table is: in the metastore of Spark, in some PostgreSQL, or where a JDBC driver of Spark leads."""
+class ExternalTableKind(StrEnum):
+    """Where the table is: in Spark's metastore, in a PostgreSQL database, or in a database that Spark reads by JDBC."""
 
     TABLE = "table"
     POSTGRES = "postgres"
@@ -18,16 +18,16 @@ class OutsideKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideTable:
-    """A table, by its name as readers write it, without quotes.
+class ExternalTable:
+    """An external table; `name` is written as readers write it, without quotes.
 
     Attributes:
         url: the name of the environment variable that holds the URL of its database.
-        changed: the column whose highest value in a partition tells that the partition was changed; "" where that is
-            told by the table itself: by its files, or by the transactions that wrote its rows.
+        changed: the column whose highest value in a partition changes whenever the partition changes; "" where the
+            table itself shows a change: by its files, or by the transactions that wrote its rows.
     """
 
-    kind: OutsideKind
+    kind: ExternalTableKind
     name: str
     url: str = ""
     changed: str = ""

@@ -1,6 +1,6 @@
-"""What a store can tell of what lies in it: leftovers, differences, and batches that describe themselves.
+"""What a store reports about its data: leftovers, differences, and batches that describe themselves.
 
-Not here: what the catalog tells (varve/catalog).
+Not here: what the catalog has recorded (varve/catalog).
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What lies in a store and belongs to no batch that the catalog keeps: a killed run's, or what a sweep left.
+    """Data in a store that belongs to no batch of the catalog: a killed run wrote it, or a sweep did not finish.
 
     Attributes:
         location: a folder of the lake (URI), or a period table with its schema.
-        dataset: whose it is; "" for a stray, which somebody else has put there and no sweep touches.
-        size: bytes.
-        changed_at: when it was last written; None where the store does not know, and it may be in use.
+        dataset: the dataset to which it belonged; "" for data that somebody else has put there, and which no sweep
+            touches.
+        size: its size in bytes.
+        changed_at: when it was last written; None where the store does not know it, and the data may be in use.
     """
 
     location: str
@@ -34,10 +35,11 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A difference between what the catalog says and what lies there or what readers are shown.
+    """A difference between the catalog and the data in a store, or between the catalog and what readers see.
 
     Attributes:
-        remedy: what mends it, in words.
+        found: the difference, as a phrase for people.
+        remedy: what mends it, as a sentence for people.
     """
 
     dataset: str
@@ -49,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What one build or rollback put in force: a batch id for each partition, None where it took the last one away."""
+    """What one build or rollback made current: a batch id for each partition, None where the partition has none now."""
 
     build_id: BatchId
     kind: str
@@ -61,7 +63,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class DescribedBatch:
-    """What a batch that lies in a store says of itself: all that the catalog knew of it, but for its history."""
+    """The description that a batch carries in its store: all that the catalog recorded of it but its history."""
 
     dataset: str
     partition: str
@@ -82,12 +84,12 @@ class DescribedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoreInventory:
-    """Everything a store can tell of one dataset without a catalog.
+    """Everything that a store can report about one dataset without a catalog.
 
     Attributes:
-        batches: those that describe themselves and are whole.
-        publications: the store's own record of what was put in force, oldest first; empty where it keeps none.
-        findings: what was left out, and why.
+        batches: the batches that describe themselves and are complete.
+        publications: the store's own record of its publishes, oldest first; empty where the store keeps none.
+        findings: the batches that were left out, and why.
     """
 
     dataset: str

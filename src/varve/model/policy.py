@@ -1,6 +1,6 @@
-"""What the planner may do with a dataset by itself: rebuild, hold, refresh, retire.
+"""What the planner may do with a dataset without being asked: rebuild, hold, refresh, retire.
 
-Not here: the judgement of a partition (varve/planning/judgement/judging.py).
+Not here: the decision about a partition (varve/planning/judgement/judging.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OnUpstreamChange(StrEnum):
-    """What happens to a partition when something it was made from is published with other content."""
+    """What happens to a partition when one of its inputs is published with other content."""
 
     REBUILD = "rebuild"
     HOLD = "hold"
@@ -24,15 +24,15 @@ class OnUpstreamChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a dataset follows what it reads, and time.
+    """How a dataset follows its upstream datasets and the clock.
 
     Attributes:
-        on_upstream_change: rebuild, or hold until a person asks (`varve backfill`).
-        refresh_last: so many of the newest complete windows are computed again whenever another one completes.
-        retention: a partition is retired so long after the end of its window; None: never.
-        partitions_per_run: at most so many in one run; None: what the settings say.
-        by_itself: whether the windows of a dataset that reads nothing run as they complete; without it such a dataset
-            runs by schedules, by hand and in backfills.
+        on_upstream_change: rebuild the partition, or hold it until a person asks for it (`varve backfill`).
+        refresh_last: how many of the newest complete windows are computed again whenever another window completes.
+        retention: how long after the end of its window a partition is retired; None: never.
+        partitions_per_run: the largest number of partitions in one run; None: the number in the settings.
+        by_itself: for a dataset that reads nothing: whether each window runs when it is complete. Without it such a
+            dataset runs by schedules, by hand and in backfills.
     """
 
     on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD

@@ -1,6 +1,6 @@
-"""What one dataset reads of another, in the words of its author: rules between dimensions, and how long to wait.
+"""What one dataset reads of another, as its author declares it: rules between dimensions, and how long to wait.
 
-Not here: the algebra (varve/planning/mapping/dataset_mapping.py), and when a wait is over
+Not here: the algebra of mappings (varve/planning/mapping/dataset_mapping.py), and when a wait is over
 (varve/planning/judgement/wait_policy.py).
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Unit(StrEnum):
-    """Whose windows an offset counts: those of the dataset that reads, or of the one it reads."""
+    """Whose windows an offset counts: the windows of the reader, or of the upstream dataset."""
 
     READER = "reader"
     UPSTREAM = "upstream"
@@ -30,9 +30,10 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Every window that shares an instant with the reader's, from `first` to `last` windows later (negative: earlier).
+    """The upstream windows that overlap the reader's window, moved by `first` to `last` windows (negative: earlier).
 
-    `Overlap(-6, 0)` of days by days are the seven days up to the reader's; of days by weeks the days of seven weeks.
+    `Overlap(-6, 0)` between days are seven days, of which the reader's day is the last. Where the reader has weeks and
+    the upstream has days, they are the days of seven weeks.
     """
 
     first: int = 0
@@ -46,7 +47,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The key that the reader has in a dimension (None: the one of the same name)."""
+    """The key that the reader has in its dimension `of` (None: in the dimension of the same name)."""
 
     of: str | None = None
 
@@ -56,7 +57,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Every key there is."""
+    """All keys of the dimension."""
 
     def __str__(self) -> str:
         return "every key"
@@ -64,7 +65,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The last complete window, or the last key of the list or set."""
+    """The last complete window of a time dimension, or the last key of a static or dynamic dimension."""
 
     def __str__(self) -> str:
         return "the latest key"
@@ -72,7 +73,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Always these keys."""
+    """The same fixed keys for every partition of the reader."""
 
     keys: tuple[Value, ...]
 
@@ -82,7 +83,7 @@ class Only:
 
 @dataclass(frozen=True)
 class TableReads:
-    """For each key of the reader's dimension the keys it reads; a key that is not in the table reads none."""
+    """For each key of the reader's dimension `of` the keys that it reads; a key that is not in the table reads none."""
 
     of: str
     keys: Mapping[Value, tuple[Value, ...]]
@@ -96,10 +97,10 @@ class TableReads:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """The keys that a function finds: `module:function`, called with the reader's key of dimension `of`.
+    """The keys that a function returns: `module:function`, called with the reader's key of dimension `of`.
 
-    It returns the keys of the upstream dimension, and must be pure: the same for ever. `readers`, another such
-    function, answers the other way round; without it all keys of the reader are tried, which costs a call for each.
+    The function returns keys of the upstream dimension, and must be pure: the same keys for the same argument, always.
+    `readers` names a function for the other direction. Without it `function` is called for every key of the reader.
     """
 
     function: str
@@ -114,28 +115,29 @@ Rule: TypeAlias = Overlap | Same | All | Latest | Only | TableReads | Custom
 
 
 def trailing(windows: int, unit: Unit = Unit.READER) -> Overlap:
-    """The reader's window and those before it: `windows` of them in all."""
+    """The reader's window and the ones before it, `windows` windows in all."""
     return Overlap(1 - _positive(windows), 0, unit)
 
 
 def leading(windows: int, unit: Unit = Unit.READER) -> Overlap:
-    """The reader's window and those after it: `windows` of them in all."""
+    """The reader's window and the ones after it, `windows` windows in all."""
     return Overlap(0, _positive(windows) - 1, unit)
 
 
 def shifted(windows: int, unit: Unit = Unit.READER) -> Overlap:
-    """The window that lies so many windows later, or earlier where negative."""
+    """The one window that lies `windows` windows later than the reader's; a negative number means earlier."""
     return Overlap(windows, windows, unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How many of the partitions that it reads a partition waits for; all of them, where nothing else is said.
+    """For how many of its upstream partitions a partition waits; by default for all of them.
 
     Attributes:
-        at_least: it is enough that so many are there.
-        missing: it is enough that at most so many are missing.
-        deadline: so long after the end of its window it does with what is there, and records what was missing.
+        at_least: it runs when this many are there.
+        missing: it runs when no more than this many are missing.
+        deadline: how long after the end of its window it runs with the partitions that are there, and records the
+            missing ones; None: it waits without end.
     """
 
     at_least: int | None = None
@@ -151,13 +153,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Reads:
-    """A dataset that another one reads, and which of its partitions.
+    """The declaration that a dataset reads `dataset`, and which of its partitions and columns.
 
     Attributes:
-        rules: for dimensions of the dataset that is read, which keys; by default a time dimension is read where it
-            overlaps, another one at the key of the same name, and whole where the reader has none of that name.
-        wait: how many of them a partition waits for.
-        columns: which of its data columns; None where all. Nothing else is fetched. Partition columns always come.
+        rules: for dimensions of the upstream dataset, by name, which keys are read. Without a rule a time dimension is
+            read where its windows overlap, another dimension at the reader's key of the same name, and the whole
+            dimension where the reader has none of that name.
+        wait: for how many of the upstream partitions a partition waits.
+        columns: the data columns that are fetched; None: all of them. Partition columns are always read.
     """
 
     dataset: Dataset

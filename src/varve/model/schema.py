@@ -1,6 +1,6 @@
 """Columns and their types, as every store understands them.
 
-Not here: what Spark, Arrow, PostgreSQL or Dagster call a type; each room that talks to one translates.
+Not here: the type names of Spark, Arrow, PostgreSQL or Dagster; each module that talks to one of them translates.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _DECIMAL_DIGITS = 38
 class ColumnType(str):
     """The type of a column in its canonical Spark SQL spelling: `INT`, `DECIMAL(10,2)`, `STRUCT<a: INT, b: STRING>`.
 
-    A text, so that it can stand in DDL and JSON as it is; `ColumnType("numeric(10, 2)")` parses any spelling.
+    It is a str, so that it can be written to DDL and JSON as it is. `ColumnType("numeric(10, 2)")` parses any spelling.
 
     Attributes:
         kind: its outermost part.
-        digits: precision and scale of a decimal, else empty.
-        parts: the element of an array, key and value of a map, the named fields of a struct.
+        digits: the precision and the scale of a decimal; empty for other types.
+        parts: pairs of a name and a type: the element of an array, the key and value of a map, the fields of a struct.
     """
 
     __slots__ = ("digits", "kind", "parts")
@@ -75,17 +75,17 @@ class ColumnType(str):
     TIMESTAMP_NTZ: ClassVar[ColumnType]
     BINARY: ClassVar[ColumnType]
 
-    # Types that were parsed before: one object for each spelling, so that they can be compared with `is`.
-    _known: ClassVar[dict[str, ColumnType]] = {}
+    # Types that were parsed before: one object for each spelling, so that types can be compared with `is`.
+    _parsed_types: ClassVar[dict[str, ColumnType]] = {}
 
     def __new__(cls, text: str) -> ColumnType:  # noqa: PYI034 - a type that was parsed before is that very object
-        """The type that a text spells. Raises VarveError for what is no type of a column."""
-        if known := cls._known.get(text):
-            return known
+        """The type that `text` spells. Raises VarveError where it is no type of a column."""
+        if parsed_type := cls._parsed_types.get(text):
+            return parsed_type
         parser = _Parser(text)
-        found = parser.type()
+        column_type = parser.type()
         parser.end()
-        return found
+        return column_type
 
     @classmethod
     def decimal(cls, precision: int, scale: int = 0) -> ColumnType:
@@ -95,23 +95,23 @@ class ColumnType(str):
                 f"DECIMAL({precision},{scale}): a decimal has 1 to {_DECIMAL_DIGITS} digits, no more of them after the "
                 "point than in all."
             )
-        return cls._made(f"DECIMAL({precision},{scale})", Kind.DECIMAL, digits=(precision, scale))
+        return cls._canonical(f"DECIMAL({precision},{scale})", Kind.DECIMAL, digits=(precision, scale))
 
     @classmethod
     def array(cls, element: ColumnType) -> ColumnType:
         """`ARRAY<element>`."""
-        return cls._made(f"ARRAY<{element}>", Kind.ARRAY, parts=(("element", element),))
+        return cls._canonical(f"ARRAY<{element}>", Kind.ARRAY, parts=(("element", element),))
 
     @classmethod
     def map(cls, key: ColumnType, value: ColumnType) -> ColumnType:
         """`MAP<key, value>`."""
-        return cls._made(f"MAP<{key}, {value}>", Kind.MAP, parts=(("key", key), ("value", value)))
+        return cls._canonical(f"MAP<{key}, {value}>", Kind.MAP, parts=(("key", key), ("value", value)))
 
     @classmethod
     def struct(cls, fields: Mapping[str, ColumnType]) -> ColumnType:
         """`STRUCT<name: type, ...>` in the order given."""
-        listed = ", ".join(f"{_spelt(name)}: {kind}" for name, kind in fields.items())
-        return cls._made(f"STRUCT<{listed}>", Kind.STRUCT, parts=tuple(fields.items()))
+        spelt_fields = ", ".join(f"{_spelt(name)}: {field_type}" for name, field_type in fields.items())
+        return cls._canonical(f"STRUCT<{spelt_fields}>", Kind.STRUCT, parts=tuple(fields.items()))
 
     @property
     def nested(self) -> bool:
@@ -119,48 +119,48 @@ class ColumnType(str):
         return self.kind in _NESTED
 
     @classmethod
-    def _made(
+    def _canonical(
         cls, text: str, kind: Kind, *, digits: tuple[int, ...] = (), parts: tuple[tuple[str, ColumnType], ...] = ()
     ) -> ColumnType:
-        if text not in cls._known:
-            made = str.__new__(cls, text)
-            made.kind, made.digits, made.parts = kind, digits, parts
-            cls._known[text] = made
-        return cls._known[text]
+        if text not in cls._parsed_types:
+            column_type = str.__new__(cls, text)
+            column_type.kind, column_type.digits, column_type.parts = kind, digits, parts
+            cls._parsed_types[text] = column_type
+        return cls._parsed_types[text]
 
 
 class _Parser:
-    """A recursive descent over the spelling of one type."""
+    """A recursive-descent parser for the spelling of one type."""
 
     _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|(\w+)|([<>(),:]))", re.ASCII)
 
     def __init__(self, text: str) -> None:
-        self._text, self._place = text, 0
+        self._text, self._offset = text, 0
 
     def type(self) -> ColumnType:
         word = self._take().upper()
         if word not in Kind.__members__ and word not in _SYNONYMS:
-            raise self._refused()
+            raise self._error()
         kind = _SYNONYMS.get(word) or Kind(word)
         if kind is Kind.DECIMAL:
             return self._decimal()
         if kind not in _NESTED:
-            return ColumnType._made(kind.value, kind)
+            return ColumnType._canonical(kind.value, kind)
         self._take("<")
         if kind is Kind.ARRAY:
-            made = ColumnType.array(self.type())
+            column_type = ColumnType.array(self.type())
         elif kind is Kind.MAP:
             key = self.type()
             self._take(",")
-            made = ColumnType.map(key, self.type())
+            column_type = ColumnType.map(key, self.type())
         else:
-            made = self._struct()
+            column_type = self._struct()
         self._take(">")
-        return made
+        return column_type
 
     def end(self) -> None:
-        if self._text[self._place :].strip():
-            raise self._refused()
+        if self._text[self._offset :].strip():
+            raise self._error()
 
     def _decimal(self) -> ColumnType:
         # Spark's own default.
@@ -173,7 +173,7 @@ class _Parser:
                 scale = self._take()
             self._take(")")
         if not (precision.isdecimal() and scale.isdecimal()):
-            raise self._refused()
+            raise self._error()
         return ColumnType.decimal(int(precision), int(scale))
 
     def _struct(self) -> ColumnType:
@@ -192,21 +192,21 @@ class _Parser:
             self._take(",")
 
     def _next(self) -> str:
-        found = self._TOKEN.match(self._text, self._place)
-        return found[found.lastindex or 0] if found else ""
+        token = self._TOKEN.match(self._text, self._offset)
+        return token[token.lastindex or 0] if token else ""
 
-    def _take(self, wanted: str | None = None) -> str:
-        found = self._TOKEN.match(self._text, self._place)
-        word = found[found.lastindex or 0] if found else ""
-        if found is None or (word != wanted if wanted else word in "<>(),:"):
-            raise self._refused()
-        self._place = found.end()
+    def _take(self, expected: str | None = None) -> str:
+        token = self._TOKEN.match(self._text, self._offset)
+        word = token[token.lastindex or 0] if token else ""
+        if token is None or (word != expected if expected else word in "<>(),:"):
+            raise self._error()
+        self._offset = token.end()
         return word
 
-    def _refused(self) -> VarveError:
-        simple = ", ".join(kind for kind in Kind if kind not in _NESTED and kind is not Kind.DECIMAL)
+    def _error(self) -> VarveError:
+        simple_kinds = ", ".join(kind for kind in Kind if kind not in _NESTED and kind is not Kind.DECIMAL)
         return VarveError(
-            f"{self._text!r} is no type of a column. Write one of {simple}, DECIMAL(digits,after_the_point), "
+            f"{self._text!r} is no type of a column. Write one of {simple_kinds}, DECIMAL(digits,after_the_point), "
             "ARRAY<type>, MAP<type, type>, STRUCT<name: type, ...>; cast anything else to one of them."
         )
 
@@ -227,7 +227,7 @@ class Column:
     """One column: its name, type and what it means (units included).
 
     Attributes:
-        was: names it had before, newest last; batches written under one of them are read as this column.
+        was: its former names, newest last; batches that were written with one of them are read as this column.
     """
 
     name: str
@@ -239,7 +239,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The data columns of a dataset in their declared order; partition columns are not among them."""
+    """The data columns of a dataset in their declared order, without the partition columns."""
 
     columns: tuple[Column, ...]
 

@@ -1,6 +1,6 @@
-"""What a dataset may say about its parquet files or its period tables; the default of each is what nearly all need.
+"""The options of a dataset for its parquet files or its period tables. The defaults fit nearly every dataset.
 
-Not here: how they are obeyed (varve/stores).
+Not here: the code that follows them (varve/stores).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class LakeOptions:
     """Options of a dataset in the lake.
 
     Attributes:
-        sort: data columns by which the rows of each file are sorted, so that readers may skip row groups.
+        sort: data columns by which the rows of each file are sorted, so that readers can skip row groups.
         bounds: data columns whose lowest and highest value the catalog keeps for each batch.
-        file_bytes: about so large a file becomes at most, judged by the rows of the batch before; None: any size.
-        file_rows: at most so many rows in a file; goes before `file_bytes`.
+        file_bytes: the approximate largest size of a file in bytes, estimated from the batch before; None: no limit.
+        file_rows: the largest number of rows in a file; where it is given, `file_bytes` does not count.
     """
 
     sort: tuple[str, ...] = ()
@@ -36,24 +36,25 @@ class LakeOptions:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Every column it names."""
+        """Every data column that the options name."""
         return frozenset((*self.sort, *self.bounds))
 
 
 class OldSnapshots(StrEnum):
     """What a publish does when a transaction older than the load outlasts its deadline.
 
-    Such a transaction would see the new table through the new view, but none of its rows: a period silently missing.
+    Such a transaction would see the new table through the new view, but none of its rows: a period would be missing
+    without an error.
     """
 
     FAIL = "fail"
-    """Publish nothing, and name who is in the way."""
+    """Publish nothing, and name the transaction that is in the way."""
     PUBLISH = "publish"
-    """Publish: whoever still reads with that snapshot may miss the periods published, and is named in the log."""
+    """Publish. A reader that still uses the old snapshot may miss the published periods; the log names it."""
 
 
 class Period(StrEnum):
-    """A coarser grain, into whose tables those of finer partitions are put together when it is over."""
+    """A coarser period: when it is over, the tables of its partitions are put together into one."""
 
     DAY = "day"
     WEEK = "week"
@@ -75,7 +76,7 @@ class Period(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of every period table, built after its load and before its publish."""
+    """An index of every period table; it is built after the load and before the publish."""
 
     columns: tuple[str, ...]
     unique: bool = False
@@ -90,13 +91,13 @@ class WarehouseOptions:
     """Options of a dataset in the warehouse.
 
     Attributes:
-        indexes: over data columns; a partition column is a constant of its table and needs none.
+        indexes: indexes over data columns. A partition column is constant within a table and needs no index.
         old_snapshots: what happens when an old transaction outlasts the deadline of a publish.
-        stall_milliseconds: how long readers may be made to wait by a publish, and how long somebody may have held the
-            view for it to be tried at all. Where readers of more than that follow each other without a gap, no publish
-            gets through, and this is what to raise.
-        compact: put the tables of all partitions of such a period into one, when a later period has begun (for
-            hourly loads of a weekly table, without an append ever); None keeps a table for each partition.
+        stall_milliseconds: how long a publish may make readers wait, and how long a reader may have held the view for
+            the publish to be tried at all. Where longer readers follow each other without a gap, no publish succeeds:
+            then raise this number.
+        compact: the period whose tables are put together into one when a later period has begun, for example a weekly
+            table that is loaded every hour; None keeps one table for each partition.
     """
 
     indexes: tuple[Index, ...] = ()

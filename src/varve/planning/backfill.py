@@ -1,4 +1,4 @@
-"""Which partitions a backfill marks: a range of one dataset, and what follows from it downstream, exactly.
+"""Which partitions a backfill marks: a range of one dataset, and exactly the partitions downstream of it.
 
 Not here: the marks themselves (varve/catalog/backfills.py).
 """
@@ -34,10 +34,10 @@ def selected(
     members: Members | None,
     now: dt.datetime,
 ) -> list[PartitionKey]:
-    """The partitions from one window to another, both included, whose other columns have the values of `words`.
+    """The partitions from one window to another, both included, whose other columns have the values in `words`.
 
-    Without a first or last window, from the dimension's first and to the last complete one. Raises VarveError for a
-    range over anything but time, a column that the dataset has not, and where nothing is selected.
+    Without `first` the range begins with the dimension; without `last` it ends with the last complete window. Raises
+    VarveError for a range without a time dimension, a column that the dataset does not have, and an empty range.
     """
     partitioning = dataset.partitioning
     if unknown := sorted(set(words) - set(partitioning.names)):
@@ -46,23 +46,29 @@ def selected(
         )
     ranged = first is not None or last is not None
     if ranged and partitioning.time is None:
-        dynamic = [each.name for each in partitioning.dimensions if isinstance(each, DynamicDimension)]
-        kind = f"{dynamic[0]} is a set that grows, and has no order" if dynamic else "its keys are a list"
+        growing_dimensions = [
+            dimension.name for dimension in partitioning.dimensions if isinstance(dimension, DynamicDimension)
+        ]
+        kind = (
+            f"{growing_dimensions[0]} is a set that grows, and has no order"
+            if growing_dimensions
+            else "its keys are a list"
+        )
         raise VarveError(f"{dataset}: --from and --to need a time dimension; {kind}. Name the keys: column=value.")
     choices = [
-        _named(each, words[each.name], members)
-        if each.name in words
-        else _ranged(each, first, last, now)
-        if isinstance(each, TimeDimension)
-        else everything(each, members, now)
-        for each in partitioning.dimensions
+        _named(dimension, words[dimension.name], members)
+        if dimension.name in words
+        else _ranged(dimension, first, last, now)
+        if isinstance(dimension, TimeDimension)
+        else everything(dimension, members, now)
+        for dimension in partitioning.dimensions
     ]
-    found = list(PartitionBox(partitioning, tuple(choices)).partitions()) if all(choices) else []
-    if not found:
+    keys = list(PartitionBox(partitioning, tuple(choices)).partitions()) if all(choices) else []
+    if not keys:
         time = partitioning.time
         extent = f" {time.name} {time.extent}." if time is not None else ""
         raise VarveError(f"{dataset} has no partition in that range. Nothing was marked.{extent}")
-    return found
+    return keys
 
 
 def with_downstream(
@@ -74,26 +80,28 @@ def with_downstream(
     members: Members | None,
     now: dt.datetime,
 ) -> dict[str, list[PartitionKey]]:
-    """The partitions by dataset, upstream first, with what reads them in the named datasets (None: in all).
+    """The partitions and all partitions downstream of them, by dataset, upstream first.
 
-    Follows the exact dependencies through datasets that are not named, too. Raises VarveError for a name that is not
-    downstream.
+    `downstream` limits the result to these datasets (None: all); dependencies are followed through the others too.
+    Raises VarveError for a name that is not downstream.
     """
     reached: dict[str, list[PartitionKey]] = {dataset.name: list(keys)}
     for reader in graph.in_order():
-        found: dict[PartitionKey, None] = {}
+        readers: dict[PartitionKey, None] = {}
         for edge in graph.edges[reader.name]:
             for box in boxes_of(edge.upstream.partitioning, reached.get(edge.upstream.name, ())):
                 mapped = edge.dependency.readers_of(box, members=members, now=now)
-                found |= dict.fromkeys(listed(mapped.existing))
-        if found and reader.name != dataset.name:
-            reached[reader.name] = sorted(found)
+                readers |= dict.fromkeys(listed(mapped.existing))
+        if readers and reader.name != dataset.name:
+            reached[reader.name] = sorted(readers)
     if downstream is None:
         return reached
-    if strangers := sorted(set(downstream) - set(reached)):
+    if not_downstream := sorted(set(downstream) - set(reached)):
         below = ", ".join(name for name in reached if name != dataset.name) or "nothing"
-        raise VarveError(f"{', '.join(strangers)}: not downstream of what is selected of {dataset}; that is {below}.")
-    return {name: found for name, found in reached.items() if name == dataset.name or name in downstream}
+        raise VarveError(
+            f"{', '.join(not_downstream)}: not downstream of what is selected of {dataset}; that is {below}."
+        )
+    return {name: partitions for name, partitions in reached.items() if name == dataset.name or name in downstream}
 
 
 def _named(dimension: Dimension, word: str, members: Members | None) -> KeySelection:

@@ -1,4 +1,4 @@
-"""The graph of datasets: who reads whom, and which partitions of it."""
+"""The graph of datasets: which dataset reads which, and which partitions of it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedReads(Reads):
-    """A dataset that another one reads, where the partitions follow from a query and not from rules."""
+    """Reads whose partitions are derived from a query and not from declared rules."""
 
     dependency: Dependency
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One dataset that another reads: which of its partitions and columns, and how long it waits for them."""
+    """An upstream of a dataset: which of its partitions and columns are read, and how long the reader waits."""
 
     upstream: Dataset
     dependency: Dependency
@@ -38,12 +38,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """The datasets of a project by name, and for each those it reads.
+    """The datasets of a project by name, and for each the datasets that it reads.
 
     Attributes:
         code_versions: for each dataset a hash of the code that computes it.
-        broken: what the code declares too, and cannot be used as it is written: it is no part of the graph, and
-            nothing may be concluded from its absence.
+        broken: declared datasets that cannot be used as they are written. They are no part of the graph, but nothing
+            may be retired or deleted because they are absent.
     """
 
     datasets: Mapping[str, Dataset]
@@ -61,21 +61,21 @@ class Graph:
 
     @cached_property
     def edges(self) -> dict[str, tuple[Edge, ...]]:
-        """For each dataset what it reads."""
+        """For each dataset the edges to its upstream datasets."""
         return {
             name: tuple(edge(self.datasets[name], read) for read in self.reads.get(name, ())) for name in self.datasets
         }
 
     def broken_dataset(self, name: str) -> BrokenDataset | None:
-        """The broken dataset of that name; for a name that nobody declares a file that may, as it does not say what."""
+        """The broken dataset of that name, else a broken file whose name is not known; None where there is neither."""
         if name in self.datasets:
             return None
-        by_name = {each.rejected: each for each in self.broken if each.rejected}
-        by_name |= {each.name: each for each in self.broken}
+        by_name = {broken.rejected: broken for broken in self.broken if broken.rejected}
+        by_name |= {broken.name: broken for broken in self.broken}
         return by_name.get(name) or by_name.get("")
 
     def in_order(self) -> list[Dataset]:
-        """All datasets, each after those it reads. Raises VarveError with the path of a cycle."""
+        """All datasets, each after the datasets that it reads. Raises VarveError with the path of a cycle."""
         names = {name: [read.dataset.name for read in self.reads.get(name, ())] for name in self.datasets}
         try:
             return [self.datasets[name] for name in TopologicalSorter(names).static_order()]
@@ -84,18 +84,18 @@ class Graph:
 
     def upstreams(self, dataset: Dataset) -> list[Dataset]:
         """The datasets that `dataset` reads."""
-        return [found.upstream for found in self.edges[dataset.name]]
+        return [edge.upstream for edge in self.edges[dataset.name]]
 
     def edge(self, reader: Dataset, upstream: Dataset) -> Edge:
-        """What one dataset reads of another. Raises VarveError where it reads nothing of it."""
-        for found in self.edges.get(reader.name, ()):
-            if found.upstream.name == upstream.name:
-                return found
+        """The edge from one dataset to an upstream. Raises VarveError where it does not read that dataset."""
+        for candidate in self.edges.get(reader.name, ()):
+            if candidate.upstream.name == upstream.name:
+                return candidate
         raise VarveError(f"dataset {reader} does not read {upstream}; name it in `reads` of its asset.")
 
 
 def edge(reader: Dataset, reads: Reads) -> Edge:
-    """What `reader` reads of one dataset. Raises VarveError, naming both and the dimension, where that cannot be."""
+    """The edge that `reads` declares. Raises VarveError that names both datasets and the dimension if it is invalid."""
     dependency = (
         reads.dependency
         if isinstance(reads, PlannedReads)

@@ -1,6 +1,6 @@
-"""Every dataset over time: for some neighbouring partitions one cell, which has the worst of their states.
+"""Every dataset over time as a row of cells; a cell has the worst state of some neighbouring partitions.
 
-Not here: how that is drawn (varve/cli/plan/heat.py, varve/dagster/automation/report.py).
+Not here: how the cells are drawn (varve/cli/plan/heat.py, varve/dagster/automation/report.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from varve.planning.reconcile import RunPlan
 
 _CELLS = 32
-# From the one that a person should see first to the one that needs nobody.
+# From the state that a person should see first to the state that needs no attention.
 WORST_FIRST = (
     State.FAILED,
     State.BACKING_OFF,
@@ -35,9 +35,9 @@ WORST_FIRST = (
 
 
 def heat(graph: Graph, plan: RunPlan) -> dict[str, Any]:
-    """For each dataset its counts by state, and its cells in order: from which partition to which, in which state.
+    """For each dataset the number of partitions by state, and its cells in order (first and last partition, state).
 
-    `plan` is one of `reconcile`, with a judgement of every partition.
+    `plan` is a result of `reconcile`, which has a judgement of every partition.
     """
     return {
         "datasets": [_dataset(dataset, plan.judgements[dataset.name]) for dataset in graph.in_order()],
@@ -49,24 +49,24 @@ def heat(graph: Graph, plan: RunPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _dataset(dataset: Dataset, judged: Mapping[str, Judgement]) -> dict[str, Any]:
-    counts = Counter(found.state for found in judged.values())
+def _dataset(dataset: Dataset, judgements: Mapping[str, Judgement]) -> dict[str, Any]:
+    counts = Counter(judgement.state for judgement in judgements.values())
     return {
         "dataset": dataset.name,
         "states": {str(state): counts[state] for state in WORST_FIRST if counts[state]},
-        "cells": _cells(sorted(judged.items())),
+        "cells": _cells(sorted(judgements.items())),
     }
 
 
-def _cells(judged: Sequence[tuple[str, Judgement]]) -> list[dict[str, str]]:
-    """At most so many cells, each the worst of its partitions."""
-    size = max(1, -(-len(judged) // _CELLS))
-    pieces = [judged[start : start + size] for start in range(0, len(judged), size)]
+def _cells(judgements: Sequence[tuple[str, Judgement]]) -> list[dict[str, str]]:
+    """At most `_CELLS` cells, each with the worst state of its partitions."""
+    size = max(1, -(-len(judgements) // _CELLS))
+    pieces = [judgements[start : start + size] for start in range(0, len(judgements), size)]
     return [
         {
             "first": piece[0][0],
             "last": piece[-1][0],
-            "state": str(min((found.state for _, found in piece), key=WORST_FIRST.index)),
+            "state": str(min((judgement.state for _, judgement in piece), key=WORST_FIRST.index)),
         }
         for piece in pieces
     ]

@@ -1,4 +1,4 @@
-"""Who reads whom by path, as the planner asks for it a million times: mappings remembered, identities not computed.
+"""Which partition reads which, by path, for the planner, which asks a million times: mappings are cached.
 
 Not here: the mappings themselves (mapping/dataset_mapping.py).
 """
@@ -30,22 +30,22 @@ class Keys:
     def __init__(self, partitioning: Partitioning, members: Members | None) -> None:
         self._partitioning = partitioning
         self._members = members
-        self._found: dict[str, PartitionKey | None] = {}
-        self._there: set[str] = set()
+        self._key_of_path: dict[str, PartitionKey | None] = {}
+        self._existing: set[str] = set()
 
     def key(self, path: str) -> PartitionKey | None:
-        """The key with that path; None where the partitioning has none."""
-        if path not in self._found:
-            found = self._found[path] = self._parsed(path)
-            if found is not None:
-                self._there.add(path)
-        return self._found[path]
+        """The key with that path; None where the partitioning has no such key."""
+        if path not in self._key_of_path:
+            key = self._key_of_path[path] = self._parsed(path)
+            if key is not None:
+                self._existing.add(path)
+        return self._key_of_path[path]
 
     def inside(self, paths: AbstractSet[str]) -> set[str]:
-        """Those of the paths that the partitioning has."""
-        for path in paths - self._there:
+        """The paths, of those given, that the partitioning has."""
+        for path in paths - self._existing:
             self.key(path)
-        return self._there.intersection(paths)
+        return self._existing.intersection(paths)
 
     def _parsed(self, path: str) -> PartitionKey | None:
         try:
@@ -56,25 +56,25 @@ class Keys:
 
 
 class RememberedMappings:
-    """What is remembered of mappings of one shape, as of one moment."""
+    """The cached results of all mappings of one shape, at one instant."""
 
     def __init__(self) -> None:
         self.wanted: dict[tuple[Value, ...], tuple[str, ...]] = {}
-        # Of the last partitions that were asked for: nearly always the same ones, of one dataset after the other.
+        # Results for the last set of partitions: one dataset after another asks for the same set, nearly always.
         self.wanted_by: tuple[frozenset[str], dict[str, tuple[str, ...]]] = (frozenset(), {})
         self.readers: tuple[frozenset[str], set[str]] = (frozenset(), set())
 
 
 class MappingMemory:
-    """What is remembered of mappings as of one moment: edges of one shape, like all from hours to days, share it."""
+    """The caches of mappings at one instant. Edges of one shape, for example all from hours to days, share a cache."""
 
     def __init__(self) -> None:
         self._shapes: dict[object, RememberedMappings] = {}
 
     def of(self, edge: Edge) -> RememberedMappings:
-        """What is remembered for the shape of an edge."""
+        """The cache for the shape of an edge."""
         dependency = edge.dependency
-        # What a query says is told by no rules.
+        # Without rules the partitions follow from a query, and the edge shares its cache with no other.
         shape: object = id(dependency)
         if by_rules(edge):
             rules = tuple(sorted(dependency.rules.items(), key=lambda rule: rule[0]))
@@ -83,7 +83,7 @@ class MappingMemory:
 
 
 class EdgePaths:
-    """One edge of the graph, between paths of the reader and paths of what it reads, as of one moment."""
+    """One edge of the graph at one instant, from paths of the reader to paths of the upstream and back."""
 
     def __init__(
         self,
@@ -99,13 +99,21 @@ class EdgePaths:
         self.identical = identical(edge)
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now
-        # Its ways only cover what a query reads: any dimension of the reader may make a difference.
-        followed = [way.of.name for way in edge.dependency.ways if way.of is not None] if by_rules(edge) else None
+        # Where a query decides, its dimension mappings read too much: any dimension of the reader may matter.
+        followed = (
+            [
+                mapping.reader_dimension.name
+                for mapping in edge.dependency.dimension_mappings
+                if mapping.reader_dimension is not None
+            ]
+            if by_rules(edge)
+            else None
+        )
         self._follows = edge.dependency.reader.names if followed is None else tuple(dict.fromkeys(followed))
         self._shape = shapes.of(edge)
 
     def wanted(self, path: str) -> tuple[str, ...]:
-        """What a partition of the reader, which the graph has, reads."""
+        """The upstream paths that a partition of the reader reads; the graph must have the partition."""
         if self.identical:
             return (path,)
         follows = self._followed(path)
@@ -114,21 +122,21 @@ class EdgePaths:
         return self._shape.wanted[follows]
 
     def wanted_by(self, paths: AbstractSet[str]) -> Mapping[str, Sequence[str]]:
-        """What each of these partitions of the reader, which the graph has, reads."""
+        """For each of these partitions of the reader the upstream paths; the graph must have the partitions."""
         if self.identical:
             return {path: (path,) for path in paths}
         if self._shape.wanted_by[0] != paths:
             follows = {path: self._followed(path) for path in paths}
-            new = {found: path for path, found in follows.items() if found not in self._shape.wanted}
-            self._map({found: self._key(path) for found, path in new.items()})
+            new = {values: path for path, values in follows.items() if values not in self._shape.wanted}
+            self._map({values: self._key(path) for values, path in new.items()})
             self._shape.wanted_by = (
                 frozenset(paths),
-                {path: self._shape.wanted[found] for path, found in follows.items()},
+                {path: self._shape.wanted[values] for path, values in follows.items()},
             )
         return self._shape.wanted_by[1]
 
     def readers(self, paths: AbstractSet[str]) -> AbstractSet[str]:
-        """The partitions of the reader that read any of these; those that the graph does not have read nothing."""
+        """The paths of the reader that read any of these upstream paths; unknown upstream paths have no readers."""
         if self.identical:
             return self._upstream.inside(paths)
         if self._shape.readers[0] != paths:
@@ -137,17 +145,19 @@ class EdgePaths:
 
     def _readers(self, paths: AbstractSet[str]) -> set[str]:
         keys = [key for path in paths if (key := self._upstream.key(path)) is not None]
-        found: dict[PartitionKey, None] = {}
+        reader_keys: dict[PartitionKey, None] = {}
         for box in boxes_of(self.edge.upstream.partitioning, keys):
             mapped = self.edge.dependency.readers_of(box, members=self._members, now=self._now)
-            found |= dict.fromkeys(listed((*mapped.existing, *mapped.upcoming)))
-        return {key.path for key in found}
+            reader_keys |= dict.fromkeys(listed((*mapped.existing, *mapped.upcoming)))
+        return {key.path for key in reader_keys}
 
     def _map(self, keys: Mapping[tuple[Value, ...], PartitionKey]) -> None:
         mapped = self.edge.dependency.upstream_of_each([*keys.values()], members=self._members, now=self._now)
-        for follows, found in zip(keys, mapped, strict=True):
-            # Windows that are not complete are waited for like any other.
-            self._shape.wanted[follows] = tuple([each.path for each in listed((*found.existing, *found.upcoming))])
+        for follows, mapped_partitions in zip(keys, mapped, strict=True):
+            # Windows that are not complete are waited for like all others.
+            self._shape.wanted[follows] = tuple(
+                [key.path for key in listed((*mapped_partitions.existing, *mapped_partitions.upcoming))]
+            )
 
     def _key(self, path: str) -> PartitionKey:
         key = self._reader.key(path)
@@ -160,23 +170,26 @@ class EdgePaths:
 
 
 def by_rules(edge: Edge) -> bool:
-    """Whether the partitions follow from rules between dimensions, and from nothing else."""
+    """Whether only rules between dimensions decide which partitions are read, and not a query."""
     return type(edge.dependency) is Dependency
 
 
 def identical(edge: Edge) -> bool:
-    """Whether every partition reads the one of the same path, and nothing else."""
+    """Whether every partition reads exactly the partition with the same path."""
     dependency = edge.dependency
     return (
         by_rules(edge)
         and dependency.reader.same_keys(dependency.upstream)
         and all(
-            _same(way.of, way.upstream)
-            and (isinstance(way.rule, Same) or (isinstance(way.rule, Overlap) and way.rule.first == way.rule.last == 0))
-            for way in dependency.ways
+            _same(mapping.reader_dimension, mapping.upstream)
+            and (
+                isinstance(mapping.rule, Same)
+                or (isinstance(mapping.rule, Overlap) and mapping.rule.first == mapping.rule.last == 0)
+            )
+            for mapping in dependency.dimension_mappings
         )
     )
 
 
-def _same(one: Dimension | None, other: Dimension) -> bool:
-    return one.same_windows(other) if isinstance(one, TimeDimension) else one == other
+def _same(first: Dimension | None, second: Dimension) -> bool:
+    return first.same_windows(second) if isinstance(first, TimeDimension) else first == second

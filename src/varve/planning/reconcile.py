@@ -1,8 +1,8 @@
-"""What should exist against what does: every partition judged, and what is due in runs (docs/decisions/0006).
+"""Reconciling what should exist with what exists: every partition is judged, and due partitions are put into runs.
 
-`reconcile` judges everything, and is a pure function. A `Planner` comes to the same by judging only what changed since
-its last tick, what reads that, and what time has made true; it holds judgements of unsettled partitions and no facts,
-so that it can be thrown away at any moment.
+`reconcile` judges everything, and is a pure function. A `Planner` comes to the same result by judging only partitions
+with changed facts, their readers, and those that the passing of time affects (docs/decisions/0006-planner.md). It keeps
+judgements of unsettled partitions and no facts, so that it can be thrown away at any moment.
 
 Not here: one tick (tick.py), the judgement itself (judgement/judging.py), facts (judgement/facts.py), and asking
 Dagster for the runs (varve/dagster/automation/sensors.py).
@@ -33,14 +33,14 @@ __all__ = ["Limits", "Planner", "RunPlan", "reconcile"]
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a tick has found.
+    """The result of a tick.
 
     Attributes:
-        runs: to launch, upstream before downstream, fresh data before backfills.
-        retire: by dataset the partitions with a batch that the graph has not, or no longer.
-        judgements: by dataset and path, one of every partition that was looked at; a `Planner` leaves out the settled.
+        runs: the runs to launch, upstream before downstream, fresh data before backfills.
+        retire: by dataset the paths of partitions that have a batch and are not, or no longer, in the graph.
+        judgements: the judgements by dataset and path; a `Planner` leaves out settled partitions.
         looked_at: how many partitions were judged.
-        failed: by dataset why it could not be judged, where a planner contains that.
+        failed: by dataset the error for which it could not be judged, where that did not end the tick.
     """
 
     runs: tuple[Run, ...]
@@ -53,15 +53,16 @@ class RunPlan:
 def reconcile(
     graph: Graph, facts: Facts, *, now: dt.datetime, members: Members | None = None, limits: Limits | None = None
 ) -> RunPlan:
-    """Judge every partition of which anything is known or which reads one of those.
+    """Judge every partition that has a fact, or that reads a partition with a fact.
 
-    `members` are those of dynamic sets. Raises VarveError, naming the dataset, where that is more than the limit.
+    `members` are the members of dynamic sets. Raises VarveError that names the dataset with more partitions than the
+    limit.
     """
     return Planner(graph, limits or Limits(), keep_settled=True).tick(facts, None, now=now, members=members)
 
 
 class Planner:
-    """Reconciles tick by tick: what a tick costs follows from what has changed since the one before."""
+    """Reconciles tick by tick: the cost of a tick depends on what has changed since the tick before."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Planner:
         keep_settled: bool = False,
         fatal: tuple[type[Exception], ...] = (Exception,),
     ) -> None:
-        """`fatal` errors end a tick; any other costs the dataset that it came up with its judgements, and no other."""
+        """`fatal` errors end a tick; any other error only costs its dataset the judgements of this tick."""
         self.graph = graph
         self._fatal = fatal
         self.limits = limits
@@ -93,12 +94,12 @@ class Planner:
         now: dt.datetime,
         members: Members | None = None,
     ) -> RunPlan:
-        """The plan as of now.
+        """The plan at `now`.
 
-        `changed` are the partitions, by dataset, of which any fact has changed since the last tick; None: not known.
+        `changed` are the paths, by dataset, of which a fact has changed since the last tick; None: not known.
         """
         at = now.timestamp()
-        # A clock that went back has made things untrue that were true.
+        # A clock that went back makes earlier judgements wrong.
         if changed is None or self._last is None or at < self._last or members != self._members:
             self._memory = Memory.of(self.graph)
             changed = None
@@ -124,15 +125,15 @@ class Planner:
                 failed[dataset.name] = str(error) or type(error).__name__
                 self._memory.runs.pop(dataset.name, None)
                 self._memory.judgements[dataset.name].clear()
-        # Only now: a tick that could not reach its facts, or judge everything, is begun anew by the next one.
+        # Set only here: a tick that could not read its facts or judge everything is repeated in full by the next one.
         self._last = None if failed else at
         return replace(self._plan(looked_at), failed=failed)
 
     def _plan(self, looked_at: int) -> RunPlan:
         planned = [run for dataset in self._order for run in self._memory.runs.get(dataset.name, ())]
         retire = {
-            name: tuple(sorted(path for path, found in judged.items() if found.state is State.UNWANTED))
-            for name, judged in self._memory.judgements.items()
+            name: tuple(sorted(path for path, judgement in judgements.items() if judgement.state is State.UNWANTED))
+            for name, judgements in self._memory.judgements.items()
         }
         return RunPlan(
             tuple(sorted(planned, key=lambda run: run.backfill)),

@@ -1,6 +1,6 @@
-"""What a run is asked for, by its tags, and why a partition of it cannot be computed now.
+"""Which partitions the tags of a run request, and why one of them cannot be computed now.
 
-Not here: what Dagster makes of the tags (varve/dagster/internal.py).
+Not here: how Dagster interprets the tags (varve/dagster/internal.py).
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
-# "yes": what the same code made of the same inputs before may be put back in the place of a computation.
+# "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
 AGAIN_TAG = "varve/again"
 PARTITION_TAG = "dagster/partition"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:
-    """The partitions that the tags of a run name: one, or a range of them; of a set that grows only both ends.
+    """The partitions that the tags of a run name: one, or a range; of a range in a dynamic set only both ends.
 
-    Raises UnknownPartition for tags that name none.
+    Raises UnknownPartition where a tag names no partition.
     """
     first = tags.get(RANGE_START_TAG) or tags.get(PARTITION_TAG)
     last = tags.get(RANGE_END_TAG) or first
     if first is None or last is None:
         return []
     corners = [dataset.partitioning.from_dagster(text) for text in (first, last)]
-    if any(isinstance(each, DynamicDimension) for each in dataset.partitioning.dimensions):
+    if any(isinstance(dimension, DynamicDimension) for dimension in dataset.partitioning.dimensions):
         return sorted(set(corners))
     return list(PartitionBox.between(dataset.partitioning, *corners).partitions())
 
 
 def refused(
     dataset: Dataset,
-    asked: Collection[PartitionKey],
+    requested: Collection[PartitionKey],
     given: Collection[PartitionKey],
     *,
     now: float,
     members: Members | None,
 ) -> str:
-    """Which of what a run was asked for it would leave out or cannot compute, and why; empty where there is none.
+    """Which requested partitions a run would leave out or cannot compute, as a message; "" where there are none.
 
-    `given` is what Dagster gives the run: the part of a range that its definition has, without a word of the rest.
+    `given` are the partitions that Dagster gives the run: it silently drops those of a range that it does not have.
     """
-    there = set(given)
+    given_keys = set(given)
     reasons = []
-    for key in sorted({*asked, *there}):
+    for key in sorted({*requested, *given_keys}):
         why = why_not(dataset, key, now=now, members=members)
-        if why or key not in there:
+        if why or key not in given_keys:
             reasons.append(f"{key}: {why or 'Dagster has no such partition'}")
     if not reasons:
         return ""
@@ -66,7 +66,7 @@ def refused(
 
 
 def why_not(dataset: Dataset, key: PartitionKey, *, now: float, members: Members | None) -> str:
-    """Why a partition cannot be computed at `now`; empty where it can."""
+    """Why a partition cannot be computed at `now` (seconds since 1970), as a phrase; "" where it can."""
     if not dataset.partitioning.exists(key, members):
         return "its dataset has no such partition"
     time = dataset.partitioning.time

@@ -1,8 +1,8 @@
-"""Partitions that the graph has no more, as the retirements a sensor may ask for by itself; pure.
+"""Partitions that left the graph, as retirements that a sensor may request without a person; pure functions.
 
-A slip in a declaration must not empty a dataset: what is most of it at once is left to a person.
+A mistake in a declaration must not empty a dataset: a person must ask where most partitions would go at once.
 
-Not here: which partitions those are (reconcile.py), and taking them out of sight
+Not here: which partitions left the graph (reconcile.py), and retiring them
 (varve/dagster/automation/retiring.py).
 """
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from varve.planning.reconcile import RunPlan
 
-# So few may always go; of more at most half of what the dataset has.
+# So few partitions may always be retired; of more, at most half of the dataset.
 _FEW = 10
 _AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """Partitions of one dataset to retire, by path, and what tells this retirement from an earlier one of the same."""
+    """Paths of one dataset to retire; `identity` differs from that of an earlier retirement of the same partitions."""
 
     dataset: str
     partitions: tuple[str, ...]
@@ -33,7 +33,7 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRetirement:
-    """A retirement that only a person may ask for: so many of the partitions that the dataset has."""
+    """A retirement that only a person may request: `count` of the `of` partitions that the dataset has."""
 
     dataset: str
     count: int
@@ -47,7 +47,7 @@ class RefusedRetirement:
 
 
 def retirements(plan: RunPlan, counts: Mapping[str, int]) -> tuple[list[Retirement], list[RefusedRetirement]]:
-    """What to retire, and what was refused. `counts`: how many partitions with a batch each dataset has."""
+    """The retirements to request, and the refused ones. `counts`: how many partitions with a batch each dataset has."""
     wanted, refused = [], []
     for name, paths in plan.retire.items():
         if len(paths) > _FEW and 2 * len(paths) > counts.get(name, 0):

@@ -1,4 +1,4 @@
-"""Due partitions in as few runs as ranges and limits allow: a run costs seconds, whatever it computes.
+"""Due partitions in as few runs as ranges and limits allow, because every run costs seconds of its own.
 
 Not here: which partitions are due (judgement/judging.py), and asking Dagster for the runs
 (varve/dagster/automation/sensors.py).
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A partition to compute, with what it would be made from and why; for the rest see `judging.Judgement`."""
+    """A partition to compute, with its inputs and the reason; for the other fields see `judgement.Judgement`."""
 
     partition: PartitionKey
     inputs: frozenset[Input]
@@ -37,7 +37,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Partitions to compute in one run: a block that Dagster can say as a range, from `first` to `last`."""
+    """Partitions to compute in one run: a block that Dagster can express as a range, from `first` to `last`."""
 
     dataset: Dataset
     partitions: tuple[PartitionKey, ...]
@@ -58,37 +58,37 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """What makes this run another one than an earlier: its partitions, what they read, and failures and marks."""
+        """A text that differs for every new reason to run: from the partitions, their inputs, failures and marks."""
         digest = hashlib.blake2b(digest_size=12)
         tokens = self.tokens or [""] * len(self.partitions)
         for partition, token in zip(self.partitions, tokens, strict=True):
             digest.update(f"{partition.path}#{token}\n".encode())
-        for found in sorted(self.inputs):
-            digest.update(f"{found.source}\t{found.partition}\t{found.version}\n".encode())
+        for input_version in sorted(self.inputs):
+            digest.update(f"{input_version.source}\t{input_version.partition}\t{input_version.version}\n".encode())
         return f"{self.dataset.name}:{self.first}:{digest.hexdigest()}"
 
 
 def landing_source(dataset: Dataset) -> str:
-    """How a trace names what the partitions of a dataset arrive from: its landing folder, or a table of others."""
+    """The name, in traces, of the source of arriving partitions: the landing folder, or the external table."""
     return f"{'landing' if dataset.outside is None else dataset.outside.kind}:{dataset.name}"
 
 
 def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:
     """The due partitions in as few runs as ranges and the limit allow, fresh data before backfills.
 
-    What has failed together is asked for in halves, apart from all else, until the bad ones are alone.
+    Partitions that failed together are requested in halves, apart from all others, until the bad ones are alone.
     """
     planned = []
-    for (backfill, together), group in groupby(sorted(dues, key=_kind), key=_kind):
-        by_key = {found.partition: found for found in group}
-        most = min(limit, together) if together else limit
-        blocks = _blocks(dataset.partitioning, by_key, most, cut=together > 0)
+    for (backfill, most_together), group in groupby(sorted(dues, key=_kind), key=_kind):
+        by_key = {due.partition: due for due in group}
+        most = min(limit, most_together) if most_together else limit
+        blocks = _blocks(dataset.partitioning, by_key, most, cut=most_together > 0)
         planned += [_run(dataset, block, [by_key[key] for key in block], backfill=backfill) for block in blocks]
     return planned
 
 
 def parts_of(run: Run, keys: Sequence[PartitionKey]) -> Iterator[Run]:
-    """The part of a run that has these partitions, as runs that Dagster can say; itself where that is all of it."""
+    """The part of a run with these partitions, as runs that Dagster can express; all of it is the run itself."""
     if len(keys) == len(run.partitions):
         yield run
         return
@@ -98,8 +98,8 @@ def parts_of(run: Run, keys: Sequence[PartitionKey]) -> Iterator[Run]:
         yield replace(run, partitions=block, tokens=of_block)
 
 
-def _kind(found: Due) -> tuple[bool, int]:
-    return found.backfill, found.together
+def _kind(due: Due) -> tuple[bool, int]:
+    return due.backfill, due.together
 
 
 def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Due], *, backfill: bool) -> Run:
@@ -116,10 +116,10 @@ def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Du
 def _blocks(
     partitioning: Partitioning, keys: Iterable[PartitionKey], limit: int, *, cut: bool
 ) -> Iterator[tuple[PartitionKey, ...]]:
-    """Blocks that Dagster can say as a range: neighbours in its one dimension with the same neighbours in its other.
+    """Blocks that Dagster can express as a range: neighbours in one dimension with the same neighbours in the other.
 
-    The time dimension leads where there is one. A set that grows has no neighbours: its order is that of its growth.
-    With `cut`, one window's keys may lie in several blocks, and no block is above the limit.
+    The time dimension comes first where there is one. Keys of a dynamic set have no neighbours, as they are ordered by
+    when they were added. With `cut`, the keys of one window may be in several blocks, and no block exceeds the limit.
     """
     listed_keys = list(keys)
     first = partitioning.time or partitioning.dimensions[0]
@@ -132,29 +132,29 @@ def _blocks(
     for _, group in groupby(sorted(slices, key=lambda piece: piece[1]), key=lambda piece: piece[1]):
         pending: list[tuple[int, tuple[PartitionKey, ...]]] = []
         for place, _, members in group:
-            full = sum(len(held) for _, held in pending) + len(members) > limit
-            if pending and (full or place != pending[-1][0] + 1):
-                yield tuple(key for _, held in pending for key in held)
+            exceeds = sum(len(keys_of_slice) for _, keys_of_slice in pending) + len(members) > limit
+            if pending and (exceeds or place != pending[-1][0] + 1):
+                yield tuple(key for _, keys_of_slice in pending for key in keys_of_slice)
                 pending = []
             pending.append((place, members))
         if pending:
-            yield tuple(key for _, held in pending for key in held)
+            yield tuple(key for _, keys_of_slice in pending for key in keys_of_slice)
 
 
 def _slices(
     place: int, row: list[tuple[int, PartitionKey]], limit: int | None
 ) -> Iterator[tuple[int, tuple[int, int], tuple[PartitionKey, ...]]]:
-    """One place of the first dimension, cut where the keys of the second are not neighbours."""
+    """The keys at one place of the first dimension, cut where the keys of the second are not neighbours."""
     ordered = sorted(row, key=lambda pair: pair[0])
     for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1][0] - pair[0]):
-        every = [pair for _, pair in run]
-        for start in range(0, len(every), limit or len(every)):
-            members = every[start : start + (limit or len(every))]
+        pairs = [pair for _, pair in run]
+        for start in range(0, len(pairs), limit or len(pairs)):
+            members = pairs[start : start + (limit or len(pairs))]
             yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
 def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
-    """Where each key stands in one of Dagster's dimensions; neighbours there are one apart, others more."""
+    """The position of each key in one of Dagster's dimensions; neighbours differ by one, other keys by more."""
     values = {key: tuple([key[dimension.name] for dimension in fold]) for key in keys}
     (first, *_) = fold
     if isinstance(first, TimeDimension):

@@ -1,7 +1,7 @@
-"""Schedules that are not tied to partitions: which windows a tick of any schedule completes.
+"""Schedules that are not tied to partitions: which windows are complete at a tick of any schedule.
 
-A daily schedule over hours completes 24 of them (or 23, or 25) at once; an hourly one over days none, 23 times out of
-24.
+A daily schedule over hours completes 24 of them (or 23, or 25) at once. An hourly schedule over days completes a day at
+one tick of 24, and none at the others.
 
 Not here: Dagster's schedules (varve/dagster/automation/schedules.py).
 """
@@ -24,15 +24,15 @@ def completed(dimension: TimeDimension, after: dt.datetime, until: dt.datetime) 
     """The keys of the windows that end after `after` and not after `until`, in order; only those that exist."""
     calendar = dimension.calendar
     end = dimension.known_until(until)
-    # The window that holds `after` is the first that can end later.
+    # The window that contains `after` is the first one that can end later.
     start = max(dimension.first, calendar.floor(int(after.timestamp() // 1)))
-    found = []
+    keys = []
     while start < end:
-        found.append(dimension.value_at(start))
+        keys.append(dimension.value_at(start))
         start = calendar.following(start)
-    return found
+    return keys
 
 
 def previous_tick(schedule: Tiling, timezone: str, tick: dt.datetime) -> float:
-    """When the schedule ticked before, in seconds since 1970."""
+    """The tick of the schedule before this one, in seconds since 1970."""
     return float(calendar_of(schedule, timezone).floor(int(tick.timestamp() // 1) - 1))

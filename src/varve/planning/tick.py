@@ -1,6 +1,6 @@
-"""One tick of the planner: which partitions of each dataset are looked at, and what their judgements set off.
+"""One tick of the planner: which partitions of each dataset are judged, and which readers are judged because of it.
 
-Not here: what is kept from tick to tick and why (reconcile.py), the judgement itself (judgement/judging.py).
+Not here: what is kept from tick to tick (reconcile.py), and the judgement itself (judgement/judging.py).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from varve.planning.graph import Edge, Graph
     from varve.planning.judgement.facts import BulkFacts, Fact
 
-# Above it a tick says which dataset it is, instead of filling the memory.
+# With more partitions a tick raises an error that names the dataset, instead of filling the memory.
 LOOKED_AT = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How failures are met, how many partitions a run may have, and how many partitions a tick may look at."""
+    """How failures are retried, and how many partitions a run may have and a tick may judge."""
 
     patience: RetryLimits = field(default_factory=RetryLimits)
     partitions_per_run: int = 1_000
@@ -43,12 +43,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a planner keeps from tick to tick, by dataset; no facts.
+    """What a planner keeps from tick to tick, by dataset. It keeps no facts.
 
     Attributes:
-        judgements: of unsettled partitions.
-        runs: those that are due.
-        moments: a heap of when to look at a partition again, or, where the path is empty, at all of a dataset.
+        judgements: the judgements of unsettled partitions, by path.
+        runs: the due runs.
+        moments: a heap of (instant, dataset, path): when to judge a partition again; path "": the whole dataset.
     """
 
     judgements: dict[str, dict[str, Judgement]]
@@ -57,12 +57,12 @@ class Memory:
 
     @classmethod
     def of(cls, graph: Graph) -> Memory:
-        """Nothing is known yet."""
+        """Empty memory: the first tick judges every partition."""
         return cls({name: {} for name in graph.datasets})
 
 
 class Tick:
-    """One tick of a planner: datasets in order, each after what it reads."""
+    """One tick of a planner: it judges the datasets in order, each after its upstream datasets."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Tick:
         self._shapes = MappingMemory()
         self._cached: dict[str, Mapping[str, Fact]] = {}
         self._cached_there: dict[str, set[str]] = {}
-        self._left = {name: len(found) + 1 for name, found in readers.items()}
+        self._left = {name: len(readers_of_dataset) + 1 for name, readers_of_dataset in readers.items()}
         moments = memory.moments
         while moments and moments[0][0] <= self._at:
             _, name, path = heapq.heappop(moments)
@@ -98,20 +98,20 @@ class Tick:
                 self._whole.add(name)
 
     def judge_dataset(self, dataset: Dataset) -> int:
-        """Judge what is to be looked at of one dataset; how many partitions that was."""
+        """Judge the partitions of one dataset that need it; returns how many that were."""
         name = dataset.name
         whole = self._everything or name in self._whole
         edges = [self._edge(dataset, edge) for edge in self._graph.edges[name]]
         paths = self._work.get(name, set())
         count = len(paths)
         if whole:
-            self._look_again(dataset)
-            paths, count = self._universe(dataset, edges)
+            self._schedule_next_look(dataset)
+            paths, count = self._partitions_to_judge(dataset, edges)
         if count:
             self._refuse_explosion(dataset, count)
-            # A few are looked up by name, however many there are.
+            # The facts of a few partitions are read by name, however large the dataset is.
             self._judge(dataset, edges, paths, whole=whole, at_once=whole and 4 * len(paths) > count)
-        for source in (name, *(each.edge.upstream.name for each in edges)):
+        for source in (name, *(edge_paths.edge.upstream.name for edge_paths in edges)):
             self._left[source] -= 1
             if not self._left[source]:
                 self._cached.pop(source, None)
@@ -124,37 +124,44 @@ class Tick:
         name, judgements = dataset.name, self._memory.judgements
         keys = self._key_cache(dataset)
         inside = keys.inside(paths)
-        gone = [*paths - inside]
-        own = self._of(name, None if at_once else paths)
-        wanted = [each.wanted_by(inside) for each in edges]
-        above = [
-            self._of(each.edge.upstream.name, None if at_once else {up for ups in wants.values() for up in ups})
-            for each, wants in zip(edges, wanted, strict=True)
+        unwanted = [*paths - inside]
+        facts = self._of(name, None if at_once else paths)
+        wanted = [edge_paths.wanted_by(inside) for edge_paths in edges]
+        upstream_facts = [
+            self._of(edge_paths.edge.upstream.name, None if at_once else {up for ups in wants.values() for up in ups})
+            for edge_paths, wants in zip(edges, wanted, strict=True)
         ]
-        judged = judgements[name]
-        moved = set(self._changed.get(name, ()))
+        own_judgements = judgements[name]
+        changed_paths = set(self._changed.get(name, ()))
         if whole:
-            moved |= {path for path in [*judged] if path not in paths and judged.pop(path).pending}
+            changed_paths |= {
+                path for path in [*own_judgements] if path not in paths and own_judgements.pop(path).pending
+            }
         quick = not self._keep_settled and not dataset.policy.refresh_last
-        timing = Timing.of(dataset, [each.edge for each in edges], self._at)
+        timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
         for path in inside:
             window_end = timing.window_end(keys.key(path))
             if timing.is_over(window_end):
-                gone.append(path)
+                unwanted.append(path)
                 continue
             is_open = bool(edges) and timing.is_open(keys.key(path))
             reads = [
-                Read(source, each.edge.wait, self._begun(each, wants[path], known) if is_open else wants[path], known,
-                     judgements[source])
-                for each, wants, known in zip(edges, wanted, above, strict=True)
-                for source in [each.edge.upstream.name]
-            ]  # fmt: skip
-            fact = own.get(path, NOTHING)
+                Read(
+                    source,
+                    edge_paths.edge.wait,
+                    self._inputs_of_open_window(edge_paths, wants[path], there) if is_open else wants[path],
+                    there,
+                    judgements[source],
+                )
+                for edge_paths, wants, there in zip(edges, wanted, upstream_facts, strict=True)
+                for source in [edge_paths.edge.upstream.name]
+            ]
+            fact = facts.get(path, NOTHING)
             if quick and is_settled(dataset, path, fact, reads):
-                if (before := judged.pop(path, None)) is not None and before.pending:
-                    moved.add(path)
+                if (before := own_judgements.pop(path, None)) is not None and before.pending:
+                    changed_paths.add(path)
                 continue
-            found = judge(
+            judgement = judge(
                 dataset,
                 path,
                 fact,
@@ -165,103 +172,108 @@ class Tick:
                 refreshed_since=timing.refreshed_since(window_end),
             )
             if (later := timing.there_from(keys.key(path))) is not None:
-                found = _not_there(found, later)
-            self._settle(dataset, judged, path, found, moved, known=path in own)
-        for path in gone:
-            found = _unwanted(own.get(path, NOTHING), known=keys.key(path) is not None)
-            self._settle(dataset, judged, path, found, moved, known=False)
-        self._memory.runs[name] = self._grouped(dataset, judged, keys)
-        self._tell_readers(dataset, moved)
+                judgement = _not_there(judgement, later)
+            self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=path in facts)
+        for path in unwanted:
+            judgement = _unwanted(facts.get(path, NOTHING), has_key=keys.key(path) is not None)
+            self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=False)
+        self._memory.runs[name] = self._grouped(dataset, own_judgements, keys)
+        self._mark_readers(dataset, changed_paths)
 
-    def _begun(self, edge: EdgePaths, wants: Sequence[str], known: Mapping[str, Fact]) -> Sequence[str]:
-        """What a partition whose window is not over waits for: all that is there, and what lies in complete windows."""
-        upstream = edge.edge.upstream
+    def _inputs_of_open_window(
+        self, edge_paths: EdgePaths, wants: Sequence[str], facts: Mapping[str, Fact]
+    ) -> Sequence[str]:
+        """The inputs for which a partition with an open window waits: those that are there, and complete windows."""
+        upstream = edge_paths.edge.upstream
         time, keys = upstream.partitioning.time, self._key_cache(upstream)
         if time is None:
             return wants
         complete = time.calendar.floor(int(self._at // 1))
         return [
-            up
-            for up in wants
-            if (up in known and known[up].batch)
-            or ((key := keys.key(up)) is not None and time.start_of(key[time.name]) < complete)
+            path
+            for path in wants
+            if (path in facts and facts[path].batch)
+            or ((key := keys.key(path)) is not None and time.start_of(key[time.name]) < complete)
         ]
 
     def _settle(
         self,
         dataset: Dataset,
-        judged: dict[str, Judgement],
+        judgements: dict[str, Judgement],
         path: str,
-        found: Judgement,
-        moved: set[str],
+        judgement: Judgement,
+        changed_paths: set[str],
         *,
-        known: bool,
+        has_fact: bool,
     ) -> None:
-        before = judged.get(path)
-        if (before is not None and before.pending) != found.pending:
-            moved.add(path)
-        if found.until is not None:
-            heapq.heappush(self._memory.moments, (found.until, dataset.name, path))
-        settled = found.state is State.CURRENT and not found.pending and not self._keep_settled
-        # Of what is not there, and reads nothing that is, there is nothing to say.
-        if settled or (found.state in {State.MISSING, State.UPCOMING} and not known):
-            judged.pop(path, None)
+        before = judgements.get(path)
+        if (before is not None and before.pending) != judgement.pending:
+            changed_paths.add(path)
+        if judgement.until is not None:
+            heapq.heappush(self._memory.moments, (judgement.until, dataset.name, path))
+        settled = judgement.state is State.CURRENT and not judgement.pending and not self._keep_settled
+        # Nothing is kept of a partition that has no fact and that is not due.
+        if settled or (judgement.state in {State.MISSING, State.UPCOMING} and not has_fact):
+            judgements.pop(path, None)
         else:
-            judged[path] = found
+            judgements[path] = judgement
 
-    def _grouped(self, dataset: Dataset, judged: Mapping[str, Judgement], keys: Keys) -> list[Run]:
+    def _grouped(self, dataset: Dataset, judgements: Mapping[str, Judgement], keys: Keys) -> list[Run]:
         dues = [
-            Due(key, found.inputs, found.reason, found.token, found.together, found.backfill)
-            for path, found in judged.items()
-            if found.state is State.DUE and (key := keys.key(path)) is not None
+            Due(key, judgement.inputs, judgement.reason, judgement.token, judgement.together, judgement.backfill)
+            for path, judgement in judgements.items()
+            if judgement.state is State.DUE and (key := keys.key(path)) is not None
         ]
         limit = dataset.policy.partitions_per_run or self._limits.partitions_per_run
-        return runs(dataset, sorted(dues, key=lambda found: found.partition), limit=limit) if dues else []
+        return runs(dataset, sorted(dues, key=lambda due: due.partition), limit=limit) if dues else []
 
-    def _tell_readers(self, dataset: Dataset, moved: set[str]) -> None:
-        if self._everything or not moved:
+    def _mark_readers(self, dataset: Dataset, changed_paths: set[str]) -> None:
+        if self._everything or not changed_paths:
             return
         for reader, edge in self._readers[dataset.name]:
             if reader.name not in self._whole:
-                self._work.setdefault(reader.name, set()).update(self._edge(reader, edge).readers(moved))
+                self._work.setdefault(reader.name, set()).update(self._edge(reader, edge).readers(changed_paths))
 
-    def _universe(self, dataset: Dataset, edges: Sequence[EdgePaths]) -> tuple[set[str], int]:
-        """The partitions of a dataset to judge where anything may have changed, and of how many that is.
+    def _partitions_to_judge(self, dataset: Dataset, edges: Sequence[EdgePaths]) -> tuple[set[str], int]:
+        """The paths to judge where any fact may have changed, and how many paths were considered.
 
-        Those that are not worth a look are passed over: nothing is known of them but a batch that stays.
+        Settled partitions are left out: their only fact is a batch that stays.
         """
         pending = set[str]()
         reading = set[str]()
-        for each in edges:
-            upstream = each.edge.upstream.name
-            about_to_change = {path for path, one in self._memory.judgements[upstream].items() if one.pending}
-            pending.update(each.readers(about_to_change) if about_to_change else ())
-            reading.update(each.readers(self._there(upstream)))
+        for edge_paths in edges:
+            upstream = edge_paths.edge.upstream.name
+            about_to_change = {
+                path for path, judgement in self._memory.judgements[upstream].items() if judgement.pending
+            }
+            pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
+            reading.update(edge_paths.readers(self._there(upstream)))
         if dataset.policy.by_itself and not edges:
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
         if self._keep_settled or dataset.policy.refresh_last:
-            found = pending | reading | set(self._of(dataset.name, None))
-            return found, len(found)
+            paths = pending | reading | set(self._of(dataset.name, None))
+            return paths, len(paths)
         there = self._there(dataset.name)
-        found = pending | (reading - there) | self._unsettled(dataset, edges, there)
-        return found, len(there | found)
+        paths = pending | (reading - there) | self._unsettled(dataset, edges, there)
+        return paths, len(there | paths)
 
     def _unsettled(self, dataset: Dataset, edges: Sequence[EdgePaths], there: set[str]) -> set[str]:
         keys = self._key_cache(dataset)
         inside = keys.inside(there)
         wanted = [
-            WantedInputs(each.edge.upstream.name, None if each.identical else each.wanted_by(inside)) for each in edges
+            WantedInputs(edge_paths.edge.upstream.name, None if edge_paths.identical else edge_paths.wanted_by(inside))
+            for edge_paths in edges
         ]
         landing = landing_source(dataset) if dataset.arrives else ""
-        found = (there - inside) | self._facts.unsettled(dataset.name, landing, wanted)
+        unsettled = (there - inside) | self._facts.unsettled(dataset.name, landing, wanted)
         if dataset.policy.retention is not None:
-            timing = Timing.of(dataset, [each.edge for each in edges], self._at)
-            found |= {path for path in inside if timing.is_over(timing.window_end(keys.key(path)))}
-        return found
+            timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
+            unsettled |= {path for path in inside if timing.is_over(timing.window_end(keys.key(path)))}
+        return unsettled
 
-    def _look_again(self, dataset: Dataset) -> None:
-        """Note when the dataset as a whole is to be looked at, because another window will be complete."""
+    def _schedule_next_look(self, dataset: Dataset) -> None:
+        """Schedule the next judgement of the whole dataset: the moment when another window is complete."""
         times = followed_by_time(dataset, self._graph)
         if after := [time.calendar.following(int(self._at // 1)) for time in times]:
             heapq.heappush(self._memory.moments, (float(min(after)), dataset.name, ""))
@@ -277,10 +289,10 @@ class Tick:
     def _of(self, name: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         if name in self._cached:
             return self._cached[name]
-        found = self._facts.of(name, paths)
+        facts = self._facts.of(name, paths)
         if paths is None:
-            self._cached[name] = found
-        return found
+            self._cached[name] = facts
+        return facts
 
     def _there(self, name: str) -> set[str]:
         if name not in self._cached_there:
@@ -299,20 +311,20 @@ class Tick:
         return self._keys[partitioning]
 
 
-def _unwanted(fact: Fact, *, known: bool) -> Judgement:
+def _unwanted(fact: Fact, *, has_key: bool) -> Judgement:
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     if not fact.batch:
         return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
-    reason = "its retention is over" if known else "the graph has no such partition any more"
+    reason = "its retention is over" if has_key else "the graph has no such partition any more"
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
 
 
-def _not_there(found: Judgement, later: float) -> Judgement:
-    """The judgement of a partition whose window is none of its dataset's yet: it is not asked for before it is."""
-    until = min(later, found.until) if found.until is not None else later
-    if found.state not in {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING}:
-        return replace(found, until=until)
+def _not_there(judgement: Judgement, later: float) -> Judgement:
+    """The judgement of a key that is not a partition yet (`later`: from when it is): it is not requested before."""
+    until = min(later, judgement.until) if judgement.until is not None else later
+    if judgement.state not in {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING}:
+        return replace(judgement, until=until)
     at = instant(later).isoformat(timespec="seconds")
-    reason = f"{found.reason}; its window is not over, and it is computed from {at} on"
+    reason = f"{judgement.reason}; its window is not over, and it is computed from {at} on"
     return Judgement(State.UPCOMING, reason, until=until)

@@ -138,7 +138,9 @@ def compile_dataset(  # noqa: PLR0917
         queries.queries[0].outputs if sql.query is not None else (),
         tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies),
         {
-            name: PlannedDependency(dataset.partitioning, upstream.partitioning, plan=plan, name=name).ways
+            name: PlannedDependency(
+                dataset.partitioning, upstream.partitioning, plan=plan, name=name
+            ).dimension_mappings
             for name, upstream in upstreams.items()
         },
         {name: _columns_needed(sql, queries, upstream) for name, upstream in upstreams.items()},

@@ -41,9 +41,9 @@ SEPARATORS, QUOTES = st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(['"
 
 def parsed(text: str, separator: str, quote: str) -> tuple[list[list[str]], list[str]]:
     records = Records(iter(io.StringIO(text, newline="")), separator, quote)
-    found = list(records)
-    fields = [["" if field == QUOTED_EMPTY else field for field in fields] for _, fields, _ in found]
-    return fields, [problem for _, _, problem in found if problem]
+    fields_of_records = list(records)
+    fields = [["" if field == QUOTED_EMPTY else field for field in fields] for _, fields, _ in fields_of_records]
+    return fields, [problem for _, _, problem in fields_of_records if problem]
 
 
 @settings(max_examples=1_000, deadline=None)
@@ -62,8 +62,8 @@ def test_any_text_is_the_records_of_the_csv_module_or_refused_where_it_refuses(
 
 
 def chunk(content: bytes, reading: FileReading, *, kind: str = "csv", packed: str = "") -> Chunk:
-    (found,) = chunks(io.BytesIO(content), FileSource("file", kind, packed), reading)
-    return found
+    (only_chunk,) = chunks(io.BytesIO(content), FileSource("file", kind, packed), reading)
+    return only_chunk
 
 
 @settings(max_examples=300, deadline=None)
@@ -93,9 +93,9 @@ def test_whatever_the_csv_module_writes_is_read_as_it_was_and_no_row_is_dropped(
     if not rows:
         assert list(chunks(io.BytesIO(text.getvalue().encode(encoding)), FileSource("f", "csv"), reading)) == []
         return
-    found = chunk(text.getvalue().encode(encoding), reading)
-    assert found.problems == []
-    values = [list(row) for row in zip(*[column.to_pylist() for column in found.columns], strict=True)]
+    read_chunk = chunk(text.getvalue().encode(encoding), reading)
+    assert read_chunk.problems == []
+    values = [list(row) for row in zip(*[column.to_pylist() for column in read_chunk.columns], strict=True)]
     # Nothing and NA are NULL; nothing between quotes is a text. Whether it is written so is the writer's choice.
     assert [["" if value in {None, "NA"} else value for value in row] for row in values] == [
         ["" if value == "NA" else value for value in row] for row in rows
@@ -124,13 +124,13 @@ TWO = FileReading((DeclaredColumn("a", "STRING", pa.string()), DeclaredColumn("b
 def test_no_row_is_dropped_and_no_text_is_trimmed(
     content: bytes, reading: FileReading, expected: list[list[str]]
 ) -> None:
-    found = chunk(content, reading)
-    assert [list(row) for row in zip(*[each.to_pylist() for each in found.columns], strict=True)] == expected
-    assert found.problems == []
+    read_chunk = chunk(content, reading)
+    assert [list(row) for row in zip(*[column.to_pylist() for column in read_chunk.columns], strict=True)] == expected
+    assert read_chunk.problems == []
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b'a,b\nx,y\n"open,y\nz,w\n', "line 3: the quote that opens field 1 on line 3 is not closed"),
         (b'a,b\nx,"y\n\n"z,w\n', "line 2: something follows the closing quote of field 2"),
@@ -141,8 +141,8 @@ def test_no_row_is_dropped_and_no_text_is_trimmed(
         (b"a,b\nx,F\xfc\n", "line 2: column b: 'F\ufffd' is not UTF-8"),
     ],
 )
-def test_what_is_no_record_is_refused_by_the_line_on_which_it_begins(content: bytes, told: str) -> None:
-    assert [problem.told("line") for problem in chunk(content, TWO).problems] == [told]
+def test_what_is_no_record_is_refused_by_the_line_on_which_it_begins(content: bytes, message: str) -> None:
+    assert [problem.message("line") for problem in chunk(content, TWO).problems] == [message]
 
 
 def test_a_replacement_character_of_the_partners_own_is_a_text() -> None:

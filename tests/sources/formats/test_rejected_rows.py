@@ -156,7 +156,7 @@ def test_rows_of_parquet_are_rejected_by_their_number_and_row_group(tmp_path: Pa
     assert json.loads(rejected[1]["text"]) == {"product": None, "price": "2.000", "region": "EU"}
     with pytest.raises(BadRows) as refused:
         list(tasks.file_batches(FilePiece(FileSource(str(path), "parquet"), (DAY, "EU"), 1), READING, SCHEMA))
-    assert [problem.told("row") for problem in refused.value.problems] == [
+    assert [problem.message("row") for problem in refused.value.problems] == [
         f"row 2 (row group 1): column price: {TOO_FINE}",
         f"row 3 (row group 2): column product: {NOTHING}",
         f"row 4 (row group 2): column region: {OTHER_REGION}",
@@ -211,15 +211,17 @@ def test_every_row_is_taken_or_rejected_once_and_can_be_stored(records: list[lis
     from varve.sources.formats.formats import chunks
 
     columns = (wanted("product", "STRING"), wanted("price", "INT"))
-    found = list(chunks(io.BytesIO(content.encode()), FileSource("a", "csv"), FileReading(columns, nulls=frozenset())))
-    lost = {problem.row for chunk in found for problem in chunk.problems}
-    good = [row for chunk in found for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)]
+    read_chunks = list(
+        chunks(io.BytesIO(content.encode()), FileSource("a", "csv"), FileReading(columns, nulls=frozenset()))
+    )
+    lost = {problem.row for chunk in read_chunks for problem in chunk.problems}
+    good = [row for chunk in read_chunks for row in zip(*(column.to_pylist() for column in chunk.columns), strict=True)]
     assert len(good) == len(expected)
     assert [(row[0] or "") for number, row in enumerate(good) if number not in lost] == [
         row[0] for number, row in enumerate(expected) if number not in lost
     ]
     piece = FilePiece(FileSource("a", "csv"), (), 1)
-    for row in tasks.rows_of(piece, [problem for chunk in found for problem in chunk.problems]):
+    for row in tasks.rows_of(piece, [problem for chunk in read_chunks for problem in chunk.problems]):
         for value in (row["value"], row["reason"], row["more"], row["text"]):
             assert value is None or ("\0" not in value and value.encode())
             assert len(value or "") <= TEXT_CHARACTERS == checks.TEXT_CHARACTERS

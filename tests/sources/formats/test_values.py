@@ -34,12 +34,12 @@ def wanted(**columns: str) -> tuple[DeclaredColumn, ...]:
 
 
 def read(content: bytes, columns: tuple[DeclaredColumn, ...], kind: str = "csv", packed: str = "", **how: Any) -> Chunk:
-    (found,) = chunks(io.BytesIO(content), FileSource("file", kind, packed), FileReading(columns, **how))
-    return found
+    (only_chunk,) = chunks(io.BytesIO(content), FileSource("file", kind, packed), FileReading(columns, **how))
+    return only_chunk
 
 
-def told(found: Chunk) -> list[str]:
-    return [problem.told("line") for problem in found.problems]
+def told(read_chunk: Chunk) -> list[str]:
+    return [problem.message("line") for problem in read_chunk.problems]
 
 
 def value(text: str, kind: str, spelling: Spelling | None = None) -> Any:
@@ -87,9 +87,9 @@ def value(text: str, kind: str, spelling: Spelling | None = None) -> Any:
     ],
 )
 def test_a_text_is_its_value_exactly_or_refused(text: str, kind: str, expected: object) -> None:
-    found = value(text, kind)
-    assert found == expected
-    assert type(found) is type(expected)
+    parsed = value(text, kind)
+    assert parsed == expected
+    assert type(parsed) is type(expected)
 
 
 NUMBERS = st.from_regex(r"\A ?[+-]?[0-9]{0,12}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,3})?\Z")
@@ -110,9 +110,9 @@ def test_whole_columns_say_what_their_values_say_one_by_one(texts: list[str], ki
 @settings(max_examples=200, deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**9), max_value=10**9))
 def test_a_decimal_is_never_rounded(number: decimal.Decimal) -> None:
-    found = value(str(number), "DECIMAL(10,2)")
+    parsed = value(str(number), "DECIMAL(10,2)")
     fits = number == number.quantize(Decimal("0.01")) and abs(number) < 10**8
-    assert (found == number) if fits else isinstance(found, str)
+    assert (parsed == number) if fits else isinstance(parsed, str)
 
 
 def test_numbers_dates_and_texts_as_other_countries_write_them() -> None:
@@ -120,8 +120,8 @@ def test_numbers_dates_and_texts_as_other_countries_write_them() -> None:
     columns = wanted(a="STRING", b="DECIMAL(10,2)", c="DOUBLE", d="DATE", e="TIMESTAMP", f="INT")
     content = "f;e;d;c;b;a\n1.234;05.07.2013 10:00;05.07.2013;1.234,5;-1.234,50;Größe\n-;-;;;;\n".encode("windows-1252")
     how = {"separator": ";", "encoding": "windows-1252", "header": "by name", "nulls": frozenset({"-"})}
-    found = read(content, columns, spelling=spelling, **how)
-    assert [column.to_pylist() for column in found.columns] == [
+    read_chunk = read(content, columns, spelling=spelling, **how)
+    assert [column.to_pylist() for column in read_chunk.columns] == [
         ["Größe", None], [Decimal("-1234.50"), None], [1234.5, None], [dt.date(2013, 7, 5), None],
         [dt.datetime(2013, 7, 5, 8, tzinfo=UTC), None], [1234, None],
     ]  # fmt: skip
@@ -160,12 +160,12 @@ def test_lines_of_json_are_read_by_name_and_refused_by_line() -> None:
     good = {"b": 3, "a": "é\n", "c": 1.5, "d": [1, None], "e": {"x": "2013-01-05"}, "f": {"k": 1}}
     lines = [json.dumps(good), "", "{}", '{"c": 1.239, "b": 1.5}', '{"a": 1}', "[1]", "{", '{"a": "x", "a": "y"}',
              '{"g": 1}', '{"e": {"y": 1}}', '{"b": true}']  # fmt: skip
-    found = read("\n".join([*lines, ""]).encode(), columns, "jsonl")
-    assert [column.to_pylist()[0] for column in found.columns] == [
+    read_chunk = read("\n".join([*lines, ""]).encode(), columns, "jsonl")
+    assert [column.to_pylist()[0] for column in read_chunk.columns] == [
         "é\n", 3, Decimal("1.50"), [1, None], {"x": dt.date(2013, 1, 5)}, [("k", 1)],
     ]  # fmt: skip
-    assert [column.to_pylist()[1] for column in found.columns] == [None] * 6
-    assert told(found) == [
+    assert [column.to_pylist()[1] for column in read_chunk.columns] == [None] * 6
+    assert told(read_chunk) == [
         "line 4: column b: 1.5 is not of type INT",
         "line 4: column c: 1.239 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
         "line 5: column a: 1 is not of type STRING",
@@ -188,13 +188,13 @@ def test_parquet_is_read_by_name_and_refused_by_row() -> None:
     columns = wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP")
     moments = pa.array([0, 1_000, 1_001], pa.timestamp("ns", "UTC"))
     content = parquet(c=moments, b=pa.array([1.5, 1.239, None]), a=pa.array([1, None, 1 << 40]))
-    found = read(content, columns, "parquet")
-    assert [problem.told("row") for problem in found.problems] == [
+    read_chunk = read(content, columns, "parquet")
+    assert [problem.message("row") for problem in read_chunk.problems] == [
         "row 2: column b: 1.239 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
         "row 3: column a: 1099511627776 is not of type INT",
         f"row 3: column c: 1970-01-01 00:00:00.000001001+00:00 is not of type TIMESTAMP: {TOO_FINE}",
     ]
-    assert [column.to_pylist()[0] for column in found.columns] == [
+    assert [column.to_pylist()[0] for column in read_chunk.columns] == [
         1,
         Decimal("1.50"),
         dt.datetime(1970, 1, 1, tzinfo=UTC),
@@ -219,9 +219,9 @@ def test_avro_is_read_by_name_and_refused_by_row() -> None:
     rows = [{"a": 1, "b": Decimal("1.230"), "c": at}, {"a": 1 << 40, "b": Decimal("1.231"), "c": at}]
     out = io.BytesIO()
     fastavro.writer(out, schema, rows)
-    found = read(out.getvalue(), wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")
-    assert [column.to_pylist()[0] for column in found.columns] == [1, Decimal("1.23"), at]
-    assert [problem.told("row") for problem in found.problems] == [
+    read_chunk = read(out.getvalue(), wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")
+    assert [column.to_pylist()[0] for column in read_chunk.columns] == [1, Decimal("1.23"), at]
+    assert [problem.message("row") for problem in read_chunk.problems] == [
         "row 2: column a: 1099511627776 is not of type INT",
         "row 2: column b: 1.231 is not of type DECIMAL(10,2): it has more than 2 digits after the point",
     ]

@@ -149,7 +149,7 @@ class CatalogFacts:
         for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
             fields[path] |= {"arrival": fingerprint, "arrived": at}
         for path, since in self.connection.execute(statements.HELD, parameters):
-            fields[path]["held"] = since
+            fields[path]["rolled_back"] = since
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):
             marks[path].append(Mark(*mark))

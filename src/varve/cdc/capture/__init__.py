@@ -1,1 +1,1 @@
-"""Change events out of a source: slots, snapshots, change files, and the durable batches they go to."""
+"""Capture of change events: replication slots, snapshots, change files, and the durable batches of events."""

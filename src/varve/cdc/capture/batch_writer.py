@@ -1,6 +1,6 @@
 """Writing one durable batch of events, transaction by transaction, in bounded memory.
 
-Not here: where batches lie, and which there are (event_log.py).
+Not here: the folders of batches, and listing them (event_log.py).
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from varve.cdc.event import ChangeEvent
 
 EVENTS = "part-00000.parquet"
-# So many events are held in memory; a larger transaction waits for its commit in a file.
+# How many events are kept in memory; a larger transaction waits for its commit in a file.
 CHUNK = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """One durable batch.
+    """One durable batch of events.
 
     Attributes:
         kind: `snapshot` or `stream`.
-        last_lsn: everything that was committed up to here is in this batch or an earlier one of its generation.
-        counts: what it holds, for the resolver to choose its way.
-        filenode: of the source table, when it was captured.
-        file: the name of the file of changes that it was made from, and the hash of its bytes.
-        horizon: the place of the last event so far; what comes at or before it is late.
+        last_lsn: everything that was committed up to this LSN is in this batch or an earlier one of its generation.
+        counts: the number of events by type, from which the resolver chooses its method.
+        location: its folder.
+        filenode: the filenode of the source table when it was captured.
+        file: the name of the change file from which it was made, and the hash of its bytes; empty texts for a slot.
+        horizon: the place (commit LSN, sequence) of the last event so far; later events at or before it are late.
         late: how many events came late.
     """
 
@@ -56,11 +57,11 @@ class EventBatch:
 
     @property
     def data(self) -> str:
-        """Its file of events."""
+        """The path of its file of events."""
         return f"{self.location}/{EVENTS}"
 
     def age(self) -> float:
-        """Seconds since it was begun, as its folder says."""
+        """Seconds since the batch was begun, which the name of its folder says."""
         return time.time() - int(self.location.rpartition("=")[2]) / 1_000
 
 
@@ -86,7 +87,7 @@ class BatchWriter:
         self.first_lsn: int | None = None
 
     def add(self, event: ChangeEvent) -> None:
-        """An event of the transaction in progress."""
+        """Add an event of the transaction in progress."""
         self._open.append(event)
         if len(self._open) >= CHUNK:
             self._spill = self._spill or _Spill()
@@ -95,7 +96,7 @@ class BatchWriter:
             self._open = []
 
     def commit(self, lsn: int) -> None:
-        """The transaction has committed, at this LSN."""
+        """Commit the transaction in progress with this LSN."""
         if self._open or self._spill:
             self.first_lsn = lsn if self.first_lsn is None else self.first_lsn
             self.counts += Counts.of(self._open, self._columns) + self._pending
@@ -112,7 +113,7 @@ class BatchWriter:
             self._flush()
 
     def forget(self) -> None:
-        """The transaction in progress is not to be in this batch."""
+        """Drop the events of the transaction in progress."""
         self._open, self._pending = [], Counts()
         if self._spill:
             self._spill.close()
@@ -122,7 +123,7 @@ class BatchWriter:
         self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = (), file: tuple[str, str] = ("", ""),
         horizon: tuple[int, int] = (-1, -1), late: int = 0,
     ) -> EventBatch:  # fmt: skip
-        """Make the batch exist: its file is on disk before its manifest is."""
+        """Make the batch durable and return it; its file is on disk before its manifest is."""
         self._flush()
         self._parquet.close()
         self._out.close()
@@ -131,16 +132,16 @@ class BatchWriter:
         batch = EventBatch(
             self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late
         )
-        described = {
+        manifest = {
             "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
             "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
             "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
         }  # fmt: skip
-        _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(described, indent=1))
+        _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1))
         return batch
 
     def abandon(self) -> None:
-        """Remove what was written; a batch without a manifest never was."""
+        """Remove what was written; a batch without a manifest does not exist."""
         self.forget()
         self._parquet.close()
         self._out.close()
@@ -184,9 +185,9 @@ class _Spill:
 
 
 def _put(files: Any, path: str, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file atomically: it is there as a whole or not at all."""
     if not _local(files):
-        # An object store's put is atomic.
+        # Writing an object to an object store is atomic.
         with files.open(path, "wt", encoding="utf-8") as file:
             file.write(text)
         return

@@ -1,8 +1,8 @@
-"""Bootstrap: the snapshot that a captured table begins with, under living writers, without gap or double.
+"""Bootstrap: the first snapshot of a captured table, while applications write, without missing or doubled changes.
 
-The slot gives the snapshot of exactly the moment from which it streams. The snapshot becomes a batch of events as any
-other, which begins with a TRUNCATE: what the dataset held before goes in the same publish. A bootstrap that fails
-leaves neither slot nor publication at the source.
+Making the slot exports the snapshot of exactly the moment from which the slot streams. The snapshot becomes a batch of
+events like any other. It begins with a TRUNCATE, so that the earlier rows of the dataset go in the same publish. A
+bootstrap that fails leaves neither slot nor publication at the source.
 
 Not here: how a slot is made (new_slot.py); the stream that follows (capture.py).
 """
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     from varve.cdc.capture.source_database import SourceDatabase
     from varve.cdc.captured_table import CapturedTable, SourceTable
 
-# How often a snapshot is begun anew because the table was truncated or rewritten right then.
+# How often a snapshot is tried again because the table was truncated or rewritten at that moment.
 _TRIES = 5
 
 
 @dataclass
 class _Attempt:
-    """What a bootstrap has done at the source; `cleared`: slot and publication of an earlier one are gone."""
+    """What a bootstrap has done at the source; `cleared`: it has dropped the slot and publication of an earlier one."""
 
     cleared: bool = False
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """One captured table, its source and where its events go.
+    """The first snapshot of one captured table, from its source into the event log.
 
     Attributes:
-        step: told the name of each step before it is taken.
-        seconds: how long is waited for transactions and locks of others at the source, each time.
-        say: told who is waited for.
+        step: called with the name of each step before the step is taken; for tests that stop there.
+        seconds: how long each wait for transactions and locks of others at the source may last.
+        say: called with a message that names the sessions that it waits for.
     """
 
     captured: CapturedTable
@@ -64,10 +64,10 @@ class Bootstrap:
     say: Callable[[str], None] = lambda _: None
 
     def bootstrap(self, *, again: bool = False) -> EventBatch:
-        """Take a snapshot of the table under living writers; the stream goes on from exactly there.
+        """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
         Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
-        break the application or could not be exact. Until the snapshot is durable, nothing of an earlier one changes.
+        break the application or could not be exact. An earlier snapshot stays unchanged until the new one is durable.
         """
         dataset = self.captured.dataset.name
         before = self.positions.find(dataset)
@@ -90,13 +90,13 @@ class Bootstrap:
                     f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
                 )
             patience = WaitLimits(self.captured, connection, self.seconds, self.say)
-            # Transactions that are open now are waited for before anything is changed.
+            # Wait for the transactions that are open now before anything is changed.
             with forerunner(self.source, patience) as reads_first, self._all_or_nothing(before) as attempt:
                 self.step("start")
                 server, generation = sources.server(connection), (before.generation if before else 0) + 1
-                taken, tries, until = None, 0, time.monotonic() + self.seconds
-                # An application that truncates all the time leaves some moment in which it does not.
-                while taken is None and (tries < _TRIES or time.monotonic() < until):
+                snapshot_taken, tries, until = None, 0, time.monotonic() + self.seconds
+                # Even between the TRUNCATEs of a busy application there is a moment for a snapshot.
+                while snapshot_taken is None and (tries < _TRIES or time.monotonic() < until):
                     tries += 1
                     sources.unpublish(connection, self.captured)
                     attempt.cleared = True
@@ -105,26 +105,26 @@ class Bootstrap:
                     with slot_with_snapshot(self.source, self.captured.slot, patience) as (lsn, snapshot):
                         reads_first.read_until(lsn)
                         self.step("slot")
-                        taken = self._snapshot(patience, lsn, snapshot, generation)
-                if taken is None:
+                        snapshot_taken = self._snapshot(patience, lsn, snapshot, generation)
+                if snapshot_taken is None:
                     raise ServiceUnavailable(
                         f"{dataset}: {self.captured.source} was truncated or rewritten each of the {tries} times that "
                         "a snapshot of it was begun. Nothing was published. Run it again."
                     )
-                after, batch = taken
+                after, batch = snapshot_taken
                 self.step("begin")
                 self.positions.begin(dataset, _position_after(self.captured, server, after, batch))
         return batch
 
     @contextmanager
     def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:
-        """Where no snapshot is taken, leave no slot and no publication of ours at the source."""
+        """Remove our slot and publication from the source where no snapshot is taken."""
         attempt = _Attempt()
         self.positions.start(self.captured.dataset.name, self.captured.source)
         try:
             yield attempt
         except BaseException:
-            # What cannot be undone now is found by the next attempt: the position says that it is ours.
+            # The next attempt removes what cannot be undone now: the position says that it is ours.
             with suppress(psycopg.Error, VarveError):
                 self._undo(before, attempt)
             raise
@@ -135,14 +135,14 @@ class Bootstrap:
             untouched = not attempt.cleared and sources.slot_of(connection, self.captured.slot) is not None
             if not (captured_before and untouched):
                 sources.unpublish(connection, self.captured)
-        # An earlier capture whose slot is gone cannot go on: it stays as one whose snapshot was not finished.
+        # An earlier capture whose slot is gone cannot continue: it keeps the state of an unfinished snapshot.
         if untouched or not captured_before:
             self.positions.undo_start(self.captured.dataset.name, before)
 
     def _snapshot(
         self, patience: WaitLimits, lsn: int, snapshot: str, generation: int
     ) -> tuple[SourceTable, EventBatch] | None:
-        """The table and its rows at that moment; None where they are not to be had any more."""
+        """The table and a batch of its rows at that moment; None where the rows of that moment are gone."""
         connection = patience.connection
         with connection.transaction():
             connection.execute("set transaction isolation level repeatable read, read only")
@@ -168,7 +168,7 @@ class Bootstrap:
 
     def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
         schema, _, name = self.captured.source.partition(".")
-        # No casts: the stream has what a type's output function writes, which `::text` is not for boolean and char(n).
+        # No casts: the stream sends what a type's output function writes, and `::text` differs for boolean and char(n).
         columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
         query = sql.SQL("copy (select {} from only {}) to stdout").format(columns, sql.Identifier(schema, name))
         with connection.cursor().copy(query) as copy:

@@ -1,11 +1,12 @@
-"""Capture: the source's log into durable batches of events, exactly once.
+"""Capture: from the log of the source to durable batches of events, exactly once.
 
-The order is: a batch is durable, then the slot is told. After a crash in between, or a source that forgot what it was
-told (slot positions are written at checkpoints only), the same transactions come again and are passed over. The slot
-is told only what was read whole; a look that its limit cut off before it held anything of ours is followed by another.
+First a batch becomes durable, then its LSN is confirmed to the slot. After a crash in between, or where the source has
+forgotten the confirmation (it stores slot positions only at checkpoints), the same transactions come again and are
+skipped. Only an LSN up to which everything was read is confirmed. Where the limit ends a read of the slot before it
+found a change of this table, another read follows.
 
-Not here: one look at the slot (slot_reader.py); the snapshot that a table begins with (bootstrap.py); what the events
-make of a dataset (apply.py).
+Not here: one read of the slot (slot_reader.py), the first snapshot of a table (bootstrap.py), and applying the events
+(varve/cdc/apply.py).
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
 
 _ADVANCE = "select pg_replication_slot_advance(%s, %s::pg_lsn)"
 _FLUSH_SECONDS = 30
-# So long a capture looks for a moment at which the table is not being altered or truncated.
+# How long a capture tries to find a moment at which the table is not being altered or truncated.
 _QUIET_SECONDS = 30
-# Between the times that a source which cannot decode its log is asked.
+# The pauses, in seconds, before a source that could not decode its log is asked again.
 _PAUSES = (0.2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """The table as it was at one place of the source's log."""
+    """The description of the table at one LSN (`upto`) of the source's log."""
 
     upto: int
     table: SourceTable
@@ -51,11 +52,11 @@ class _Moment:
 
 @dataclass(frozen=True)
 class Capture:
-    """One captured table, its source and where its events go.
+    """The capture of one table, from its source into the event log.
 
     Attributes:
-        step: told the name of each step before it is taken.
-        most: about so many changes are read at once and go into one batch; a transaction is never cut.
+        step: called with the name of each step before the step is taken; for tests that stop there.
+        most: about how many changes are read at once into one batch; a transaction is never split.
     """
 
     captured: CapturedTable
@@ -66,9 +67,9 @@ class Capture:
     most: int = 500_000
 
     def capture(self) -> EventBatch | None:
-        """Make what has been committed at the source since the last time durable; None where there was nothing.
+        """Make the changes that were committed since the last capture durable; None where there are none.
 
-        Raises NeedsResnapshot, which is also noted, where the stream cannot say what the table holds.
+        Raises NeedsResnapshot, which is also recorded in the position, where the stream lacks the rows of the table.
         """
         position = self.positions.of(self.captured.dataset.name)
         if position.state != "running":
@@ -76,23 +77,23 @@ class Capture:
             raise NeedsResnapshot(position.reason or unfinished)
         refuse_other_declaration(self.captured, position.declared)
         try:
-            return self._asking_again(position)
+            return self._capture_with_retries(position)
         except NeedsResnapshot as error:
             self.positions.stop(position.dataset, str(error))
             raise
 
     def end(self) -> int:
-        """Where the source's log ends now."""
+        """The LSN of the end of the source's log now."""
         with closing(self.source.connect()) as connection, sources.asked(self.captured):
             return sources.end_of_log(connection)
 
     def slot(self) -> sources.Slot | None:
-        """What keeps the source's log for us; None where it has no slot of ours."""
+        """The replication slot of this table; None where the source has none."""
         with closing(self.source.connect()) as connection, sources.asked(self.captured):
             return sources.slot_of(connection, self.captured.slot)
 
-    def _asking_again(self, position: Position) -> EventBatch | None:
-        """Capture; where the source's decoding fails, in a new session a few times more."""
+    def _capture_with_retries(self, position: Position) -> EventBatch | None:
+        """Capture; where the source cannot decode its log, try again a few times in a new session."""
         for pause in (*_PAUSES, None):
             try:
                 with closing(self.source.connect()) as connection:
@@ -121,21 +122,22 @@ class Capture:
         )
 
     def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> _Moment | None:
-        """Up to where to look, and the table there; None where it was being altered just then."""
+        """Up to which LSN to read, and the table there; None where the table was being altered at that moment."""
         with sources.asked(self.captured):
             self._checked_slot(connection, position)
-            # What it is before and after `upto` it was at `upto`, if both are the same.
+            # Where its description is the same before and after `upto` was read, it is that of `upto`.
             table = sources.described(connection, self.captured)
             upto = self._flushed(connection)
             return _Moment(upto, table) if sources.described(connection, self.captured) == table else None
 
     def _capture_until(self, connection: psycopg.Connection, position: Position, moment: _Moment) -> EventBatch | None:
-        """The next batch; None where nothing of ours was committed until then.
+        """The next batch; None where no change of the table was committed until then.
 
-        The end stays where it is, however many looks it takes: an application that goes on cannot keep us here.
+        The end stays the same however many reads it takes, so that an application that keeps writing cannot make this
+        run for ever.
         """
         table, notes = moment.table, compare(self.captured, position.table, moment.table)
-        # A batch may be durable whose table the position does not know yet: a crash in between.
+        # After a crash a batch may be durable whose table is not recorded in the position yet.
         rewritten = table.filenode not in {position.table.filenode, self.log.filenode(position.generation)}
         while True:
             cut, batch = self._look(connection, position, moment, notes, rewritten=rewritten)
@@ -146,11 +148,11 @@ class Capture:
     def _look(
         self, connection: psycopg.Connection, position: Position, moment: _Moment, notes: list[str], *, rewritten: bool
     ) -> tuple[bool, EventBatch | None]:
-        """Whether the limit cut this look off, and the batch that came of it."""
+        """Read the slot once: whether the limit ended the read, and the batch, if there were changes."""
         with sources.asked(self.captured):
             slot = self._checked_slot(connection, position)
         done = self.log.captured(position.generation) or 0
-        # Whether rows were written anew can be said only of all that happened until they were.
+        # Whether rows were rewritten can be decided only with all changes up to that point, so without a limit.
         reader = SlotReader(connection, self.captured, None if rewritten else self.most)
         self.step("peek")
         writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
@@ -170,9 +172,9 @@ class Capture:
             writer.abandon()
         self.step("durable")
         self.positions.captured(position.dataset, replace(moment.table, version=look.version))
-        # Without a batch all that was read whole is not ours or durable; else the slot may keep what follows.
+        # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until
-        self.positions.tell(position.dataset, target)
+        self.positions.confirm(position.dataset, target)
         self.step("tell")
         if target > slot.confirmed:
             with sources.asked(self.captured), decoding():
@@ -181,10 +183,10 @@ class Capture:
         return look.cut, batch
 
     def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
-        """Raise NeedsResnapshot unless a TRUNCATE of the stream was the last to give the table's rows a new place."""
+        """Raise NeedsResnapshot unless a TRUNCATE in the stream was the last rewrite."""
         if table.changed_by in truncated_by:
             return
-        what = (
+        change = (
             "was truncated and then altered, or truncated within a savepoint: whether its rows were written anew since "
             "(ALTER TABLE, VACUUM FULL or CLUSTER), the stream does not say"
             if truncated_by
@@ -193,8 +195,8 @@ class Capture:
         )
         dataset = self.captured.dataset
         raise NeedsResnapshot(
-            f"{dataset}: {self.captured.source} {what}. Nothing of it was captured; the dataset serves its last exact "
-            f"state. Take a new snapshot: varve cdc resnapshot {dataset}"
+            f"{dataset}: {self.captured.source} {change}. Nothing of it was captured; the dataset serves its last "
+            f"exact state. Take a new snapshot: varve cdc resnapshot {dataset}"
         )
 
     def _checked_slot(self, connection: psycopg.Connection, position: Position) -> sources.Slot:
@@ -203,26 +205,27 @@ class Capture:
         expected = sources.Server(position.system_identifier, position.timeline)
         sources.refuse_other_server(self.captured, expected, sources.server(connection))
         slot = sources.slot_of(connection, self.captured.slot)
-        gone = (
+        problem = (
             "is gone"
             if slot is None
             else "has lost its place (max_slot_wal_keep_size)"
             if slot.wal_status == "lost"
             else ""
         )
-        if slot is not None and slot.confirmed > position.told_lsn:
-            gone = (
-                f"was moved to {format_lsn(slot.confirmed)} by somebody else; we are at {format_lsn(position.told_lsn)}"
+        if slot is not None and slot.confirmed > position.confirmed_lsn:
+            problem = (
+                f"was moved to {format_lsn(slot.confirmed)} by somebody else; "
+                f"we are at {format_lsn(position.confirmed_lsn)}"
             )
-        if slot is None or gone:
+        if slot is None or problem:
             raise NeedsResnapshot(
-                f"{position.dataset}: the replication slot {self.captured.slot} {gone}, so changes were missed. The "
+                f"{position.dataset}: the replication slot {self.captured.slot} {problem}, so changes were missed. The "
                 f"dataset serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
             )
         return slot
 
     def _flushed(self, connection: psycopg.Connection) -> int:
-        """Where the log ends, once that is on disk: decoding reads no further, whatever was visible in tables."""
+        """The LSN of the end of the log, once it is on disk up to there: decoding reads only what is on disk."""
         deadline = time.monotonic() + _FLUSH_SECONDS
         end = sources.end_of_log(connection)
         while True:

@@ -1,12 +1,12 @@
-"""Capture from files: changes that others have captured, as wal2json or Debezium, into the same batches of events.
+"""Capture from files: changes that others have captured, as wal2json or Debezium, become the same batches of events.
 
     <landing>/_changes/<db>/<table>/*.jsonl
 
-Each file is taken once, whole, in the order of names, as a batch of its own; what a name and the hash of its bytes say
-was taken already is passed over. An event at or before the last one taken is late: a history puts it in its place, the
-state alone cannot know whether it still counts, and leaves it out, counted.
+Each file is taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken
+already is skipped. An event at or before the last one taken is late. A history inserts it at its place; without history
+it cannot be decided whether it still matters, so that it is left out and counted.
 
-Not here: what a line says (protocol/wal2json.py, protocol/debezium.py).
+Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from varve.cdc.captured_table import CapturedTable
     from varve.cdc.event import ChangeEvent
 
-# There is one: files hold all there is, and begin with no snapshot.
+# Files have one generation: they contain all changes, and begin without a snapshot.
 _GENERATION = 1
 
 
 @dataclass(frozen=True)
 class FileCapture:
-    """One captured table whose changes come as files.
+    """The capture of one table whose changes come as files.
 
     Attributes:
         landing: the landing root.
-        settle_seconds: a file is taken when it has been unchanged for so long.
-        step: told the name of each step before it is taken.
+        settle_seconds: how long a file must be unchanged before it is taken.
+        step: called with the name of each step before the step is taken; for tests that stop there.
     """
 
     captured: CapturedTable
@@ -63,15 +63,15 @@ class FileCapture:
 
     @property
     def folder(self) -> str:
-        """Where the files are."""
+        """The folder of the change files of this dataset."""
         dataset = self.captured.dataset
         return f"{self.landing}/{FOLDER}/{dataset.db}/{dataset.table}"
 
     def capture(self) -> EventBatch | None:
         """Make the next file durable as a batch; None where there is none.
 
-        Raises BadInput, naming the file and the line, for one that cannot be read: nothing of it is taken, and none
-        after it, until it is mended or removed.
+        Raises BadInput that names the file and the line where it cannot be read. Neither this file nor a later one is
+        taken until it is mended or removed.
         """
         dataset = self.captured.dataset
         taken = self.log.batches(_GENERATION)
@@ -84,7 +84,7 @@ class FileCapture:
         files, root = fsspec.core.url_to_fs(self.folder)
         for path in sorted(files.glob(f"{root}/*.json*")):
             name = path.rsplit("/", 1)[1]
-            if self._young(files.info(path)):
+            if self._is_unsettled(files.info(path)):
                 return None
             refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
             content = files.cat_file(path)
@@ -98,18 +98,18 @@ class FileCapture:
                 continue
             self.step("read")
             events, others = self._events(path, content)
-            self._refuse_cut(path, events, taken)
+            self._refuse_split_transaction(path, events, taken)
             self.step("write")
-            # Not ours is no error: a dump of a whole database may lie in the folder of each of its tables.
+            # Changes of other tables are no error: a dump of a whole database may be in the folder of each table.
             notes = [f"{count} changes of {table} were passed over" for table, count in sorted(others.items())]
             return self._write(events, taken, (name, digest), notes)
         return None
 
     def end(self) -> None:
-        """Files have none but the last of them."""
+        """Files have no end of a log: always None."""
 
     def slot(self) -> None:
-        """The source keeps nothing for us."""
+        """File captures have no replication slot: always None."""
 
     def _begin(self) -> None:
         dataset, files = self.captured.dataset, self.captured.files
@@ -129,46 +129,46 @@ class FileCapture:
             self.positions.start(dataset.name, self.captured.source)
             self.positions.begin(dataset.name, position)
 
-    def _young(self, info: dict[str, object]) -> bool:
+    def _is_unsettled(self, info: dict[str, object]) -> bool:
         changed = info.get("mtime")
         return isinstance(changed, float) and time.time() - changed < self.settle_seconds
 
     def _events(self, path: str, content: bytes) -> tuple[list[ChangeEvent], Counter[str]]:
-        """The file's events in their order, each once; and how many it has of which other tables."""
+        """The events of a file in their order, each once, and the number of changes by other table."""
         files = self.captured.files
         assert files is not None
         others: Counter[str] = Counter()
         try:
             lines = content.decode().splitlines()
             if files.format is ChangeFormat.WAL2JSON:
-                found = list(
+                events = list(
                     wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True, others=others)
                 )
             else:
-                found = list(debezium.read(lines, relation=self.captured.source, key=files.key, others=others))
-            return in_order(found), others
+                events = list(debezium.read(lines, relation=self.captured.source, key=files.key, others=others))
+            return in_order(events), others
         except (BadInput, UnicodeDecodeError) as error:
             raise BadInput(
                 f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
                 "mend the file, or remove it, and capture again."
             ) from error
 
-    def _refuse_cut(self, path: str, events: list[ChangeEvent], taken: list[EventBatch]) -> None:
-        """Raise BadInput where a file goes on within the transaction that the one before it ended with.
+    def _refuse_split_transaction(self, path: str, events: list[ChangeEvent], taken: list[EventBatch]) -> None:
+        """Raise BadInput where a file continues the transaction with which the file before it ended.
 
-        Where lines do not number their events, those of both parts have the same places, and would be taken for late.
+        Where lines do not number their events, both parts have the same places, and the second would count as late.
         """
         last = max((batch.horizon for batch in taken), default=(-1, -1))
-        mine = {event.order: event for event in events if event.commit_lsn == last[0]}
+        events_of_last = {event.order: event for event in events if event.commit_lsn == last[0]}
         files, _ = fsspec.core.url_to_fs(self.log.root)
-        for batch in taken if mine else ():
+        for batch in taken if events_of_last else ():
             if batch.horizon != last or not files.exists(batch.data):
                 continue
             with files.open(batch.data) as file:
                 rows = pq.read_table(file, filters=[("commitLsn", "==", last[0])]).to_pylist()
             for row in rows:
-                here = mine.get((row["commitLsn"], row["seq"]))
-                if here is not None and arrow_table([here]).to_pylist() != [row]:
+                same_place = events_of_last.get((row["commitLsn"], row["seq"]))
+                if same_place is not None and arrow_table([same_place]).to_pylist() != [row]:
                     raise BadInput(
                         f"{self.captured.dataset}: {path} begins within the transaction at LSN {last[0]} that the file "
                         "before it ends with, and its lines do not say which place in it they have. Nothing of it was "
@@ -178,19 +178,19 @@ class FileCapture:
     def _write(
         self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], notes: list[str]
     ) -> EventBatch:
-        before = max((batch.horizon for batch in taken), default=(-1, -1))
-        in_time = [event for event in events if event.order > before]
+        last_place = max((batch.horizon for batch in taken), default=(-1, -1))
+        in_time = [event for event in events if event.order > last_place]
         late = len(events) - len(in_time)
-        horizon = in_time[-1].order if in_time else before
+        horizon = in_time[-1].order if in_time else last_place
         writer = self.log.writer(_GENERATION, "file", self.captured.source_columns)
         try:
-            kept = events if self.captured.history else in_time
-            for lsn, transaction in groupby(kept, attrgetter("commit_lsn")):
+            events_to_write = events if self.captured.history else in_time
+            for lsn, transaction in groupby(events_to_write, attrgetter("commit_lsn")):
                 for event in transaction:
                     writer.add(event)
                 writer.commit(lsn)
             self.step("durable")
-            # Batches follow each other by their last LSN, whatever the LSNs of late events.
+            # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
             return writer.finish(last, notes=notes, file=file, horizon=horizon, late=late)
         except BaseException:

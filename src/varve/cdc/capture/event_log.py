@@ -1,11 +1,11 @@
-"""Durable batches of events in the lake's root: plain parquet, each with a manifest that makes it exist.
+"""Durable batches of events below the root of the lake: parquet files, each with a manifest that makes it valid.
 
     <lake>/_changes/<db>/<table>/generation=1/events=1795210813484/part-00000.parquet
                                                                    _varve.json
 
-The file is written first and the manifest last: a folder without one was never captured, and is read again from the
-source. The manifests are the truth of what was captured; the source's slot is only told. A generation begins with a
-snapshot of the whole table; LSNs compare within it.
+The file is written first and the manifest last: a folder without a manifest was never captured, and its changes are
+read again from the source. The manifests are the only record of what was captured; the slot of the source only receives
+confirmations. A generation begins with a snapshot of the whole table; LSNs can be compared only within a generation.
 
 Not here: how long they are kept (retention.py).
 """
@@ -40,7 +40,7 @@ class EventLog:
 
     @property
     def folder(self) -> str:
-        """Where they lie. No folder is named as those of batches are: a sweep of the lake passes over them."""
+        """The folder of all generations. No folder in it has the name of a dataset batch, so that a sweep skips it."""
         return f"{self.root}/{FOLDER}/{self.dataset.db}/{self.dataset.table}"
 
     def generation(self, number: int) -> str:
@@ -48,44 +48,44 @@ class EventLog:
         return f"{self.folder}/generation={number}"
 
     def batches(self, generation: int, *, after: int = -1) -> list[EventBatch]:
-        """The batches of a generation that reach beyond `after`, in order."""
+        """The batches of a generation whose last LSN is higher than `after`, in order."""
         files, _ = fsspec.core.url_to_fs(self.root)
         folder = self.generation(generation)
         if not files.exists(folder):
             return []
-        found = []
+        batches = []
         for path in files.glob(f"{files._strip_protocol(folder)}/events=*/{MANIFEST}"):
             with files.open(path, "rt", encoding="utf-8") as file:
-                said = json.load(file)
+                manifest = json.load(file)
             location = f"{folder}/{path.rsplit('/', 2)[1]}"
             batch = EventBatch(
-                said["generation"],
-                said["kind"],
-                said["first_lsn"],
-                said["last_lsn"],
-                Counts(**said["counts"]),
+                manifest["generation"],
+                manifest["kind"],
+                manifest["first_lsn"],
+                manifest["last_lsn"],
+                Counts(**manifest["counts"]),
                 location,
-                said["filenode"],
-                tuple(said["file"]),
-                tuple(said["horizon"]),
-                said["late"],
+                manifest["filenode"],
+                tuple(manifest["file"]),
+                tuple(manifest["horizon"]),
+                manifest["late"],
             )
             if batch.last_lsn > after:
-                found.append(batch)
-        return sorted(found, key=lambda batch: (batch.last_lsn, batch.location))
+                batches.append(batch)
+        return sorted(batches, key=lambda batch: (batch.last_lsn, batch.location))
 
     def captured(self, generation: int) -> int | None:
-        """Up to where the source's log is durable here; None where nothing is."""
+        """The LSN up to which the source's log is durable here; None where there is no batch."""
         batches = self.batches(generation)
         return batches[-1].last_lsn if batches else None
 
     def filenode(self, generation: int) -> int | None:
-        """Where the source's rows lay when the last batch was captured."""
+        """The filenode of the source table when the last batch was captured; None where there is no batch."""
         batches = self.batches(generation)
         return batches[-1].filenode if batches else None
 
     def writer(self, generation: int, kind: str, columns: Sequence[str]) -> BatchWriter:
-        """A new batch of events; `columns` are those that a full row has."""
+        """A writer for a new batch of events; `columns` are the columns of a full row."""
         files, _ = fsspec.core.url_to_fs(self.root)
         millis = time.time_ns() // 1_000_000
         while files.exists(f"{self.generation(generation)}/events={millis}"):

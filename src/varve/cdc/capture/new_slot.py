@@ -1,4 +1,4 @@
-"""Making a replication slot with the snapshot of exactly the moment from which it streams.
+"""Creating a replication slot together with a snapshot of exactly the moment from which the slot streams.
 
 PostgreSQL (to 18 at least) forgets changes of its catalog that were committed while a slot was being made, as often as
 it reads the log from the slot's beginning: rows that a transaction wrote meanwhile into a table that was just truncated
@@ -7,7 +7,7 @@ are left out without a word. Therefore a forerunner, a temporary slot that is co
 over the slot's beginning once: that leaves what it knows of the catalog in a file of the server, with which every later
 reader of the slot begins.
 
-Not here: who is waited for (open_transactions.py).
+Not here: waiting for the transactions of others (open_transactions.py).
 """
 
 from __future__ import annotations
@@ -38,28 +38,30 @@ _CANCEL_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Forerunner:
-    """A temporary slot; it goes with its connection, whatever happens."""
+    """A temporary slot, which the server drops when its connection ends."""
 
     connection: PGconn
     name: str
 
     def read_until(self, lsn: int) -> None:
-        """Read the log up to there. Raises ServiceUnavailable."""
+        """Read the log up to this LSN. Raises ServiceUnavailable."""
         query = f"select pg_replication_slot_advance('{self.name}', '{format_lsn(lsn)}')"
         _checked(self.connection.exec_(query.encode()), self.name)
 
 
 @contextlib.contextmanager
 def forerunner(source: SourceDatabase, patience: WaitLimits) -> Iterator[Forerunner]:
-    """The temporary slot, once all transactions that are open now have ended. Raises ServiceUnavailable."""
+    """Create the temporary slot, after all transactions that are open now. Raises ServiceUnavailable."""
     name = f"varve_begins_{uuid.uuid4().hex[:16]}"
     connection = source.connect_for_slot()
     try:
-        _made(connection, f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT', patience)
+        _run_slot_command(
+            connection, f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT', patience
+        )
         try:
             yield Forerunner(connection, name)
         finally:
-            # At once, and not when the server notices that we have gone: it has few places.
+            # Dropped at once, not when the server notices the closed connection: its number of slots is small.
             connection.exec_(f'DROP_REPLICATION_SLOT "{name}"'.encode())
     finally:
         connection.finish()
@@ -67,24 +69,26 @@ def forerunner(source: SourceDatabase, patience: WaitLimits) -> Iterator[Forerun
 
 @contextlib.contextmanager
 def slot_with_snapshot(source: SourceDatabase, slot: str, patience: WaitLimits) -> Iterator[tuple[int, str]]:
-    """Make a slot; the LSN from which it streams, and the name of the snapshot of exactly that moment.
+    """Create a slot; yields the LSN from which it streams, and the name of the snapshot of exactly that moment.
 
-    The snapshot can be taken up by other sessions until the context ends. Raises ServiceUnavailable.
+    Other sessions can import the snapshot until the context ends. Raises ServiceUnavailable.
     """
     connection = source.connect_for_slot()
     try:
-        # Versions before 15 know only this way to write it, and newer ones know it still.
-        made = _made(connection, f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput EXPORT_SNAPSHOT', patience)
-        at, name = made.get_value(0, 1), made.get_value(0, 2)
-        assert at is not None
-        assert name is not None
-        yield parse_lsn(at.decode()), name.decode()
+        # Versions before 15 understand only this syntax, and newer ones still do.
+        slot_row = _run_slot_command(
+            connection, f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL pgoutput EXPORT_SNAPSHOT', patience
+        )
+        streams_from, snapshot = slot_row.get_value(0, 1), slot_row.get_value(0, 2)
+        assert streams_from is not None
+        assert snapshot is not None
+        yield parse_lsn(streams_from.decode()), snapshot.decode()
     finally:
         connection.finish()
 
 
-def _made(connection: PGconn, command: str, patience: WaitLimits) -> PGresult:
-    """Run a command that waits for all transactions that are open at the source."""
+def _run_slot_command(connection: PGconn, command: str, patience: WaitLimits) -> PGresult:
+    """Run a command that waits for all transactions that are open at the source. Raises ServiceUnavailable."""
     patience.start()
     connection.send_query(command.encode())
     while not _done(connection, _LOOK_SECONDS):
@@ -95,14 +99,14 @@ def _made(connection: PGconn, command: str, patience: WaitLimits) -> PGresult:
             _drain(connection)
             raise error
         patience.mention_transactions(connection.backend_pid)
-    made = connection.get_result()
-    assert made is not None
+    result = connection.get_result()
+    assert result is not None
     _drain(connection)
-    return _checked(made, command.split('"')[1])
+    return _checked(result, command.split('"')[1])
 
 
 def _done(connection: PGconn, seconds: float) -> bool:
-    """Whether an answer has come within so many seconds."""
+    """Whether an answer arrives within so many seconds."""
     if connection.is_busy():
         select.select([connection.socket], [], [], seconds)
         connection.consume_input()
@@ -110,7 +114,7 @@ def _done(connection: PGconn, seconds: float) -> bool:
 
 
 def _drain(connection: PGconn) -> None:
-    """Wait until the server has ended the command, with all that it made for it."""
+    """Wait until the server has ended the command and removed what the command had created."""
     deadline = time.monotonic() + _CANCEL_SECONDS
     while time.monotonic() < deadline:
         if _done(connection, _LOOK_SECONDS) and connection.get_result() is None:

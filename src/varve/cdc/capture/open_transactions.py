@@ -1,6 +1,6 @@
-"""Waiting for transactions and locks of the source's other users: never without a word, and never for ever.
+"""Waiting for transactions and locks of other users of the source, with messages and with a time limit.
 
-Not here: what is waited for (new_slot.py, bootstrap.py).
+Not here: the commands that must wait (new_slot.py, bootstrap.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from varve.cdc.captured_table import CapturedTable
 
-# Whoever may not see the sessions of others sees at least which of them is waited for, and whose it is.
+# A user without the right to see the sessions of others sees at least the process id and the user of a session.
 _SESSIONS = """
     select a.pid, a.usename::text, a.application_name, a.datname::text, a.xact_start::timestamptz(0)::text,
            extract(epoch from clock_timestamp() - a.xact_start)::bigint, a.state,
@@ -41,17 +41,18 @@ _HOLDERS = """
     where locktype = 'relation' and relation = %s and granted and pid <> pg_backend_pid()
       and mode in ('ShareUpdateExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
-# So long nobody needs to be told.
+# A shorter wait than this needs no message.
 _QUIET_SECONDS = 2.0
 
 
 @dataclass
 class WaitLimits:
-    """How long is waited for others, and who is told meanwhile.
+    """The time limit for waiting for others, and the messages meanwhile.
 
     Attributes:
-        connection: asks the source who they are, while another session waits.
-        say: told who is waited for, once it takes longer, and again when that changes.
+        connection: a connection to ask the source for its sessions, while another connection waits.
+        seconds: the time limit of one wait.
+        say: called with a message that names the sessions, when a wait takes longer and again when they change.
     """
 
     captured: CapturedTable
@@ -60,38 +61,38 @@ class WaitLimits:
     say: Callable[[str], None] = lambda _: None
     _began: float = field(default_factory=time.monotonic)
     _since: float = field(default_factory=time.time)
-    _told: str = ""
+    _mentioned: str = ""
 
     def start(self) -> None:
-        """Something new is waited for."""
-        self._began, self._since, self._told = time.monotonic(), time.time(), ""
+        """Begin a new wait."""
+        self._began, self._since, self._mentioned = time.monotonic(), time.time(), ""
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time limit has passed."""
         return time.monotonic() - self._began > self.seconds
 
     def mention_transactions(self, waiting_pid: int) -> None:
-        """Say for whose transactions that session waits, unless it was said or it is too soon."""
+        """Name the transactions for which that session waits, unless they were named or the wait is still short."""
         if time.monotonic() - self._began > _QUIET_SECONDS:
             self._mention(self._transactions(waiting_pid))
 
     def mention_locks(self, oid: int) -> None:
-        """Say who has a lock on the table."""
+        """Name the sessions that hold a lock on the table."""
         self._mention(self._sessions(self._holders(oid), others=False))
 
     def transactions_error(self, waiting_pid: int) -> ServiceUnavailable:
-        """The error that ends waiting for transactions; to be made while that session still waits."""
+        """The error that ends a wait for transactions; it must be made while that session still waits."""
         return self._error("transactions of the source that are open", self._transactions(waiting_pid))
 
     def locks_error(self, oid: int) -> ServiceUnavailable:
-        """The error that ends waiting for a lock."""
+        """The error that ends a wait for a lock."""
         return self._error(
             f"a lock on {self.captured.source} that others have", self._sessions(self._holders(oid), others=False)
         )
 
     def with_lock(self, oid: int, attempt: Callable[[], None]) -> None:
-        """Do what needs a lock on the table, in a transaction of its own, as soon as others let it."""
+        """Call `attempt`, which needs a lock on the table, in a transaction of its own, until it gets the lock."""
         self.start()
         while True:
             try:
@@ -107,14 +108,14 @@ class WaitLimits:
 
     def _mention(self, sessions: Sequence[str]) -> None:
         text = some(sessions, limit=3)
-        if text and text.partition(",")[0] != self._told:
-            self._told = text.partition(",")[0]
+        if text and text.partition(",")[0] != self._mentioned:
+            self._mentioned = text.partition(",")[0]
             self.say(f"{self.captured.dataset}: the source makes us wait, {self.seconds:g} s at most, for {text}")
 
-    def _error(self, what: str, sessions: Sequence[str]) -> ServiceUnavailable:
+    def _error(self, waits_for: str, sessions: Sequence[str]) -> ServiceUnavailable:
         who = some(sessions, limit=5) or "sessions that are not to be seen by this user"
         return ServiceUnavailable(
-            f"{self.captured.dataset}: no snapshot was taken: for {self.seconds:g} s it waited for {what}: {who}. "
+            f"{self.captured.dataset}: no snapshot was taken: for {self.seconds:g} s it waited for {waits_for}: {who}. "
             "Nothing of it was left at the source. End them there (select pg_terminate_backend(PID); ROLLBACK PREPARED "
             "for a prepared one), or run it again when they have ended; VARVE_BOOTSTRAP_SECONDS says how long it waits."
         )

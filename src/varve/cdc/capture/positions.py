@@ -1,6 +1,6 @@
-"""Positions: how far each captured table is, in a catalog table that moves with the publish.
+"""Positions: how far each captured table is, in a table of the catalog that changes in the transaction of a publish.
 
-Not here: what was captured; the manifests of the event batches say that (event_log.py).
+Not here: what was captured, which the manifests of the event batches record (event_log.py).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve cdc schema'
 _LOCK = "select pg_try_advisory_lock(hashtextextended('varve cdc ' || %s, 0))"
 _UNLOCK = "select pg_advisory_unlock(hashtextextended('varve cdc ' || %s, 0))"
 _SELECT = """
-    select dataset, source, state, reason, system_identifier, timeline, source_table, generation, told_lsn, applied_lsn,
-           quarantine, quarantined, captured_at, applied_at, declared
+    select dataset, source, state, reason, system_identifier, timeline, source_table, generation,
+           told_lsn as confirmed_lsn, applied_lsn, quarantine, quarantined, captured_at, applied_at, declared
     from varve.cdc_position where %s::text is null or dataset = %s order by dataset
 """
 _START = """
@@ -48,7 +48,7 @@ _BEGIN = """
     where dataset = %s
 """
 _CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
-_TELL = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
+_CONFIRM = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
 _STOP = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s and state = 'running'"
 _APPLIED = """
     update varve.cdc_position
@@ -59,7 +59,7 @@ _APPLIED = """
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far one table is; see positions.sql for the fields."""
+    """How far a table is captured and applied; see positions.sql for the fields (confirmed_lsn: told_lsn)."""
 
     dataset: str
     source: str
@@ -69,7 +69,7 @@ class Position:
     timeline: int | None
     source_table: Any
     generation: int
-    told_lsn: int
+    confirmed_lsn: int
     applied_lsn: int
     quarantine: str | None
     quarantined: int
@@ -79,19 +79,19 @@ class Position:
 
     @property
     def table(self) -> SourceTable:
-        """What the source said of the table when it was captured last."""
-        found: SourceTable = self.source_table
-        return found
+        """The description of the source table when it was captured last."""
+        table: SourceTable = self.source_table
+        return table
 
 
 @dataclass(frozen=True)
 class Positions:
-    """The positions over one connection of the catalog, in autocommit mode; the catalog's own tables are there."""
+    """The positions, over an autocommit connection to the catalog, whose own tables must exist."""
 
     connection: psycopg.Connection
 
     def ensure_schema(self) -> None:
-        """Make the table where there is none; safe to call from several processes at once."""
+        """Create the table where it does not exist; safe to call from several processes at once."""
         if self.connection.execute(_HAS).fetchone() is not None:
             return
         with self.connection.transaction():
@@ -101,7 +101,7 @@ class Positions:
                 self.connection.execute(script.encode())
 
     def exist(self) -> bool:
-        """Whether the table is there: whether a table was ever captured."""
+        """Whether the table of positions exists, which means that something was captured once."""
         return self.connection.execute(_HAS).fetchone() is not None
 
     def lock(self, dataset: str) -> None:
@@ -114,53 +114,53 @@ class Positions:
             )
 
     def unlock(self, dataset: str) -> None:
-        """Give it back."""
+        """Release the dataset's lock."""
         self.connection.execute(_UNLOCK, (dataset,))
 
     def all(self) -> list[Position]:
-        """Every captured table."""
+        """The positions of all captured tables."""
         return list(self._select(None))
 
     def find(self, dataset: str) -> Position | None:
-        """One table; None where it was never captured."""
+        """The position of one table; None where it was never captured."""
         return next(self._select(dataset), None)
 
     def of(self, dataset: str) -> Position:
-        """One table. Raises VarveError where it was never captured, or its snapshot was not finished."""
-        found = self.find(dataset)
-        if found is None or (found.state == "starting" and not found.generation):
+        """The position of one table. Raises VarveError where it has no finished snapshot."""
+        position = self.find(dataset)
+        if position is None or (position.state == "starting" and not position.generation):
             raise VarveError(f"{dataset} is not captured yet. Take its first snapshot: varve cdc bootstrap {dataset}")
-        return found
+        return position
 
     def start(self, dataset: str, source: str) -> None:
-        """A snapshot is about to be taken: slot and publication of this name at the source are ours."""
+        """Record that a snapshot is about to be taken, so that slot and publication at the source are known as ours."""
         self.connection.execute(_START, (dataset, source))
 
     def undo_start(self, dataset: str, before: Position | None) -> None:
-        """No snapshot was taken, and nothing at the source was changed or all of it was undone."""
+        """Record that no snapshot was taken, and that the source is as it was before."""
         if before is None:
             self.connection.execute(_FORGET_START, (dataset,))
         else:
             self.connection.execute(_RESTORE, (before.source, before.state, before.reason, dataset))
 
     def begin(self, dataset: str, position: Position) -> None:
-        """The snapshot is durable: the stream goes on from it."""
+        """Record that the snapshot is durable, and that the stream continues from it."""
         self.connection.execute(
             _BEGIN,
             (position.system_identifier, position.timeline, Jsonb(asdict(position.table)), position.generation,
-             position.told_lsn, Jsonb(position.declared), dataset),
+             position.confirmed_lsn, Jsonb(position.declared), dataset),
         )  # fmt: skip
 
     def captured(self, dataset: str, table: SourceTable) -> None:
-        """What the source says of the table now."""
+        """Record the present description of the source table."""
         self.connection.execute(_CAPTURED, (Jsonb(asdict(table)), dataset))
 
-    def tell(self, dataset: str, lsn: int) -> None:
-        """The slot is about to be told this position; never later than everything before it is durable."""
-        self.connection.execute(_TELL, (lsn, dataset))
+    def confirm(self, dataset: str, lsn: int) -> None:
+        """Record the LSN before it is confirmed to the slot; everything before it must be durable already."""
+        self.connection.execute(_CONFIRM, (lsn, dataset))
 
     def stop(self, dataset: str, reason: str) -> None:
-        """The stream cannot say what the table holds."""
+        """Record that capture has stopped because the stream lacks the rows of the table, with the reason."""
         self.connection.execute(_STOP, (reason, dataset))
 
     def applied(self, before: Position, lsn: int, quarantine: str | None, quarantined: int) -> None:
@@ -173,14 +173,14 @@ class Positions:
 
     def _select(self, dataset: str | None) -> Iterator[Position]:
         with self.connection.cursor(row_factory=class_row(Position)) as cursor:
-            for found in cursor.execute(_SELECT, (dataset, dataset)).fetchall():
-                yield replace(found, source_table=_table(found.source_table))
+            for row_position in cursor.execute(_SELECT, (dataset, dataset)).fetchall():
+                yield replace(row_position, source_table=_table(row_position.source_table))
 
 
-def _table(said: dict[str, Any] | None) -> SourceTable | None:
-    if said is None:
+def _table(description: dict[str, Any] | None) -> SourceTable | None:
+    if description is None:
         return None
-    columns = tuple(SourceColumn(**{**column, "labels": tuple(column["labels"])}) for column in said["columns"])
-    # Positions of earlier versions of Varve say nothing of generated columns.
-    unsent = tuple(said.get("unsent", ()))
-    return SourceTable(**{**said, "columns": columns, "key": tuple(said["key"]), "unsent": unsent})
+    columns = tuple(SourceColumn(**{**column, "labels": tuple(column["labels"])}) for column in description["columns"])
+    # Positions of earlier versions of Varve do not mention generated columns.
+    unsent = tuple(description.get("unsent", ()))
+    return SourceTable(**{**description, "columns": columns, "key": tuple(description["key"]), "unsent": unsent})

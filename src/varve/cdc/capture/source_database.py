@@ -1,8 +1,8 @@
-"""The source of changes: a PostgreSQL that is somebody else's, asked politely, by ordinary connections.
+"""The source of changes: the PostgreSQL database of an application, queried by ordinary connections.
 
-The user needs REPLICATION and the right to read the table; to publish it, its ownership.
+The user needs REPLICATION and the right to read the table, and must own the table to publish it.
 
-Not here: what is done with what it says (capture.py).
+Not here: what is done with the answers (capture.py).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     from varve.cdc.captured_table import CapturedTable
 
-# The text forms that events are captured in must not depend on how the source is set up.
+# The text format of captured values must not depend on the settings of the source.
 _SESSION = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
     "-c lc_monetary=C -c statement_timeout=0 "
-    # Nor on where names of types, functions and tables (regclass) are looked up; and a policy that hides rows from us
-    # is an error, not a smaller table.
+    # Names of types, functions and tables (regclass) must not depend on the search path either. A policy that hides
+    # rows from us must be an error, not a smaller table.
     "-c search_path=pg_catalog -c row_security=off "
-    # Nor may a limit that the source has for its users end a session that waits or that holds a snapshot.
+    # A limit that the source sets for its users must not end a session that waits or that holds a snapshot.
     "-c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0 "
     "-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed"
 )
-# From this version on a publication may have stored generated columns; virtual ones none may have.
+# From this version on a publication can contain stored generated columns; no version publishes virtual ones.
 GENERATED_PUBLISHED_SINCE = 180_000
 _SERVER = """
     select system_identifier::text, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
@@ -52,7 +52,7 @@ _TABLE = """
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
 """
-# Entries of the catalog that are not as they were say that some changes were perhaps not published for a while.
+# Where these catalog entries differ from before, some changes may not have been published for a while.
 _PUBLISHED = """
     select concat_ws('/', p.oid, p.xmin, r.oid, r.xmin)
     from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
@@ -82,7 +82,7 @@ _SLOT = """
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Which server it is: LSNs mean something on it only, and only on its timeline."""
+    """The identity of a server: an LSN is valid only on this server and on this timeline."""
 
     system_identifier: str
     timeline: int
@@ -90,12 +90,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What keeps the source from discarding its log before we have read it.
+    """A replication slot, which keeps the source from discarding its log before we have read it.
 
     Attributes:
-        confirmed: up to where it was told that we have everything.
-        retained: bytes of log that it keeps at the source.
-        safe: bytes that may still be written before the source gives it up; None: it never does.
+        confirmed: the LSN up to which we have confirmed that everything is durable.
+        retained: how many bytes of log it keeps at the source.
+        safe: how many bytes may still be written before the source invalidates it; None: the source never does.
     """
 
     confirmed: int
@@ -106,7 +106,7 @@ class Slot:
 
     @property
     def scarce(self) -> bool:
-        """Whether the source is to give up more log before long than it has kept so far."""
+        """Whether the source may invalidate the slot soon: fewer bytes are left than it keeps already."""
         return self.wal_status in {"unreserved", "lost"} or (self.safe is not None and self.safe < self.retained)
 
 
@@ -117,7 +117,7 @@ class SourceDatabase:
     url: str = field(repr=False)
 
     def connect(self) -> psycopg.Connection:
-        """An autocommit connection whose text forms are fixed. Raises ServiceUnavailable."""
+        """An autocommit connection with fixed text formats. Raises ServiceUnavailable."""
         try:
             return open_session(
                 self.url,
@@ -125,9 +125,9 @@ class SourceDatabase:
                 wanted={"search_path": "pg_catalog"},
                 connecting={
                     "options": _SESSION,
-                    # The server converts; messages of its log too.
+                    # The server converts texts to this encoding, also in messages of its log.
                     "client_encoding": "UTF8",
-                    # A source whose machine is gone says nothing, not even that.
+                    # A source whose machine is gone does not even close the connection.
                     "keepalives_idle": 30, "tcp_user_timeout": 60_000,
                 },
             )  # fmt: skip
@@ -138,7 +138,7 @@ class SourceDatabase:
             ) from error
 
     def connect_for_slot(self) -> PGconn:
-        """A replication connection, which makes slots with their snapshots. Raises ServiceUnavailable."""
+        """A replication connection, which can create a slot with its snapshot. Raises ServiceUnavailable."""
         text = make_conninfo(
             self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION
         )
@@ -157,61 +157,61 @@ class SourceDatabase:
 
 @contextlib.contextmanager
 def asked(captured: CapturedTable) -> Iterator[None]:
-    """Raise ServiceUnavailable where the source refuses what it is asked, or breaks off."""
+    """Raise ServiceUnavailable where the source refuses a command, or the connection breaks."""
     try:
         yield
     except psycopg.errors.ObjectInUse as error:
         raise ServiceUnavailable(
-            f"{captured.dataset}: the replication slot {captured.slot} is read by another session: {_said(error)} "
+            f"{captured.dataset}: the replication slot {captured.slot} is read by another session: {_text(error)} "
             "What is durable stays; nothing is lost. Run it again when that session has ended: one of a process that "
             "was killed lives on there for a moment."
         ) from error
     except psycopg.Error as error:
         raise ServiceUnavailable(
-            f"{captured.dataset}: the source of {captured.source} refused or broke off: {_said(error)} What is durable "
+            f"{captured.dataset}: the source of {captured.source} refused or broke off: {_text(error)} What is durable "
             "stays; nothing is lost. Run it again."
         ) from error
 
 
-def _said(error: psycopg.Error) -> str:
-    found = str(error).strip().rstrip(".")
-    return f"{found}."
+def _text(error: psycopg.Error) -> str:
+    message = str(error).strip().rstrip(".")
+    return f"{message}."
 
 
 def moment(connection: psycopg.Connection) -> str:
-    """When the transaction began, in the form of the timestamps of events."""
+    """The start of the transaction, in the format of the timestamps of events."""
     row = connection.execute("select transaction_timestamp()").fetchone()
     assert row is not None
-    found: dt.datetime = row[0]
-    return found.astimezone(dt.UTC).isoformat(timespec="microseconds")
+    started: dt.datetime = row[0]
+    return started.astimezone(dt.UTC).isoformat(timespec="microseconds")
 
 
 def server(connection: psycopg.Connection) -> Server:
-    """Which server this is."""
+    """The identity of the server."""
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     return Server(*row)
 
 
 def end_of_log(connection: psycopg.Connection) -> int:
-    """Where the log ends, on disk or not."""
+    """The LSN of the end of the log, whether it is on disk or not."""
     (end,) = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone() or ("0/0",)
     return parse_lsn(end)
 
 
 def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
-    """What the source says of `schema.table` now; None where there is none.
+    """The description of `schema.table` now; None where there is no such table.
 
-    Raises SourceRefused for what is no ordinary, logged table.
+    Raises SourceRefused where it is not an ordinary, logged table.
     """
     row = connection.execute(_TABLE, (name, name, name)).fetchone()
     if row is None:
         return None
     oid, identity, kind, persistence, filenode, changed_by = row
     if kind != "r" or persistence != "p":
-        what = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
+        kinds = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
         raise SourceRefused(
-            f"{name} is {what.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
+            f"{name} is {kinds.get(kind, 'unlogged or temporary') if kind != 'r' else 'unlogged or temporary'}: its "
             "changes are not in the source's log under that name. Nothing was changed."
         )
     columns, unsent = [], []
@@ -223,7 +223,7 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
             unsent.append(column)
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()
     names, immediate = (tuple(key[0]), bool(key[1])) if key else ((), True)
-    # Servers that can publish generated columns refuse to change rows whose old image would have others.
+    # Servers that can publish generated columns refuse to change rows whose old row would contain unpublished ones.
     blocked = identity == "f" and bool(unsent) and "s" in published
     return SourceTable(
         oid, tuple(columns), names, identity, not immediate, filenode, changed_by, unsent=tuple(unsent), blocked=blocked
@@ -231,7 +231,7 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
 
 
 def described(connection: psycopg.Connection, captured: CapturedTable) -> SourceTable:
-    """The same of a captured table. Raises NeedsResnapshot where it is not there."""
+    """The description of a captured table, with its publication. Raises NeedsResnapshot where it is not there."""
     table = describe(connection, captured.source)
     if table is None:
         raise NeedsResnapshot(
@@ -250,15 +250,15 @@ def hold_still(connection: psycopg.Connection, name: str) -> None:
 
 
 def lies_still(connection: psycopg.Connection, table: SourceTable) -> bool:
-    """Whether its rows lie where the transaction's snapshot has them.
+    """Whether the table still has the files that the transaction's snapshot shows.
 
-    Rewrites and TRUNCATE do not respect snapshots: to one that is older the table looks empty.
+    Rewrites and TRUNCATE ignore snapshots: an older snapshot sees an empty table after them.
     """
     return connection.execute(_FILENODE_NOW, (table.oid,)).fetchone() == (table.filenode,)
 
 
 def slot_of(connection: psycopg.Connection, name: str) -> Slot | None:
-    """The slot as the source has it; None where it has none."""
+    """The replication slot of this name; None where the source has none."""
     row = connection.execute(_SLOT, (name,)).fetchone()
     if row is None:
         return None
@@ -267,12 +267,12 @@ def slot_of(connection: psycopg.Connection, name: str) -> Slot | None:
 
 
 def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
-    """Publish the table under its slot's name, and nothing else there."""
+    """Create a publication with the slot's name that contains only this table."""
     schema, _, table = captured.source.partition(".")
     name = sql.Identifier(captured.slot)
     with connection.transaction():
         connection.execute(sql.SQL("drop publication if exists {}").format(name))
-        # Also where the table has no generated column: the application may add one.
+        # Also for a table without generated columns, as the application may add one.
         options = connection.info.server_version >= GENERATED_PUBLISHED_SINCE
         connection.execute(
             sql.SQL("create publication {} for table only {}{}").format(
@@ -282,22 +282,22 @@ def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
 
 
 def unpublish(connection: psycopg.Connection, captured: CapturedTable) -> None:
-    """Remove slot and publication, as far as they are there."""
+    """Remove the slot and the publication, as far as they exist."""
     if slot_of(connection, captured.slot) is not None:
         connection.execute("select pg_drop_replication_slot(%s)", (captured.slot,))
     connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(captured.slot)))
 
 
-def refuse_other_server(captured: CapturedTable, expected: Server, found: Server) -> None:
-    """Raise NeedsResnapshot where LSNs that we hold mean nothing any more."""
-    if expected != found:
-        what = (
+def refuse_other_server(captured: CapturedTable, expected: Server, server: Server) -> None:
+    """Raise NeedsResnapshot where our LSNs are not valid at this server any more."""
+    if expected != server:
+        difference = (
             "is another server (restored from a backup?)"
-            if expected.system_identifier != found.system_identifier
-            else f"is on timeline {found.timeline}, was on {expected.timeline} (a standby was promoted?)"
+            if expected.system_identifier != server.system_identifier
+            else f"is on timeline {server.timeline}, was on {expected.timeline} (a standby was promoted?)"
         )
         raise NeedsResnapshot(
-            f"{captured.dataset}: the source {what}: system {found.system_identifier}, was "
+            f"{captured.dataset}: the source {difference}: system {server.system_identifier}, was "
             f"{expected.system_identifier}. Positions in its log have lost their meaning; nothing was "
             "captured, and the dataset serves its last exact state. "
             f"Take a new snapshot: varve cdc resnapshot {captured.dataset}"

@@ -1,4 +1,4 @@
-"""Change data capture (docs/decisions/0010): events, their order, their formats, what a schema change allows.
+"""The formats in which changes arrive (pgoutput, wal2json, Debezium), decoded into events, and the order of events.
 
-Not here: connections, files and Spark (varve/cdc/capture).
+Not here: connections and files (varve/cdc/capture) and Spark (varve/cdc/resolve).
 """

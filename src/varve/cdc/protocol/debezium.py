@@ -1,10 +1,11 @@
 """Debezium's envelopes of a PostgreSQL table (JSON, with or without schema) as events.
 
-The order is (last commit before the transaction, place within it) from `source.sequence`: record LSNs are not in the
-order of commits. The place is `transaction.total_order` where the connector provides it, else that in the lines, which
-must then not be cut within a transaction. A changed key comes as a delete and an insert; where the record headers
-`__debezium.newkey` and `__debezium.oldkey` are there, the two are one move again, and values that were not sent go with
-the row.
+Events are ordered by (LSN of the last commit before the transaction, place in the transaction). The LSN comes from
+`source.sequence`, because the LSNs of records are not in the order of commits. The place is `transaction.total_order`
+where the connector provides it, else the position among the lines, which must then contain whole transactions.
+
+A changed key arrives as a delete and an insert. Where the record headers `__debezium.newkey` and `__debezium.oldkey`
+are present, the two become one update again, so that the row keeps values that were not sent.
 
 Not here: Kafka; a line is a record's value, or an object with `key`, `value` and `headers`.
 """
@@ -23,7 +24,7 @@ from varve.model.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# What Debezium writes for a large value that an update has left alone.
+# What Debezium writes for a large value that an update did not change.
 UNAVAILABLE = "__debezium_unavailable_value"
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _KINDS = {
@@ -43,15 +44,15 @@ class _Place:
 def read(
     lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
 ) -> Iterator[ChangeEvent]:
-    """The events of one table; tombstones, messages and heartbeats change nothing.
+    """The events of one table; tombstones, messages and heartbeats are skipped.
 
     Changes of other tables are counted in `others`.
 
-    Raises BadInput, naming the line, for what is no envelope or has no order.
+    Raises BadInput that names the line where it is no envelope, or has no order.
     """
-    passed_over = Counter() if others is None else others
+    other_tables = Counter() if others is None else others
     transaction, seq = None, 0
-    leaving: dict[str, Text] | None = None
+    key_before_move: dict[str, Text] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.strip() == "null":
             continue
@@ -63,13 +64,13 @@ def read(
         value = value.get("payload", value)
         if value is None or value.get("op") == "m" or "source" not in value:
             continue
-        if (found := value.get("op")) not in _KINDS:
+        if (operation := value.get("op")) not in _KINDS:
             raise BadInput(
-                f"{relation}: Debezium line {number} has the unknown op {found!r}. Nothing was taken from it on."
+                f"{relation}: Debezium line {number} has the unknown op {operation!r}. Nothing was taken from it on."
             )
         source = value["source"]
         if (table := f"{source.get('schema')}.{source.get('table')}") != relation:
-            passed_over[table] += 1
+            other_tables[table] += 1
             continue
         place = _place(source, value.get("transaction"), relation, number)
         seq = seq + 1 if place == transaction else 1
@@ -77,22 +78,26 @@ def read(
         if place.total_order is not None:
             seq = place.total_order
         before, after = _row(value.get("before")), _row(value.get("after"))
-        kind = _KINDS[found]
+        kind = _KINDS[operation]
         if kind is ChangeType.DELETE and NEW_KEY in headers:
-            leaving = {name: before.get(name, _row(record.get("key")).get(name)) for name in key}
+            key_before_move = {name: before.get(name, _row(record.get("key")).get(name)) for name in key}
             continue
         old_key = {name: before[name] if name in before else after.get(name) for name in key}
         if kind is ChangeType.INSERT:
             old_key = {}
-            if leaving is not None and OLD_KEY in headers:
-                kind, old_key = ChangeType.UPDATE, leaving
-        leaving = None
+            if key_before_move is not None and OLD_KEY in headers:
+                kind, old_key = ChangeType.UPDATE, key_before_move
+        key_before_move = None
         if kind is ChangeType.TRUNCATE:
             old_key = {}
         # `before` is the key alone unless the table is REPLICA IDENTITY FULL.
-        full = found in "ud" and not set(before) <= set(key)
+        full = operation in "ud" and not set(before) <= set(key)
         if full:
-            after = {**{name: held for name, held in before.items() if name not in after}, **after} if after else after
+            after = (
+                {**{name: old_value for name, old_value in before.items() if name not in after}, **after}
+                if after
+                else after
+            )
         yield event(
             kind, new=after, old_key=old_key, old=before if full else None, timestamp=place.timestamp,
             relation=relation, commit_lsn=place.commit_lsn, seq=seq, xid=place.xid,
@@ -100,7 +105,7 @@ def read(
 
 
 def _row(image: dict[str, Any] | None) -> dict[str, Text]:
-    """An image without the columns that were not sent."""
+    """A row, without the columns whose values were not sent."""
     return {name: text(value) for name, value in (image or {}).items() if value != UNAVAILABLE}
 
 
@@ -110,8 +115,10 @@ def _place(source: dict[str, Any], transaction: dict[str, Any] | None, relation:
     sequence = source.get("sequence")
     try:
         # [LSN of the last commit before this transaction, LSN of the record]; the first is null right after a snapshot.
-        last, own = json.loads(sequence or "") if sequence is None or isinstance(sequence, str) else sequence
-        commit_lsn = int(last if last is not None else own)
+        last_commit_lsn, record_lsn = (
+            json.loads(sequence or "") if sequence is None or isinstance(sequence, str) else sequence
+        )
+        commit_lsn = int(last_commit_lsn if last_commit_lsn is not None else record_lsn)
         moment = dt.datetime.fromtimestamp(int(source["ts_ms"]) / 1000, tz=dt.UTC)
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput(

@@ -1,7 +1,7 @@
-"""What the messages of `pgoutput` say, as values.
+"""The messages of `pgoutput` as values.
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats". Not here: their bytes (pgoutput.py), and the
-events that they make (stream.py).
+Source: PostgreSQL documentation, "Logical Replication Message Formats". Not here: decoding their bytes (pgoutput.py),
+and making events of them (stream.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StreamedColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelationMessage:
-    """`R`: what a table looks like from here on; sent before its first change in a session and after each change of it.
+    """`R`: the columns of a table from here on; sent before its first change in a session and after they change.
 
     Attributes:
         identity: the replica identity: `d`efault, `n`othing, `f`ull or `i`ndex.
@@ -55,7 +55,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`C`: it ends; `end_lsn` is where its commit record ends."""
+    """`C`: a transaction is committed; `end_lsn` is where its commit record ends."""
 
     lsn: int
     end_lsn: int
@@ -100,7 +100,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`O`: where a transaction came from, in a chain of replicas."""
+    """`O`: the server from which a transaction came, in a chain of replicas."""
 
     lsn: int
     name: str
@@ -108,7 +108,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`M`: what an application wrote by pg_logical_emit_message."""
+    """`M`: a message that an application wrote by pg_logical_emit_message."""
 
     transactional: bool
     lsn: int
@@ -119,7 +119,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """`S`: a block of a transaction in progress; `first` says whether it is its first."""
+    """`S`: a block of a transaction in progress begins; `first` says whether it is the first block of it."""
 
     xid: int
     first: bool
@@ -127,7 +127,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamStop:
-    """`E`: the block ends."""
+    """`E`: a block of a transaction in progress ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The total order of events: (commit LSN, sequence), and a fallback for events that carry timestamps alone.
+"""The total order of events: (commit LSN, sequence), and a fallback for events that have only timestamps.
 
 Not here: what an order is used for (resolve/resolve.py).
 """
@@ -15,44 +15,44 @@ from varve.model.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Of one instant, without anything better: a key is freed before it is used again.
+# The order of events with the same timestamp: a key is deleted before it is inserted again.
 _RANK = {ChangeType.TRUNCATE: 0, ChangeType.DELETE: 1, ChangeType.INSERT: 2, ChangeType.UPDATE: 3}
 
 
 def in_order(events: Sequence[ChangeEvent]) -> list[ChangeEvent]:
-    """Each event once, in the order of the source, whatever the order and however often they came.
+    """Each event once, in the order of the source, whatever the order and number in which the events came.
 
-    Raises BadInput where two different events claim one place.
+    Raises BadInput where two different events have the same place.
     """
-    found: dict[tuple[int, int], ChangeEvent] = {}
+    event_at: dict[tuple[int, int], ChangeEvent] = {}
     for event in events:
-        if found.setdefault(event.order, event) != event:
+        if event_at.setdefault(event.order, event) != event:
             raise BadInput(
                 f"{event.relation or 'the table'}: two different events at LSN {event.commit_lsn}, sequence "
-                f"{event.seq}: {found[event.order]} and {event}. Nothing was applied. Capture them again."
+                f"{event.seq}: {event_at[event.order]} and {event}. Nothing was applied. Capture them again."
             )
-    return [found[order] for order in sorted(found)]
+    return [event_at[order] for order in sorted(event_at)]
 
 
 def by_timestamp(events: Sequence[ChangeEvent], *, strict: bool = False) -> tuple[list[ChangeEvent], int]:
-    """Events without LSNs, numbered in the order of their timestamps; and how many of them are ambiguous.
+    """Events without LSNs, numbered in the order of their timestamps, and the number of ambiguous events.
 
-    Timestamps compare as numbers or as instants, never as text ('9' before '10'). Of one instant the type of the change
-    decides and then the place in the input, which is a convention and no knowledge: changes of one key at one instant
-    are counted, and refused with BadInput where `strict`.
+    Timestamps are compared as numbers or as instants, never as text ('9' is before '10'). Events with the same
+    timestamp are ordered by the type of the change and then by their place in the input. This is only a convention:
+    changes of one key at one instant are ambiguous; they are counted, and with `strict` refused with BadInput.
     """
-    placed = sorted(enumerate(events), key=lambda found: (_instant(found[1]), _RANK[found[1].change_type], found[0]))
+    placed = sorted(enumerate(events), key=lambda place: (_instant(place[1]), _RANK[place[1].change_type], place[0]))
     unique: list[ChangeEvent] = []
-    seen: set[ChangeEvent] = set()
+    seen_events: set[ChangeEvent] = set()
     for _, event in placed:
-        if event not in seen:
-            seen.add(event)
+        if event not in seen_events:
+            seen_events.add(event)
             unique.append(event)
-    moments: dict[tuple[float, tuple[tuple[str, str | None], ...]], int] = {}
+    changes_of_key: dict[tuple[float, tuple[tuple[str, str | None], ...]], int] = {}
     for event in unique:
         for key in _keys(event, unique):
-            moments[_instant(event), key] = moments.get((_instant(event), key), 0) + 1
-    clashes = {place for place, count in moments.items() if count > 1}
+            changes_of_key[_instant(event), key] = changes_of_key.get((_instant(event), key), 0) + 1
+    clashes = {place for place, count in changes_of_key.items() if count > 1}
     ambiguous = sum(any((_instant(event), key) in clashes for key in _keys(event, unique)) for event in unique)
     if ambiguous and strict:
         raise BadInput(
@@ -63,7 +63,7 @@ def by_timestamp(events: Sequence[ChangeEvent], *, strict: bool = False) -> tupl
 
 
 def _keys(event: ChangeEvent, events: Sequence[ChangeEvent]) -> set[tuple[tuple[str, str | None], ...]]:
-    names = event.old_key_names or next((found.old_key_names for found in events if found.old_key_names), ())
+    names = event.old_key_names or next((other.old_key_names for other in events if other.old_key_names), ())
     keys = {tuple(event.old_key.items())} if event.old_key else set()
     if names and set(names) <= set(event.column_names):
         keys.add(tuple((name, event.new[name]) for name in names))
@@ -76,10 +76,10 @@ def _instant(event: ChangeEvent) -> float:
     except ValueError:
         pass
     try:
-        found = dt.datetime.fromisoformat(event.timestamp)
+        timestamp = dt.datetime.fromisoformat(event.timestamp)
     except ValueError as error:
         raise BadInput(
             f"{event.relation or 'the table'}: {event.timestamp!r} is no timestamp of an event. Nothing was applied. "
             "Write ISO 8601 or a number."
         ) from error
-    return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
+    return (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=dt.UTC)).timestamp()

@@ -1,8 +1,8 @@
-"""PostgreSQL's `pgoutput` messages, protocol versions 1 and 2, from bytes to values.
+"""Decodes PostgreSQL's `pgoutput` messages, protocol versions 1 and 2, from bytes to values.
 
 Source: PostgreSQL documentation, "Logical Replication Message Formats". Two-phase commits (version 3) are refused.
 
-Not here: what they say (messages.py), transactions and events (stream.py).
+Not here: the values (messages.py), and transactions and events (stream.py).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
 class Decoder:
-    """Decodes the messages of one session, in their order: changes refer to relations that were described before."""
+    """Decodes the messages of one session in their order, as changes refer to relations that were described before."""
 
     def __init__(self) -> None:
         self._relations: dict[int, RelationMessage] = {}
         self._streaming = False
 
     def decode(self, data: bytes) -> Decoded:
-        """The message. Raises BadInput for bytes that are none, or one of another protocol version."""
+        """The message. Raises BadInput where the bytes are no message of protocol version 1 or 2."""
         reader = _Reader(data)
         kind = ""
         try:
@@ -56,7 +56,7 @@ class Decoder:
             ) from error
 
     def _decode(self, kind: str, reader: _Reader) -> Decoded:  # noqa: PLR0911, PLR0912 - a case per message
-        # Inside a block of a transaction in progress every message says whose it is (a subtransaction's, perhaps).
+        # Inside a block of a transaction in progress every message names its transaction or subtransaction.
         xid = reader.int32() if self._streaming and kind in "RYIUDTM" else None
         match kind:
             case "B":
@@ -100,9 +100,9 @@ class Decoder:
         for _ in range(reader.int16()):
             flags, column = reader.int8(), reader.string()
             columns.append(StreamedColumn(column, reader.int32(), reader.signed32(), bool(flags & 1)))
-        found = RelationMessage(oid, namespace or "pg_catalog", name, identity, tuple(columns), xid)
-        self._relations[oid] = found
-        return found
+        relation = RelationMessage(oid, namespace or "pg_catalog", name, identity, tuple(columns), xid)
+        self._relations[oid] = relation
+        return relation
 
     def _change(self, kind: str, reader: _Reader, xid: int | None) -> RowChange:
         relation = self._relations[reader.int32()]
@@ -114,10 +114,10 @@ class Decoder:
         if mark == "N":
             new = self._row(reader, relation)
         if old is not None and not full:
-            # The columns beside the key are sent as NULL, which says nothing of them.
+            # Columns outside of the key are sent as NULL whatever their value is.
             old = {column.name: old[column.name] for column in relation.columns if column.key}
         if new is not None and old is not None and full:
-            # Under FULL the old row has what the new one leaves out as unchanged.
+            # Under FULL the old row contains the values that the new row leaves out because they are unchanged.
             new = {column.name: new[column.name] if column.name in new else old[column.name]
                    for column in relation.columns}  # fmt: skip
         return RowChange(kind, relation, new, old, full, xid)
@@ -142,18 +142,18 @@ class Decoder:
 
 
 class _Reader:
-    """Reads network-order values one after the other."""
+    """Reads values in network byte order, one after the other."""
 
-    __slots__ = ("_data", "_place")
+    __slots__ = ("_data", "_offset")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._place = 0
+        self._offset = 0
 
     def _unpack(self, form: str, size: int) -> int:
-        (found,) = struct.unpack_from(form, self._data, self._place)
-        self._place += size
-        return int(found)
+        (value,) = struct.unpack_from(form, self._data, self._offset)
+        self._offset += size
+        return int(value)
 
     def int8(self) -> int:
         return self._unpack(">B", 1)
@@ -177,14 +177,14 @@ class _Reader:
         return (_EPOCH + dt.timedelta(microseconds=self._unpack(">q", 8))).isoformat(timespec="microseconds")
 
     def string(self) -> str:
-        end = self._data.index(b"\0", self._place)
-        found = self._data[self._place : end].decode()
-        self._place = end + 1
-        return found
+        end = self._data.index(b"\0", self._offset)
+        text = self._data[self._offset : end].decode()
+        self._offset = end + 1
+        return text
 
     def bytes(self, size: int) -> bytes:
-        found = self._data[self._place : self._place + size]
-        if len(found) != size:
-            raise ValueError(f"{size} bytes announced, {len(found)} there")
-        self._place += size
-        return found
+        data = self._data[self._offset : self._offset + size]
+        if len(data) != size:
+            raise ValueError(f"{size} bytes announced, {len(data)} there")
+        self._offset += size
+        return data

@@ -1,8 +1,8 @@
 """From decoded messages to the events of whole transactions, in commit order.
 
-Only what has committed is yielded; savepoints that were rolled back are not. Events of a transaction in progress are
-handed out as they come, so that a giant one need not fit into memory; their commit LSN is known at its `End` alone.
-Where the source streams transactions before they commit (protocol 2), they wait for that in files.
+Only committed changes are yielded, without savepoints that were rolled back. The events of a transaction are yielded
+one by one, so that a giant transaction need not fit into memory; their commit LSN is known only at its `End`. Where the
+source streams transactions before they commit (protocol 2), their messages wait in a file for the commit.
 
 Not here: the bytes of messages (pgoutput.py).
 """
@@ -20,7 +20,7 @@ from varve.cdc.protocol import messages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# So many messages of a transaction in progress are held in memory.
+# How many messages of a transaction in progress are kept in memory; more are written to a file.
 HELD = 10_000
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE}
 
@@ -35,7 +35,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """It has committed; the events since its `Start` have this commit LSN."""
+    """A transaction has committed; the events since its `Start` have this commit LSN."""
 
     xid: int
     end_lsn: int
@@ -44,7 +44,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class DescribedRelation:
-    """The source describes a table, anew or for the first time in the session; what follows is written so."""
+    """The source describes the columns of a table; the changes that follow are written with these columns."""
 
     relation: messages.RelationMessage
 
@@ -56,7 +56,7 @@ class Stream:
     """Turns the messages of one session into events.
 
     Attributes:
-        keys: the key of a table by `schema.table`; needed where the source marks every column as key (FULL).
+        keys: the key columns by `schema.table`; needed where the source marks every column as key (FULL).
     """
 
     def __init__(self, keys: Mapping[str, tuple[str, ...]] | None = None) -> None:
@@ -65,8 +65,8 @@ class Stream:
         self._timestamp = ""
         self._seq = 0
         self._block: int | None = None
-        # What transactions in progress have sent so far (protocol 2 with streaming).
-        self._streamed: dict[int, _Held] = {}
+        # The messages of transactions in progress, by xid (protocol 2 with streaming).
+        self._streamed: dict[int, _UncommittedMessages] = {}
 
     def read(self, decoded: Iterable[messages.Decoded]) -> Iterator[Item]:
         """The items of the messages, in order."""
@@ -77,16 +77,16 @@ class Stream:
         match message:
             case messages.StreamStart():
                 self._block = message.xid
-                self._streamed.setdefault(message.xid, _Held())
+                self._streamed.setdefault(message.xid, _UncommittedMessages())
             case messages.StreamStop():
                 self._block = None
             case messages.StreamAbort():
                 self._abort(message)
             case messages.StreamCommit():
                 yield from self._begin(message.xid, message.lsn, message.timestamp)
-                with self._streamed.pop(message.xid, _Held()) as held:
-                    for one in held.read():
-                        yield from self._items(one)
+                with self._streamed.pop(message.xid, _UncommittedMessages()) as uncommitted:
+                    for committed_message in uncommitted.read():
+                        yield from self._items(committed_message)
                 yield End(message.xid, message.end_lsn, message.timestamp)
             case _ if self._block is not None:
                 self._streamed[self._block].add(message)
@@ -102,13 +102,13 @@ class Stream:
         yield Start(xid, lsn)
 
     def _abort(self, message: messages.StreamAbort) -> None:
-        held = self._streamed.get(message.xid)
-        if held is None:
+        uncommitted = self._streamed.get(message.xid)
+        if uncommitted is None:
             return
         if message.xid == message.subxid:
             self._streamed.pop(message.xid).close()
         else:
-            held.forget(message.subxid)
+            uncommitted.forget(message.subxid)
 
     def _items(self, message: messages.Decoded) -> Iterator[Item]:
         match message:
@@ -118,7 +118,7 @@ class Stream:
                 yield self._event(message)
             case messages.Truncate():
                 for relation in message.relations:
-                    yield self._placed(ChangeType.TRUNCATE, relation)
+                    yield self._numbered_event(ChangeType.TRUNCATE, relation)
             case _:
                 # Types, origins and messages of the application change no row.
                 return
@@ -132,9 +132,9 @@ class Stream:
         before = {} if change.kind == "I" else (change.old if change.old is not None else new)
         old_key = {name: before[name] for name in key if name in before}
         old = change.old if change.old_full else None
-        return self._placed(_KINDS[change.kind], relation, new=new, old_key=old_key, old=old)
+        return self._numbered_event(_KINDS[change.kind], relation, new=new, old_key=old_key, old=old)
 
-    def _placed(
+    def _numbered_event(
         self,
         kind: ChangeType,
         relation: messages.RelationMessage,
@@ -149,13 +149,13 @@ class Stream:
         )  # fmt: skip
 
 
-class _Held:
-    """What a transaction in progress has sent so far."""
+class _UncommittedMessages:
+    """The messages that a transaction in progress has sent so far."""
 
     def __init__(self) -> None:
         self._recent: list[messages.Decoded] = []
         self._file: IO[bytes] | None = None
-        self._undone: set[int] = set()
+        self._rolled_back: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -167,19 +167,19 @@ class _Held:
         self._recent.append(message)
         if len(self._recent) >= HELD:
             self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
-            # Together, so that what a table looks like is written once.
+            # Pickled together, so that the description of a table is written once.
             pickle.dump(self._recent, self._file)
             self._recent = []
 
     def forget(self, subxid: int) -> None:
-        """This subtransaction was rolled back."""
-        self._undone.add(subxid)
+        """Leave out the messages of this subtransaction, which was rolled back."""
+        self._rolled_back.add(subxid)
 
     def read(self) -> Iterator[messages.Decoded]:
-        """What has not been rolled back, in order."""
+        """The messages that were not rolled back, in order."""
         for message in self._all():
             # A relation stays described even where the subtransaction that first needed it was rolled back.
-            if isinstance(message, messages.RelationMessage) or getattr(message, "xid", None) not in self._undone:
+            if isinstance(message, messages.RelationMessage) or getattr(message, "xid", None) not in self._rolled_back:
                 yield message
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """wal2json format version 2 (a JSON object per action) as events.
 
-Ask for `include-xids`, `include-timestamp`, `include-lsn` and `include-transaction`. Version 1 is refused: it drops
-TRUNCATE without a word. wal2json has no spelling for NaN and infinities; it writes null. Take pgoutput for those.
+wal2json must run with `include-xids`, `include-timestamp`, `include-lsn` and `include-transaction`. Version 1 is
+refused because it silently drops TRUNCATE. wal2json writes null for NaN and infinities; use pgoutput where these occur.
 
 Not here: where the lines come from.
 """
@@ -25,21 +25,21 @@ _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE
 def read(
     lines: Iterable[str], *, relation: str, key: Sequence[str], whole: bool = False, others: Counter[str] | None = None
 ) -> Iterator[ChangeEvent]:
-    """The events of one table, transaction by transaction; one without its commit is not yielded.
+    """The events of one table, transaction by transaction; a transaction without its commit is not yielded.
 
     Changes of other tables are counted in `others`.
 
-    Raises BadInput, naming the line, for what is no wal2json of version 2; and, where the lines are `whole`, for a
-    transaction that is not.
+    Raises BadInput that names the line where it is no wal2json of version 2; with `whole` also where the lines end
+    within a transaction.
     """
-    passed_over = Counter() if others is None else others
+    other_tables = Counter() if others is None else others
     held: list[ChangeEvent] = []
     seq, inside = 0, False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        found = parse(line, number, "wal2json line")
-        action = found.get("action")
+        action_object = parse(line, number, "wal2json line")
+        action = action_object.get("action")
         if action is None:
             raise BadInput(
                 f"{relation}: wal2json line {number} has no action: {line[:80]!r}. Nothing of its transaction was "
@@ -48,16 +48,16 @@ def read(
         if action == "B":
             held, seq, inside = [], 0, True
         elif action == "C":
-            end, at = _committed(found, relation, number)
-            yield from (replace(event, commit_lsn=end, timestamp=at, xid=found.get("xid", 0)) for event in held)
+            end, at = _committed(action_object, relation, number)
+            yield from (replace(event, commit_lsn=end, timestamp=at, xid=action_object.get("xid", 0)) for event in held)
             held, inside = [], False
         elif action in _KINDS:
             seq += 1
-            table = f"{found.get('schema')}.{found.get('table')}"
+            table = f"{action_object.get('schema')}.{action_object.get('table')}"
             if table == relation:
-                held.append(_event(_KINDS[action], found, relation, key, seq))
+                held.append(_event(_KINDS[action], action_object, relation, key, seq))
             else:
-                passed_over[table] += 1
+                other_tables[table] += 1
         elif action != "M":
             raise BadInput(f"{relation}: wal2json line {number} has the unknown action {action!r}. Nothing was taken.")
     if whole and (inside or held):
@@ -67,19 +67,21 @@ def read(
         )
 
 
-def parse(line: str, number: int, what: str) -> dict[str, Any]:
-    """The object of a line, its numbers kept as their text. Raises BadInput, naming the line."""
+def parse(line: str, number: int, line_of: str) -> dict[str, Any]:
+    """The JSON object of a line; its numbers keep their text. Raises BadInput that names the line."""
     try:
-        found = json.loads(line, parse_float=str, parse_int=_Number, parse_constant=str)
+        parsed_object = json.loads(line, parse_float=str, parse_int=_Number, parse_constant=str)
     except json.JSONDecodeError as error:
-        raise BadInput(f"{what} {number} is no JSON ({error}): {line[:80]!r}. Nothing was taken from it on.") from error
-    if not isinstance(found, dict):
-        raise BadInput(f"{what} {number} is no JSON object: {line[:80]!r}. Nothing was taken from it on.")
-    return found
+        raise BadInput(
+            f"{line_of} {number} is no JSON ({error}): {line[:80]!r}. Nothing was taken from it on."
+        ) from error
+    if not isinstance(parsed_object, dict):
+        raise BadInput(f"{line_of} {number} is no JSON object: {line[:80]!r}. Nothing was taken from it on.")
+    return parsed_object
 
 
 def text(value: Any) -> Text:
-    """A JSON value in the form of PostgreSQL's text."""
+    """A JSON value in PostgreSQL's output format."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -90,21 +92,21 @@ def text(value: Any) -> Text:
 
 
 class _Number(int):
-    """A whole number that still can be told from a text."""
+    """A whole number of the JSON, which is not a text."""
 
 
-def _committed(found: dict[str, Any], relation: str, number: int) -> tuple[int, str]:
-    if "nextlsn" not in found or "timestamp" not in found:
+def _committed(action_object: dict[str, Any], relation: str, number: int) -> tuple[int, str]:
+    if "nextlsn" not in action_object or "timestamp" not in action_object:
         raise BadInput(
             f"{relation}: the commit in wal2json line {number} has no nextlsn or timestamp, without which events have "
             "no order. Nothing of its transaction was taken. Ask for 'include-lsn' and 'include-timestamp'."
         )
-    return parse_lsn(found["nextlsn"]), found["timestamp"]
+    return parse_lsn(action_object["nextlsn"]), action_object["timestamp"]
 
 
-def _event(kind: ChangeType, found: dict[str, Any], relation: str, key: Sequence[str], seq: int) -> ChangeEvent:
-    new = {column["name"]: text(column["value"]) for column in found.get("columns", ())}
-    identity = {column["name"]: text(column["value"]) for column in found.get("identity", ())}
+def _event(kind: ChangeType, action_object: dict[str, Any], relation: str, key: Sequence[str], seq: int) -> ChangeEvent:
+    new = {column["name"]: text(column["value"]) for column in action_object.get("columns", ())}
+    identity = {column["name"]: text(column["value"]) for column in action_object.get("identity", ())}
     # Under FULL the identity is the whole row, and has the values that the new image leaves out as unchanged.
     full = bool(identity) and not set(identity) <= set(key)
     if full and kind is ChangeType.UPDATE:

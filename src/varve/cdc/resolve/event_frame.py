@@ -1,6 +1,6 @@
-"""Events as rows: their columns in Arrow, parquet and Spark, named as docs/cdc.md says.
+"""Events as rows: their columns in Arrow, parquet and Spark.
 
-Not here: what they mean (event.py).
+Not here: the meaning of the columns (varve/cdc/event.py).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def arrow_table(events: Iterable[ChangeEvent]) -> pa.Table:
 
     rows = [
         (
-            str(one.change_type), one.timestamp, one.column_names, one.column_values, one.old_key_names,
-            one.old_key_values, one.relation, one.commit_lsn, one.seq, one.xid, one.old_names, one.old_values,
-            one.schema_version,
+            str(change.change_type), change.timestamp, change.column_names, change.column_values, change.old_key_names,
+            change.old_key_values, change.relation, change.commit_lsn, change.seq, change.xid, change.old_names,
+            change.old_values, change.schema_version,
         )
-        for one in events
+        for change in events
     ]  # fmt: skip
     schema = arrow_schema()
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)

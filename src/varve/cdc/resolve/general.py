@@ -1,11 +1,12 @@
-"""The general way to resolve: events that leave columns out, and rows that get other keys.
+"""The general method to resolve events: for events that leave columns out, and for rows whose key changes.
 
-A key has one row after another. Each such span begins with an insert, a move onto the key or the row of the base, and
-ends with a delete or a move away. A row's life is the chain of its spans over the keys that it had, found by pointer
-doubling: as many rounds as the longest chain of moves has binary digits. In each column a row then has the last value
-that any event of its life has sent.
+A key belongs to one row after another. Each such span begins with an insert, with an update that moves a row to the
+key, or with the row of the base; it ends with a delete or with an update that moves the row away. The life of a row is
+the chain of its spans over all keys that it had. Chains are found by pointer doubling, which takes as many rounds as
+the length of the longest chain has binary digits. In each column a row has the last value that an event of its life
+sent.
 
-Not here: the simple way (resolve.py), tables without a key (multiset.py).
+Not here: the simple method (resolve.py), tables without a key (multiset.py).
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-# Operations: the row of the Base, a Version of it; Insert, Update, Delete; a move takes a row away (X), brings it (M).
+# Operations: B: the row of the base; V: a stored version; I, U, D: insert, update, delete; X, M: moves away and to.
 ENDS = ("D", "X")
 
 
 def resolve_general(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
-    """The state of each key that events touch (k_..., columns, gone, reason), and the keys that are undecided."""
+    """The state of each key in the events (k_..., columns, gone, reason), and the undecided keys (None without any)."""
     keys = [key_column(name) for name in shape.key]
     operations = operations_of(events, shape).localCheckpoint()
     touched = operations.select(*keys).distinct()
     pairs = [(name, key_column(name)) for name in shape.key]
-    there = among(base, touched, pairs, "left_semi", shape)
-    spans = spans_of(operations.unionByName(_base_operations(there, shape)), keys).localCheckpoint()
+    base_rows = among(base, touched, pairs, "left_semi", shape)
+    spans = spans_of(operations.unionByName(_base_operations(base_rows, shape)), keys).localCheckpoint()
     state = _state(lives_of(spans), spans.select(*keys).distinct(), shape).localCheckpoint()
-    found = state.where(f"{REASON} is not null").select(*keys, REASON)
-    undecided = found.unionByName(clashes_of(spans, keys))
+    with_reason = state.where(f"{REASON} is not null").select(*keys, REASON)
+    undecided = with_reason.unionByName(clashes_of(spans, keys))
     return state, None if undecided.isEmpty() else undecided
 
 
 def clashes_of(spans: DataFrame, keys: list[str]) -> DataFrame:
-    """The keys that a row moved onto while they had another, wherever either has gone since; and those not sent."""
+    """The keys to which a row moved while another row had them, whatever came later; and keys that were not sent."""
     from pyspark.sql import functions as F  # noqa: N812
 
     clash = F.lit("its new key belongs to another row")
@@ -62,22 +63,22 @@ def clashes_of(spans: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def cell(name: str) -> str:
-    """The column of an operation with what it says of a column of the table; NULL where it says nothing."""
+    """The name of the column with an operation's value of a table column; its value is NULL where none was sent."""
     return f"__c_{name}"
 
 
 def operations_of(events: DataFrame, shape: TableShape) -> DataFrame:
-    """What events do to keys: one row for each key that an event is about.
+    """The operations of the events: one row for each key that an event affects.
 
-    Each value is found once, in a projection of its own. Inlined wherever they are used, they made a plan that took 8 s
-    to compile for a single event on a busy machine; so it takes less than half.
+    Each value is computed once, in a projection of its own. Inlined wherever they are used, they made a plan that took
+    8 s to compile for a single event on a busy machine; now it takes less than half.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     def operation(key: str, sub: int, kind: str) -> SparkColumn:
         return F.struct(F.col(key).alias("key"), F.lit(sub).alias("sub"), F.lit(kind).alias("op"))
 
-    found = events.select(
+    values = events.select(
         "commitLsn",
         "seq",
         F.col("timestamp").try_cast("timestamp").alias("at"),
@@ -97,14 +98,14 @@ def operations_of(events: DataFrame, shape: TableShape) -> DataFrame:
 
     checked = frozenset(shape.checked)
 
-    def said(name: str) -> SparkColumn:
+    def sent_value(name: str) -> SparkColumn:
         text = F.col(f"`__t_{name}`")
         value = typed(text, shape.kind(name))
         wrong = text.isNotNull() & value.isNull() if name in checked else F.lit(False)
-        held = F.struct(value.alias("v"), wrong.alias("wrong"))
-        return F.when(F.col(f"`__s_{name}`") & ~F.col("step.op").isin(*ENDS), held)
+        cell_value = F.struct(value.alias("v"), wrong.alias("wrong"))
+        return F.when(F.col(f"`__s_{name}`") & ~F.col("step.op").isin(*ENDS), cell_value)
 
-    return found.withColumn("step", F.explode(steps)).select(
+    return values.withColumn("step", F.explode(steps)).select(
         "commitLsn",
         "seq",
         "at",
@@ -112,14 +113,14 @@ def operations_of(events: DataFrame, shape: TableShape) -> DataFrame:
         F.col("step.op").alias("op"),
         "unfit",
         "step.key.*",
-        *[said(name).alias(cell(name)) for name in shape.names],
+        *[sent_value(name).alias(cell(name)) for name in shape.names],
     )
 
 
-def _base_operations(there: DataFrame, shape: TableShape) -> DataFrame:
+def _base_operations(base_rows: DataFrame, shape: TableShape) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    return there.select(
+    return base_rows.select(
         F.lit(-1).cast("bigint").alias("commitLsn"),
         F.lit(-1).cast("bigint").alias("seq"),
         F.lit(None).cast("timestamp").alias("at"),
@@ -133,13 +134,13 @@ def _base_operations(there: DataFrame, shape: TableShape) -> DataFrame:
 
 
 def spans_of(operations: DataFrame, keys: list[str]) -> DataFrame:
-    """Each operation with its span, whether it collides with a row that is there, and whether it ends its row."""
+    """Each operation with its span, and whether it clashes with another row, and whether it ends its row."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     ordered = Window.partitionBy(*keys).orderBy("commitLsn", "seq", "sub")
     place = F.struct("commitLsn", "seq", "sub")
-    # An event that came twice is there once.
+    # An event that arrived twice is kept once.
     operations = operations.withColumn("__again", F.lag(place).over(ordered).eqNullSafe(place)).where("not __again")
     before = F.lag("op").over(ordered)
     alive = before.isNotNull() & ~before.isin(*ENDS)
@@ -163,7 +164,7 @@ def _event_span(sub: str) -> SparkColumn:
 
 
 def lives_of(spans: DataFrame) -> DataFrame:
-    """Each operation with the life of its row: the first span of the chain of moves."""
+    """Each operation with the life of its row, which is named by the first span of the chain."""
     from pyspark.sql import functions as F  # noqa: N812
 
     links = spans.where("op = 'X'").select(_event_span("1").alias("at"), F.col("span").alias("root")).localCheckpoint()
@@ -195,24 +196,24 @@ def _state(lives: DataFrame, touched: DataFrame, shape: TableShape) -> DataFrame
         .where("not last.ends")
     )
     unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
+    misfits = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
     living = rows.select(
         *[F.col(f"last.{key}").alias(key) for key in keys],
         *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],
         F.lit(False).alias(GONE),
         F.when(unknown != "", F.concat(F.lit("nothing is known of "), unknown))
-        .when(wrong != "", F.concat(F.lit("no such value in the lake: "), wrong))
+        .when(misfits != "", F.concat(F.lit("no such value in the lake: "), misfits))
         .alias(REASON),
     )
     gone = joined(
         touched.select(*[F.col(key).alias(f"__t_{key}") for key in keys]),
         living, [(f"__t_{key}", key) for key in keys], "left_anti",
     )  # fmt: skip
-    nothing = {column.name: str(column.type).lower() for column in shape.columns}
+    type_of_column = {column.name: str(column.type).lower() for column in shape.columns}
     absent = gone.select(
         *[F.col(f"__t_{key}").alias(key) for key in keys],
-        *[F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()],
+        *[F.lit(None).cast(kind).alias(name) for name, kind in type_of_column.items()],
         F.lit(True).alias(GONE),
         F.lit(None).cast("string").alias(REASON),
     )
-    return reduce(lambda one, other: one.unionByName(other), [living, absent])
+    return reduce(lambda first, second: first.unionByName(second), [living, absent])

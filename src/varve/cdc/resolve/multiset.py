@@ -1,6 +1,6 @@
-"""Tables without a usable key: sums of rows, + for each new image and - for each old one.
+"""Tables without a usable key: rows are counted, +1 for each new row of an event and -1 for each old row.
 
-Not here: tables whose rows are told apart by a key (resolve.py).
+Not here: tables whose rows are identified by a key (resolve.py).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> Resolution:
-    """Rows are counted: + for each new image, - for each old one. Order does not matter, duplicates stay."""
+    """Resolve by counting rows: +1 for each new row, -1 for each old row. Order does not matter, duplicates stay."""
     from pyspark.sql import functions as F  # noqa: N812
 
     once = events.dropDuplicates(["commitLsn", "seq"])
 
-    def images(of: tuple[str, str], kinds: Sequence[str], weight: int) -> DataFrame:
-        wanted = once.where(F.col("changeType").isin(*kinds))
-        texts = {name: column_of(of, shape.source(name)) for name in shape.names}
-        absent = [~sent(of, shape.source(name)) for name in shape.names]
+    def images(image: tuple[str, str], kinds: Sequence[str], weight: int) -> DataFrame:
+        events_of_kinds = once.where(F.col("changeType").isin(*kinds))
+        texts = {name: column_of(image, shape.source(name)) for name in shape.names}
+        absent = [~sent(image, shape.source(name)) for name in shape.names]
         wrong = [texts[name].isNotNull() & typed(texts[name], shape.kind(name)).isNull() for name in shape.names]
-        return wanted.select(
+        return events_of_kinds.select(
             *[typed(texts[name], shape.kind(name)).alias(name) for name in shape.names],
             F.lit(weight).cast("bigint").alias(WEIGHT),
-            reduce(lambda one, other: one | other, [*absent, *wrong]).alias(UNFIT),
+            reduce(lambda first, second: first | second, [*absent, *wrong]).alias(UNFIT),
         )
 
     plus = images(NEW, ("insert", "update"), 1)

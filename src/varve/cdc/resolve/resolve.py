@@ -1,14 +1,14 @@
-"""What a batch of events makes of a table: exact, in Spark, the DataFrame API only.
+"""The rows of a table after a batch of events: exact, in Spark, with the DataFrame API only.
 
-Three ways, chosen by the batch's own counts. Full rows whose keys stay: the last event of each key wins, one shuffle of
-the events. Events that leave columns out or give rows new keys: the life of every row is followed through its keys, and
-each column has the last value that was sent in it (general.py). Tables without a key: sums of rows, + for new images
-and - for old ones.
+There are three methods; the counts of the batch decide between them. Where all rows are complete and keep their keys,
+the last event of each key wins, with one shuffle of the events. Where events leave columns out or change keys, the life
+of every row is followed through its keys, and each column has the last value that was sent (general.py). Tables without
+a key are resolved by counting rows: +1 for new rows and -1 for old rows (multiset.py).
 
-An event that cannot be decided is set aside with its reason and with all events of the batch that its keys are
-connected with; their rows stay as they were, and the next batch tries again with what came since.
+An event that cannot be decided is set aside with a reason, together with all events of the batch that are connected
+with it by their keys. Their rows stay as they were, and the next batch tries again with the events that came since.
 
-Not here: which partitions are written anew (apply.py).
+Not here: which partitions get new batches (varve/cdc/apply.py).
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
     from varve.cdc.event import Counts
 
-# Keys of so many events are sent to every task; those of more would not fit beside its other work.
+# Up to this number of events their keys are broadcast to every task; more keys would not fit in its memory.
 _FEW = 1_000_000
 CONNECTED = "connected by its key with an event that cannot be decided"
 
 
 def resolve(base: DataFrame, events: DataFrame, shape: TableShape, counts: Counts) -> Resolution:
-    """What the events make of `base`, whose data columns it may have with others beside them.
+    """The rows of `base` after the events; `base` may have other columns beside the data columns.
 
-    `counts` may say too much of what makes a batch difficult, never too little. Raises NeedsResnapshot where a table
-    without a key would lose a row that it does not have.
+    `counts` may be higher than the events really are, never lower. Raises NeedsResnapshot where a table without a key
+    would lose a row that it does not have.
     """
     if shape.ignore_null_updates:
         events, counts = _without_nulls(events, shape), replace(counts, masked=counts.masked + counts.updates)
@@ -67,50 +67,50 @@ def resolve(base: DataFrame, events: DataFrame, shape: TableShape, counts: Count
     if not shape.key:
         return resolve_multiset(base, events, shape)
     simple = not counts.masked and not counts.moves
-    path = resolve_versions if shape.history else _resolve_rows if simple else resolve_general
-    state, undecided = path(base, events, shape)
-    held = None
+    method = resolve_versions if shape.history else _resolve_rows if simple else resolve_general
+    state, undecided = method(base, events, shape)
+    undecided_events = None
     if undecided is not None:
-        held = connected(events, shape, undecided)
-        rest = events.join(held.select("commitLsn", "seq"), ["commitLsn", "seq"], "left_anti")
-        state, still = path(base, rest, shape)
-        assert still is None, "what is connected with nothing undecided can be decided"
-    return _by_key(base, state, shape, held)
+        undecided_events = connected(events, shape, undecided)
+        decided_events = events.join(undecided_events.select("commitLsn", "seq"), ["commitLsn", "seq"], "left_anti")
+        state, still_undecided = method(base, decided_events, shape)
+        assert still_undecided is None, "what is connected with nothing undecided can be decided"
+    return _by_key(base, state, shape, undecided_events)
 
 
 def connected(events: DataFrame, shape: TableShape, undecided: DataFrame) -> DataFrame:
-    """The events of the undecided keys (`k_...`, reason) and all that their keys connect them with, with reasons."""
+    """The events of the undecided keys (`k_...`, reason) and all events connected with them by keys, with reasons."""
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
     pairs = [(key, key) for key in keys]
-    # A TRUNCATE is about no key; it is never held back.
+    # A TRUNCATE has no key, so that it is never set aside.
     events = events.where("changeType <> 'truncate'")
     touches = keys_of_events(events, shape).localCheckpoint()
-    found = undecided.select(*keys).distinct().localCheckpoint()
+    connected_keys = undecided.select(*keys).distinct().localCheckpoint()
     size = -1
-    while size != (size := found.count()):
-        mine = joined(touches, found, pairs, "left_semi").select("commitLsn", "seq").distinct()
-        more = touches.join(mine, ["commitLsn", "seq"], "left_semi").select(*keys)
-        found = found.unionByName(more).distinct().localCheckpoint()
+    while size != (size := connected_keys.count()):
+        places = joined(touches, connected_keys, pairs, "left_semi").select("commitLsn", "seq").distinct()
+        more = touches.join(places, ["commitLsn", "seq"], "left_semi").select(*keys)
+        connected_keys = connected_keys.unionByName(more).distinct().localCheckpoint()
     reasons = undecided.groupBy(*[F.col(key).alias(f"__u_{key}") for key in keys]).agg(F.min(REASON).alias("reason"))
-    of_event = (
+    reason_of_event = (
         joined(touches, reasons, [(key, f"__u_{key}") for key in keys], "left")
         .groupBy("commitLsn", "seq")
         .agg(F.min("reason").alias("reason"))
     )
-    mine = joined(touches, found, pairs, "left_semi").select("commitLsn", "seq").distinct()
+    places = joined(touches, connected_keys, pairs, "left_semi").select("commitLsn", "seq").distinct()
     return (
         events.dropDuplicates(["commitLsn", "seq"])
-        .join(mine, ["commitLsn", "seq"], "left_semi")
-        .join(of_event, ["commitLsn", "seq"], "left")
+        .join(places, ["commitLsn", "seq"], "left_semi")
+        .join(reason_of_event, ["commitLsn", "seq"], "left")
         .withColumn("reason", F.coalesce("reason", F.lit(CONNECTED)))
         .localCheckpoint()
     )
 
 
 def _without_nulls(events: DataFrame, shape: TableShape) -> DataFrame:
-    """Updates without the columns in which they send NULL, which are then as columns that were not sent."""
+    """The events, where updates have lost the columns in which they send NULL; these then count as not sent."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names, values = NEW
@@ -131,7 +131,7 @@ def _untruncated(counts: Counts) -> Counts:
 
 
 def _after_truncate(events: DataFrame) -> tuple[bool, DataFrame]:
-    """Whether the table was emptied, and the events after the last time that it was."""
+    """Whether the events contain a TRUNCATE, and the events after the last one."""
     from pyspark.sql import functions as F  # noqa: N812
 
     place = F.struct("commitLsn", "seq")
@@ -144,23 +144,23 @@ def _after_truncate(events: DataFrame) -> tuple[bool, DataFrame]:
 
 
 def _resolve_rows(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
-    """Full rows whose keys stay: the last event of each key says all. Shuffles events only."""
+    """Resolve complete rows that keep their keys: the last event of each key decides. Shuffles only events."""
     from pyspark.sql import functions as F  # noqa: N812
 
     del base
     keys = [key_column(name) for name in shape.key]
     cells = {name: f"__t_{name}" for name in shape.names}
     key = F.when(F.col("changeType") == "delete", old_key(shape)).otherwise(new_key(shape))
-    told = events.select(
+    keyed_events = events.select(
         F.struct("commitLsn", "seq").alias("place"),
         (F.col("changeType") == "delete").alias(GONE),
         *[column_of(NEW, shape.source(name)).alias(text) for name, text in cells.items()],
         key.alias("key"),
         unfit_key(shape).alias(UNFIT),
     ).select("*", "key.*")
-    # Spark sorts to aggregate texts; shuffled first, it sorts once instead of before and after (2.4 s, 1.8 s).
+    # Spark sorts to aggregate texts. Shuffled first, it sorts once instead of twice (1.8 s instead of 2.4 s).
     final = (
-        told.repartition(*keys)
+        keyed_events.repartition(*keys)
         .groupBy(*keys)
         .agg(F.max_by(F.struct(GONE, *cells.values()), "place").alias("last"), F.max(UNFIT).alias(UNFIT))
         .select(*keys, UNFIT, "last.*")
@@ -180,12 +180,12 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: TableShape) -> tupl
 
 
 def _undecided(state: DataFrame, shape: TableShape) -> DataFrame | None:
-    found = state.where(f"{REASON} is not null").select(*[key_column(name) for name in shape.key], REASON)
-    return None if found.isEmpty() else found
+    undecided = state.where(f"{REASON} is not null").select(*[key_column(name) for name in shape.key], REASON)
+    return None if undecided.isEmpty() else undecided
 
 
-def _by_key(base: DataFrame, state: DataFrame, shape: TableShape, held: DataFrame | None) -> Resolution:
-    """`state`: for each key that events touched its row, or that it is gone."""
+def _by_key(base: DataFrame, state: DataFrame, shape: TableShape, undecided_events: DataFrame | None) -> Resolution:
+    """The resolution from `state`, which has for each key in the events its row, or the mark that the row is gone."""
     pairs = [(name, key_column(name)) for name in shape.key]
     keys = state.select(*[key_column(name) for name in shape.key])
     keys = keys.distinct() if shape.history else keys
@@ -193,5 +193,5 @@ def _by_key(base: DataFrame, state: DataFrame, shape: TableShape, held: DataFram
         before=among(base, keys, pairs, "left_semi", shape).select(*shape.stored, *shape.places),
         after=state.where(f"not {GONE}").select(*shape.stored),
         replaced=lambda part: among(part, keys, pairs, "left_anti", shape),
-        quarantined=held,
+        quarantined=undecided_events,
     )

@@ -1,6 +1,6 @@
-"""What a resolver is told of a table and what it answers, and the columns of events that all resolvers read.
+"""The input and the result of a resolver, and expressions over events that all resolvers share.
 
-Not here: the ways to resolve (resolve.py, general.py, multiset.py, versions.py).
+Not here: the methods to resolve (resolve.py, general.py, multiset.py, versions.py).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
     from varve.model.schema import Column
 
-# Columns of our own beside those of the table, which may have any name.
+# Names of our own columns, unlikely as names of a table's columns.
 WEIGHT, GONE, REASON, UNFIT = "__weight", "__gone", "__reason", "__unfit"
 NO_KEY = "its key was not sent whole, or has no such value in the lake"
-# The images of an event: the arrays of their columns' names and values.
+# The rows and the key of an event: the columns with the arrays of names and of values.
 NEW, OLD_KEY, OLD = ("columnNames", "columnValues"), ("oldKeyNames", "oldKeyValues"), ("oldNames", "oldValues")
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What a resolver must know of a table.
+    """The description of a table for a resolver.
 
     Attributes:
-        name: for messages.
-        columns: the data columns, by their name in the dataset.
-        sources: the name of each column in events, where it is another.
-        key: by which rows are told apart; empty: by nothing, rows are counted.
+        name: the name of the dataset, for messages.
+        columns: the data columns, with their names in the dataset.
+        sources: pairs of a column and its name in events, where the names differ.
+        key: the columns of the key; without any, rows are counted.
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         history: whether every version of a row is kept, with the time in which it was true.
-        places: the columns that say in which partition a row lies, where the base has them.
-        few: whether the keys of the events may be sent to every task, so that the table is not shuffled.
+        places: the partition columns, where the base has them.
+        few: whether the keys of the events are few enough to broadcast them, so that the table is not shuffled.
     """
 
     name: str
@@ -58,12 +58,12 @@ class TableShape:
 
     @property
     def checked(self) -> tuple[str, ...]:
-        """Those of data columns that do not hold every text: a wide table is mostly of others, and its plan is long."""
+        """The data columns that cannot hold every text. Only these are checked, to keep plans of wide tables short."""
         return tuple(column.name for column in self.columns if column.type != ColumnType.STRING)
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The names of all columns of the dataset that are not of its partitioning."""
+        """The names of all columns of the dataset except its partition columns."""
         return (*self.names, *(column.name for column in VALIDITY)) if self.history else self.names
 
     def kind(self, name: str) -> str:
@@ -77,13 +77,13 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What becomes of a table.
+    """The result of resolving the events of a table.
 
     Attributes:
-        before: the rows that the events are about, as they were and where, each as often as it was there.
-        after: the same rows as they are now.
-        replaced: given any part of the table that holds whole partitions, that part without the rows of `before`; with
-            `after` it is the part as it is now.
+        before: the old rows of the keys in the events, with their partition columns; a duplicate row appears as often.
+        after: the new rows of these keys.
+        replaced: a function that takes whole partitions of the table and returns them without the rows of `before`;
+            together with `after` these are the new partitions.
         quarantined: the events that could not be decided, with `reason`; None where there are none.
     """
 
@@ -94,7 +94,7 @@ class Resolution:
 
 
 def column_of(images: tuple[str, str], name: str) -> SparkColumn:
-    """The text of a column in an image, given by its arrays of names and values; NULL also where it is absent."""
+    """The text of a column in an event, from its arrays of names and values; NULL where the column is absent."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names, values = images
@@ -102,13 +102,13 @@ def column_of(images: tuple[str, str], name: str) -> SparkColumn:
 
 
 def typed(text: SparkColumn, kind: str) -> SparkColumn:
-    """PostgreSQL's text as a value; NULL where it has no such value (infinity as a date)."""
+    """PostgreSQL's text as a value of a type; NULL where the type has no such value (infinity as a date)."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if kind == "binary":
         return F.when(text.startswith("\\x"), F.unhex(F.substring(text, 3, 2**31 - 1)))
     if kind in {"date", "timestamp", "timestamp_ntz"}:
-        # Spark takes a bare number for a year, which some connectors write for days, and passes over the BC of a date.
+        # Spark reads a bare number as a year, although some connectors write days so, and ignores the BC of a date.
         return F.when(text.like("____-__-__" if kind == "date" else "____-__-__%"), text.try_cast(kind))
     return text if kind == "string" else text.try_cast(kind)
 
@@ -119,15 +119,16 @@ def key_column(name: str) -> str:
 
 
 def joined(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], how: str) -> DataFrame:
-    """A join in which NULL equals NULL: a key may have it."""
+    """A join in which NULL equals NULL, because a key may contain NULL."""
     condition = reduce(
-        lambda one, other: one & other, [left[f"`{mine}`"].eqNullSafe(right[f"`{theirs}`"]) for mine, theirs in pairs]
+        lambda first, second: first & second,
+        [left[f"`{left_name}`"].eqNullSafe(right[f"`{right_name}`"]) for left_name, right_name in pairs],
     )
     return left.join(right, condition, how)
 
 
 def among(left: DataFrame, keys: DataFrame, pairs: Sequence[tuple[str, str]], how: str, shape: TableShape) -> DataFrame:
-    """A join with the keys of the events, which are few beside a table, or not."""
+    """A join with the keys of the events, which are broadcast where they are few."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return joined(left, F.broadcast(keys) if shape.few else keys, pairs, how)
@@ -143,7 +144,7 @@ def old_key(shape: TableShape) -> SparkColumn:
 
 
 def new_key(shape: TableShape) -> SparkColumn:
-    """The key of the row after an event; what is not sent of it (a large value that stays) is as before."""
+    """The key of the row after an event, typed, as a struct of k_...; values that were not sent are those before."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def text(name: str) -> SparkColumn:
@@ -153,7 +154,7 @@ def new_key(shape: TableShape) -> SparkColumn:
 
 
 def unfit_key(shape: TableShape) -> SparkColumn:
-    """Whether a part of a key that an event must have was not sent, or has no value in the lake."""
+    """Whether a part of a key that an event needs was not sent, or has no value of the lake's type."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def unfit(images: tuple[str, str], name: str) -> SparkColumn:
@@ -161,25 +162,25 @@ def unfit_key(shape: TableShape) -> SparkColumn:
         return ~sent(images, shape.source(name)) | (text.isNotNull() & typed(text, shape.kind(name)).isNull())
 
     def any_of(images: tuple[str, str]) -> SparkColumn:
-        return reduce(lambda one, other: one | other, [unfit(images, name) for name in shape.key])
+        return reduce(lambda first, second: first | second, [unfit(images, name) for name in shape.key])
 
     change = F.col("changeType")
     both = reduce(
-        lambda one, other: one | other,
+        lambda first, second: first | second,
         [unfit(OLD_KEY, name) | (sent(NEW, shape.source(name)) & unfit(NEW, name)) for name in shape.key],
     )
     return F.when(change == "insert", any_of(NEW)).when(change == "delete", any_of(OLD_KEY)).otherwise(both)
 
 
 def sent(images: tuple[str, str], name: str) -> SparkColumn:
-    """Whether an image has a column at all."""
+    """Whether a column was sent at all."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.coalesce(F.array_contains(images[0], name), F.lit(False))
 
 
 def keys_of_events(events: DataFrame, shape: TableShape) -> DataFrame:
-    """(commitLsn, seq, k_...): each key that an event takes a row from or gives it."""
+    """(commitLsn, seq, k_...): each key that an event affects, before or after the change."""
     from pyspark.sql import functions as F  # noqa: N812
 
     new, old = new_key(shape), old_key(shape)

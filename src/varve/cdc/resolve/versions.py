@@ -1,10 +1,10 @@
 """History: every version of each row with the time in which it was true (slowly changing dimension, type 2).
 
-The stored versions of a key take part as operations of their own, after all events of their transaction. So an event
-that comes late finds its place among them: it changes what was true from its LSN to the next version, and nothing after
-that. What a transaction made and unmade was true at no time, and versions that say the same become one.
+The stored versions of a key become operations of their own, after all events of their transaction. So a late event
+finds its place among them: it changes the rows from its LSN to the next version, and nothing after that. A row that
+exists only within a transaction gets no version, and neighbouring versions with the same values become one.
 
-Not here: the state alone (resolve.py, general.py).
+Not here: resolving only the present rows (resolve.py, general.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# After every event of the same transaction.
+# A sequence number after every event of the same transaction.
 _AFTER = 2**62
 
 
 def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
-    """All versions of each key that events touch, with their validity, and the keys that are undecided."""
+    """All versions of each key in the events, with their validity, and the undecided keys (None: there are none)."""
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
@@ -30,44 +30,47 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> t
     truncates = events.where("changeType = 'truncate'").select("commitLsn", "seq", "timestamp").distinct()
     touched = operations.select(*keys).distinct()
     if not truncates.isEmpty():
-        there = base.select(*[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key])
-        touched = touched.unionByName(there).distinct().localCheckpoint()
+        base_keys = base.select(*[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key])
+        touched = touched.unionByName(base_keys).distinct().localCheckpoint()
         operations = operations.unionByName(_emptied(touched, truncates, operations))
     pairs = [(name, key_column(name)) for name in shape.key]
     stored = among(base, touched, pairs, "left_semi", shape)
     spans = spans_of(operations.unionByName(_stored_operations(stored, shape)), keys).localCheckpoint()
     versions = _versions(lives_of(spans), shape).localCheckpoint()
-    found = versions.where(f"{REASON} is not null").select(*keys, REASON)
-    undecided = found.unionByName(clashes_of(spans, keys))
-    known = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
-    return known.localCheckpoint(), None if undecided.isEmpty() else undecided
+    with_reason = versions.where(f"{REASON} is not null").select(*keys, REASON)
+    undecided = with_reason.unionByName(clashes_of(spans, keys))
+    merged = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
+    return merged.localCheckpoint(), None if undecided.isEmpty() else undecided
 
 
 def _emptied(touched: DataFrame, truncates: DataFrame, operations: DataFrame) -> DataFrame:
-    """A TRUNCATE deletes each key; one that has no row by then loses none."""
+    """The operations of TRUNCATEs: a delete of each key, which has no effect on a key without a row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = {"commitLsn", "seq", "at", *touched.columns}
-    said = {"sub": F.lit(0), "op": F.lit("D"), "unfit": F.lit(False)}
+    kept_columns = {"commitLsn", "seq", "at", *touched.columns}
+    constants = {"sub": F.lit(0), "op": F.lit("D"), "unfit": F.lit(False)}
     return touched.crossJoin(F.broadcast(truncates)).select(
         *[
             F.col("timestamp").try_cast("timestamp").alias("at") if name == "at"
-            else F.col(name) if name in known
-            else said.get(name, F.lit(None)).cast(operations.schema[name].dataType).alias(name)
+            else F.col(name) if name in kept_columns
+            else constants.get(name, F.lit(None)).cast(operations.schema[name].dataType).alias(name)
             for name in operations.columns
         ]
     )  # fmt: skip
 
 
 def _stored_operations(stored: DataFrame, shape: TableShape) -> DataFrame:
-    """A version begins a row, of which all is known, and ends it where it was ended."""
+    """The operations of stored versions: each begins a row with all values, and ends it where its validity ends."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def operation(kind: str, sub: int, side: str) -> DataFrame:
-        told = {
+        cell_values = {
             name: F.struct(F.col(f"`{name}`").alias("v"), F.lit(False).alias("wrong")) for name in shape.names
         }  # fmt: skip
-        cells = [(told[name] if kind == "V" else F.when(F.lit(False), told[name])).alias(cell(name)) for name in told]
+        cells = [
+            (cell_values[name] if kind == "V" else F.when(F.lit(False), cell_values[name])).alias(cell(name))
+            for name in cell_values
+        ]
         return stored.where(f"valid_{side}_lsn is not null").select(
             F.col(f"valid_{side}_lsn").alias("commitLsn"),
             F.lit(_AFTER).cast("bigint").alias("seq"),
@@ -83,7 +86,7 @@ def _stored_operations(stored: DataFrame, shape: TableShape) -> DataFrame:
 
 
 def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:
-    """What each operation makes of its row, true until the next operation on the key."""
+    """The version that each operation makes of its row, valid until the next operation on the key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -91,35 +94,37 @@ def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:
     place = ("commitLsn", "seq", "sub")
     on_key = Window.partitionBy(*keys).orderBy(*place)
     so_far = Window.partitionBy("life").orderBy(*place).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    told = lives.select(
+    valued = lives.select(
         *keys, "op",
         F.col("commitLsn").alias("valid_from_lsn"), F.lead("commitLsn").over(on_key).alias("valid_to_lsn"),
         F.col("at").alias("valid_from"), F.lead("at").over(on_key).alias("valid_to"),
         *[F.last(cell(name), ignorenulls=True).over(so_far).alias(cell(name)) for name in shape.names],
     ).where(~F.col("op").isin(*ENDS))  # fmt: skip
     unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    wrong = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
-    return told.select(
+    misfits = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
+    return valued.select(
         *keys,
         *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],
         "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to",
         (unknown == "").alias("__known"),
-        # What was so for a while without being known whole is left out; what is so now must be known.
+        # A past version with unknown values is left out; the present version must be known completely.
         F.when(F.col("valid_to_lsn").isNull() & (unknown != ""), F.concat(F.lit("nothing is known of "), unknown))
-        .when(wrong != "", F.concat(F.lit("no such value in the lake: "), wrong))
+        .when(misfits != "", F.concat(F.lit("no such value in the lake: "), misfits))
         .alias(REASON),
     )  # fmt: skip
 
 
 def _merged(versions: DataFrame, shape: TableShape) -> DataFrame:
-    """Versions of a key that follow each other and say the same, as one."""
+    """Versions of a key that follow each other with the same values are merged into one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
     ordered = Window.partitionBy(*keys).orderBy("valid_from_lsn")
-    says = F.struct(*[F.col(f"`{name}`") for name in shape.names])
-    same = F.lag(says).over(ordered).eqNullSafe(says) & (F.lag("valid_to_lsn").over(ordered) == F.col("valid_from_lsn"))
+    row_values = F.struct(*[F.col(f"`{name}`") for name in shape.names])
+    same = F.lag(row_values).over(ordered).eqNullSafe(row_values) & (
+        F.lag("valid_to_lsn").over(ordered) == F.col("valid_from_lsn")
+    )
     first = F.when(F.coalesce(same, F.lit(False)), 0).otherwise(1)
     grouped = versions.withColumn("__first", first).withColumn(
         "__run", F.sum("__first").over(ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow))

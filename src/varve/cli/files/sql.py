@@ -175,7 +175,7 @@ def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
                 "reads": [
                     {
                         "dataset": edge.upstream.name,
-                        "rules": {way.upstream.name: str(way.rule) for way in edge.dependency.ways},
+                        "rules": {way.upstream.name: str(way.rule) for way in edge.dependency.dimension_mappings},
                     }
                     for edge in graph.edges[dataset.name]
                 ],
@@ -191,7 +191,7 @@ def _text(graph: Graph) -> list[str]:
     for dataset in graph.in_order():
         lines.append(f"{dataset.name} ({' x '.join(dataset.partitioning.names)}, {dataset.store})")
         for edge in graph.edges[dataset.name]:
-            rules = "; ".join(f"{way.upstream.name}: {way.rule}" for way in edge.dependency.ways)
+            rules = "; ".join(f"{way.upstream.name}: {way.rule}" for way in edge.dependency.dimension_mappings)
             lines.append(f"  <- {edge.upstream.name}   {rules}")
     return lines
 

@@ -78,7 +78,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
         "batch": fact.batch or None,
         "in_flight": {"run": fact.run, **(on_it or {})} if fact.run else None,
         "made_from": [list(each) for each in sorted(map(tuple, fact.trace))],
-        "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.held} for mark in fact.marks],
+        "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.paused} for mark in fact.marks],
         "failures": [
             {"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures[: len(fact.failures)]
         ],

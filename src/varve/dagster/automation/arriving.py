@@ -24,7 +24,7 @@ from varve.planning.arrivals.arrivals import Rejected, Sorter, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
 from varve.services.spark import lost, open_session
-from varve.sources.external.read import open_outside
+from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected
 from varve.sources.landing.landing import Landing, inspect
 
@@ -151,7 +151,7 @@ class ArrivalLook:
             return sessions[-1]
 
         try:
-            found = open_outside(self.settings, dataset.outside, spark).listed(dataset)
+            found = open_external_table(self.settings, dataset.outside, spark).listed(dataset)
         except Exception as error:
             if lost(error):
                 # A code server lives longer than Spark: the next look opens a session anew.

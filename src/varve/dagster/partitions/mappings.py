@@ -50,7 +50,7 @@ def compiled(dependency: Dependency) -> Compiled:
 
 def _compiled(dependency: Dependency) -> Compiled:
     reader, upstream = dependency.reader.folds, dependency.upstream.folds
-    ways = {way.upstream.name: way for way in dependency.ways}
+    ways = {way.upstream.name: way for way in dependency.dimension_mappings}
     if all(isinstance(way.rule, All) for way in ways.values()):
         return Compiled(dg.AllPartitionMapping(), exact=True)
     parts = {name: _fold(fold, [ways[each.name] for each in fold], reader) for name, fold in upstream.items()}
@@ -131,13 +131,13 @@ def _same_fold(fold: Fold, other: Fold) -> bool:
 def _fold(fold: Fold, ways: list[DimensionMapping], reader: dict[str, Fold]) -> _Part:
     if len(fold) == 1:
         (way,) = ways
-        of = next((name for name, theirs in reader.items() if way.of in theirs), None)
+        of = next((name for name, theirs in reader.items() if way.reader_dimension in theirs), None)
         return _Part(of, _one(way, reader[of] if of else None))
-    of = next((name for name, theirs in reader.items() if any(way.of in theirs for way in ways)), None)
+    of = next((name for name, theirs in reader.items() if any(way.reader_dimension in theirs for way in ways)), None)
     if (
         of is not None
         and reader[of] == fold
-        and all(isinstance(way.rule, Same) and way.of == way.upstream for way in ways)
+        and all(isinstance(way.rule, Same) and way.reader_dimension == way.upstream for way in ways)
     ):
         return _Part(of, Compiled(dg.IdentityPartitionMapping(), exact=True))
     if all(isinstance(way.rule, All) for way in ways):
@@ -161,11 +161,11 @@ def _one(way: DimensionMapping, of: Fold | None) -> Compiled:  # noqa: PLR0911 -
         return _all("Dagster has the reader's dimension as one with others")
     if isinstance(rule, Overlap):
         return _overlap(way, rule)
-    if isinstance(rule, Same) and upstream == way.of:
+    if isinstance(rule, Same) and upstream == way.reader_dimension:
         return Compiled(dg.IdentityPartitionMapping(), exact=True)
     if (
         isinstance(upstream, StaticDimension)
-        and isinstance(way.of, StaticDimension)
+        and isinstance(way.reader_dimension, StaticDimension)
         and isinstance(rule, Same | TableReads)
     ):
         return Compiled(_table(way, rule), exact=True)
@@ -181,9 +181,9 @@ def _only(way: DimensionMapping, rule: Only) -> dg.PartitionMapping:
 
 def _table(way: DimensionMapping, rule: Same | TableReads) -> dg.PartitionMapping:
     assert isinstance(way.upstream, StaticDimension)
-    assert isinstance(way.of, StaticDimension)
+    assert isinstance(way.reader_dimension, StaticDimension)
     readers: dict[str, set[str]] = {dagster_text(key): set() for key in way.upstream.members}
-    for member in way.of.members:
+    for member in way.reader_dimension.members:
         read = (member,) if isinstance(rule, Same) else rule.keys.get(member, ())
         for key in read:
             if key in way.upstream.places:
@@ -192,7 +192,7 @@ def _table(way: DimensionMapping, rule: Same | TableReads) -> dg.PartitionMappin
 
 
 def _overlap(way: DimensionMapping, rule: Overlap) -> Compiled:
-    upstream, of = way.upstream, way.of
+    upstream, of = way.upstream, way.reader_dimension
     assert isinstance(upstream, TimeDimension)
     assert isinstance(of, TimeDimension)
     if upstream.same_windows(of) and rule.first == rule.last == 0:

@@ -1,6 +1,6 @@
-"""Partitions that grow file by file: what a header says of it, and what a run makes of the files that are there.
+"""Partitions that grow file by file: the declaration of it, and what a run does with the files that are there.
 
-Not here: which files are new (varve/planning/arrivals/growing.py), and how a store adds rows (varve/stores).
+Not here: which files are new (varve/planning/arrivals/growing.py), and how a store adds rows to a batch (varve/stores).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Incremental:
-    """A run of a landing partition reads only the files that are new, and keeps the rows of the batch before.
+    """INCREMENTAL: a run of a landing partition reads only new files, and keeps the rows of the batch before.
 
     Attributes:
-        closed_after: how long after the end of its window a partition is closed, so that a file that comes later is a
-            rejected arrival until a person reopens it; None: never.
+        closed_after: how long after the end of its window a partition is closed; None: never. A file that comes later
+            is a rejected arrival until a person reopens the partition.
     """
 
     closed_after: dt.timedelta | None = None
@@ -36,11 +36,11 @@ class Incremental:
             raise VarveError(f"INCREMENTAL: closed after {self.closed_after} would be before its window is over.")
 
     def closes_at(self, partitioning: Partitioning, key: PartitionKey) -> float | None:
-        """From when on a partition is closed, in seconds since 1970; None: never."""
+        """The instant from which a partition is closed, in seconds since 1970 (UTC); None: never."""
         return None if self.closed_after is None else self.folds_at(partitioning, key)
 
     def folds_at(self, partitioning: Partitioning, key: PartitionKey) -> float:
-        """From when on a partition that grew is put together, in seconds since 1970: when no more is expected."""
+        """The instant from which no more files are expected, in seconds since 1970 (UTC): then its parts become one."""
         time = partitioning.time
         assert time is not None
         end = time.calendar.following(time.start_of(key[time.name]))
@@ -49,14 +49,14 @@ class Incremental:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a run makes of the files of one partition.
+    """What a run does with the files of one partition.
 
     Attributes:
-        files: those that it reads; where it folds, all that the batch before was made from.
+        files: the files that it reads; for a fold, all files from which the base was made.
         base: the batch whose rows it keeps; None where it reads all files.
-        parts: the parts of that batch, in order.
-        fold: whether it reads no file, and puts the parts of the base together.
-        reason: why, in words.
+        parts: the parts of the base, oldest first.
+        fold: whether it reads no file, and puts the parts of the base together into one.
+        reason: why it does so, as a phrase for people.
     """
 
     files: tuple[TakenFile, ...]

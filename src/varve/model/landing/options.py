@@ -1,6 +1,6 @@
-"""How a partner's files are to be read: their names, format and options; the default of each is what most send.
+"""How the landing files of a partner are read: names, format and options. The defaults fit most partners.
 
-Not here: what a name says of its partition (pattern.py), and the reading itself (varve/sources/formats).
+Not here: which partition a file name stands for (pattern.py), and the reading itself (varve/sources/formats/).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LandingFormat(StrEnum):
-    """What stands in a file; by the ending of its name unless it is declared."""
+    """The format of a file; the ending of its name decides it unless the dataset declares a format."""
 
     CSV = "csv"
     JSON_LINES = "jsonl"
@@ -28,7 +28,7 @@ class LandingFormat(StrEnum):
 
 
 class Header(StrEnum):
-    """The first line of a CSV file: the declared columns in order, in any order, or already a row."""
+    """What the first line of a CSV file is: the declared columns in order, in any order, or already a row."""
 
     IN_ORDER = "in order"
     BY_NAME = "by name"
@@ -43,13 +43,13 @@ class LastLine(StrEnum):
 
 
 class ExtraColumns(StrEnum):
-    """What becomes of columns in a file that are not declared."""
+    """What happens to columns of a file that are not declared."""
 
     REFUSE = "refuse"
     IGNORE = "ignore"
 
 
-# Endings of names, by what they say.
+# The format or the compression that each ending of a file name stands for.
 FORMAT_OF_ENDING = {
     ".csv": LandingFormat.CSV,
     ".jsonl": LandingFormat.JSON_LINES,
@@ -58,7 +58,7 @@ FORMAT_OF_ENDING = {
     ".avro": LandingFormat.AVRO,
 }
 COMPRESSION_OF_ENDING = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2"}
-# Parquet and Avro compress what is in them.
+# Only text files have a compression around them: Parquet and Avro compress their own content.
 _TEXT = (LandingFormat.CSV, LandingFormat.JSON_LINES)
 _ENCODINGS = (
     "utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "ascii", "latin-1", "iso-8859-1", "iso-8859-2", "iso-8859-5",
@@ -66,8 +66,8 @@ _ENCODINGS = (
     "windows-1254", "windows-1257", "cp437", "cp850", "koi8-r", "shift_jis", "euc-jp", "gb18030", "big5", "euc-kr",
 )  # fmt: skip
 _THOUSANDS = ("", ".", ",", " ", "'", "_", "\u00a0", "\u202f")
-# For what stands badly between quotes.
-_SPELT = {"tab": "\t", r"\t": "\t", "none": "", "space": " "}
+# Words for characters that are hard to write between quotes.
+_CHARACTER_OF_WORD = {"tab": "\t", r"\t": "\t", "none": "", "space": " "}
 _CSV_ONLY = ("separator", "quote", "header", "decimal", "thousands", "null")
 
 
@@ -76,22 +76,22 @@ class LandingOptions:
     r"""Options of a dataset whose partitions are files of the landing folder.
 
     Attributes:
-        files: the names of its files below the dataset's folder, as `{day}|{region}.csv`,
-            `{region}/orders_{day:%Y%m%d}.csv.gz` or `day={day}/region={region}/*.csv`; "": the key as Dagster spells
-            it, with the ending of any format.
-        format: what stands in the files; None: what their endings say.
-        separator: what stands between the fields of a CSV file.
-        quote: what stands around a field that holds separators, quotes or line breaks; "": nothing does.
-        encoding: of the text, by any name that Python has for it.
+        files: the pattern of the file names below the dataset's folder, for example `{day}|{region}.csv`,
+            `{region}/orders_{day:%Y%m%d}.csv.gz` or `day={day}/region={region}/*.csv`. "" means the key as Dagster
+            spells it, followed by the ending of any format.
+        format: the format of the files; None: the ending of each name decides.
+        separator: the text between the fields of a CSV file.
+        quote: the character around a field that contains separators, quotes or line breaks; "": none.
+        encoding: the encoding of the text, by any name that Python has for it.
         header: what the first line of a CSV file is.
-        extra_columns: what becomes of columns that are not declared.
-        decimal: what stands before the fraction of a number in a CSV file.
-        thousands: what stands between groups of three digits; "": nothing.
+        extra_columns: what happens to columns that are not declared.
+        decimal: the decimal mark of numbers in a CSV file.
+        thousands: the mark between groups of three digits; "": none.
         date_format: how dates are written (strftime); "": as 2013-01-05.
         timestamp_format: how instants are written (strftime); "": as 2013-01-05T13:00:00Z.
-        timezone: the IANA zone of instants that are written without one.
-        null: the texts that stand for NULL in a CSV file, beside nothing at all.
-        last_line: whether the last line must end.
+        timezone: the IANA time zone of instants that are written without a zone.
+        null: the texts that mean NULL in a CSV file; an empty field always means NULL.
+        last_line: whether the last line must end in a line break.
     """
 
     files: str = ""
@@ -115,7 +115,7 @@ class LandingOptions:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> LandingOptions:
-        """The options that these texts spell, by name. Raises `UnknownOption` for the first that is none."""
+        """The options from their texts, by name. Raises `UnknownOption` for the first one that is not valid."""
         values: dict[str, object] = {}
         for name, text in texts.items():
             if name not in OPTION_NAMES:
@@ -132,7 +132,7 @@ class LandingOptions:
             raise UnknownOption(name, problem) from None
 
     def format_of(self, name: str) -> LandingFormat | None:
-        """The format of a file of this name; None where its ending is of none."""
+        """The format of a file with this name; None where its ending stands for no format."""
         stem, _ = split_compression(name)
         ending = ending_of(stem)
         return self.format or FORMAT_OF_ENDING.get(ending)
@@ -170,7 +170,7 @@ class LandingOptions:
 
 
 class UnknownOption(VarveError):
-    """An option that there is not, or a value that it cannot have; `name` is the option's."""
+    """An option that does not exist, or a value that the option cannot have; `name` is the name of the option."""
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
@@ -178,8 +178,8 @@ class UnknownOption(VarveError):
         super().__init__(f"{name}: {problem}")
 
 
-OPTION_NAMES = tuple(each.name for each in fields(LandingOptions))
-_DEFAULTS = {each.name: each.default for each in fields(LandingOptions)}
+OPTION_NAMES = tuple(option.name for option in fields(LandingOptions))
+_DEFAULTS = {option.name: option.default for option in fields(LandingOptions)}
 _CHOICES: dict[str, type[StrEnum]] = {
     "format": LandingFormat,
     "header": Header,
@@ -189,7 +189,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
 
 
 def split_compression(name: str) -> tuple[str, str]:
-    """A name without the ending of its compression, and that compression: "", `gzip`, `zstd` or `bzip2`."""
+    """A file name without the ending of its compression, and the compression: "", `gzip`, `zstd` or `bzip2`."""
     for ending, compression in COMPRESSION_OF_ENDING.items():
         if name.endswith(ending):
             return name.removesuffix(ending), compression
@@ -197,37 +197,40 @@ def split_compression(name: str) -> tuple[str, str]:
 
 
 def ending_of(name: str) -> str:
-    """What follows the last dot of a name, with the dot; "" where there is none."""
+    """The last dot of a file name and the text after it; "" where the name has no dot."""
     _, dot, ending = name.rpartition(".")
     return dot + ending
 
 
 def endings_of(wanted: LandingFormat | None) -> tuple[str, ...]:
-    """Every ending of a file of a format (None: of any), the plain ones first."""
-    plain = [ending for ending, found in FORMAT_OF_ENDING.items() if wanted in {None, found}]
-    text = [ending for ending in plain if FORMAT_OF_ENDING[ending] in _TEXT]
-    return (*plain, *(f"{ending}{packed}" for ending in text for packed in COMPRESSION_OF_ENDING))
+    """All endings of files of one format (None: of any format), those without compression first."""
+    plain = [ending for ending, file_format in FORMAT_OF_ENDING.items() if wanted in {None, file_format}]
+    text_endings = [ending for ending in plain if FORMAT_OF_ENDING[ending] in _TEXT]
+    return (
+        *plain,
+        *(f"{ending}{compression_ending}" for ending in text_endings for compression_ending in COMPRESSION_OF_ENDING),
+    )
 
 
 def _value(name: str, text: str) -> object:
     if name in _CHOICES:
-        kinds = [str(each) for each in _CHOICES[name]]
-        if text not in kinds:
-            listed = ", ".join(f"'{each}'" for each in kinds)
-            raise VarveError(f"'{text}' is unknown; it is one of {listed}.{_near(text, kinds)}")
+        choices = [str(choice) for choice in _CHOICES[name]]
+        if text not in choices:
+            quoted = ", ".join(f"'{choice}'" for choice in choices)
+            raise VarveError(f"'{text}' is unknown; it is one of {quoted}.{_near(text, choices)}")
         return _CHOICES[name](text)
     if name == "null":
         return tuple(dict.fromkeys(text.split(",")))
-    return _SPELT.get(text, text) if name in {"separator", "quote", "thousands"} else text
+    return _CHARACTER_OF_WORD.get(text, text) if name in {"separator", "quote", "thousands"} else text
 
 
 def _is_encoding(name: str) -> bool:
     try:
-        return codecs.lookup(name).name in {codecs.lookup(each).name for each in _ENCODINGS}
+        return codecs.lookup(name).name in {codecs.lookup(encoding).name for encoding in _ENCODINGS}
     except LookupError:
         return False
 
 
-def _near(word: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]}?" if found else ""
+def _near(word: str, candidates: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(word.lower(), list(candidates), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]}?" if matches else ""

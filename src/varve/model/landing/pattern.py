@@ -1,8 +1,8 @@
-"""What the name of a landing file says of its partition, and how the file of a partition is called.
+"""Which partition the name of a landing file stands for, and which name the file of a partition has.
 
-A name is taken apart in every way that fits, and taken where just one of them is a key that is spelt so.
+A name is split in every way that fits the pattern. It is accepted where exactly one way gives a key that is spelt so.
 
-Not here: the folders (varve/sources/landing/listing.py), and what stands in a file (options.py).
+Not here: the folders (varve/sources/landing/listing.py), and the content of a file (options.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMES_KEPT = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A place for a value of a dimension, or with a format for a part of a moment."""
+    """A placeholder for the value of a dimension; with a `format` (strftime) for a part of a window's start."""
 
     name: str
     format: str = ""
@@ -46,7 +46,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class AnyText:
-    """`*`: whatever tells the files of one partition apart."""
+    """`*`: any text, by which the several files of one partition differ."""
 
 
 Element = str | Field | AnyText
@@ -54,12 +54,13 @@ Element = str | Field | AnyText
 
 @dataclass(frozen=True)
 class FilePattern:
-    """The names of a dataset's files, below its folder.
+    """The pattern of the names of a dataset's files, below the folder of the dataset.
 
     Attributes:
-        elements: literal text, fields and stars in their order; a single field of no name is the key as Dagster
-            spells it.
-        endings: what a name may end in beyond the pattern; none where the pattern itself ends in a format.
+        elements: literal text, fields and stars in their order. A single field without a name is the whole key as
+            Dagster spells it.
+        endings: the endings that may follow the pattern; empty where the pattern itself ends in that of a format.
+        ending_needed: whether a name must have one of these endings.
     """
 
     partitioning: Partitioning
@@ -72,7 +73,7 @@ class FilePattern:
 
     @classmethod
     def of(cls, options: LandingOptions, partitioning: Partitioning) -> FilePattern:
-        """The pattern that the options declare. Raises VarveError with what is wrong with it."""
+        """The pattern that the options declare. Raises VarveError where the pattern is not valid, with the reason."""
         elements = tuple(_elements(options.files)) if options.files else (Field(""),)
         last = elements[-1]
         stem, _ = split_compression(last) if isinstance(last, str) else ("", "")
@@ -91,31 +92,34 @@ class FilePattern:
 
     @cached_property
     def folders(self) -> tuple[re.Pattern[str], ...]:
-        """What the folders above a file are called, roughly, from the outermost."""
-        rough = "".join(re.escape(each) if isinstance(each, str) else ".+" for each in self.elements)
+        """A regular expression for the name of each folder above a file, outermost first; it may accept more names."""
+        rough = "".join(re.escape(element) if isinstance(element, str) else ".+" for element in self.elements)
         return tuple(re.compile(segment) for segment in rough.split("/")[:-1])
 
     def name(self, key: PartitionKey) -> str:
-        """How the file of a partition is called; of several files, what they have in common."""
+        """The name of the file of a partition; where it may have several files, their names with `*` in them."""
         if self.elements == (Field(""),):
-            return f"{self._spelt(key)}{self.endings[0]}"
+            return f"{self._dagster_name(key)}{self.endings[0]}"
         hive = "/" in self.text
-        parts = [each if isinstance(each, str) else self._rendered(each, key, hive=hive) for each in self.elements]
-        return "".join(parts) + ("" if not self.endings or self.many else self.endings[0])
+        rendered = [
+            element if isinstance(element, str) else self._rendered(element, key, hive=hive)
+            for element in self.elements
+        ]
+        return "".join(rendered) + ("" if not self.endings or self.many else self.endings[0])
 
     def names(self, keys: Iterable[PartitionKey]) -> Container[str] | None:
-        """What names of files of these partitions begin with, before their endings; None where that takes parsing."""
+        """The names of these partitions' files without endings; None where a name must be parsed instead."""
         if self.elements != (Field(""),):
             return None
-        spelt = [self._spelt(key) for key in keys]
-        return {*spelt, *map(unquote, spelt)}
+        dagster_names = [self._dagster_name(key) for key in keys]
+        return {*dagster_names, *map(unquote, dagster_names)}
 
     def stem(self, name: str) -> str:
-        """A name without the ending that follows the pattern."""
-        return name.removesuffix(max((each for each in self.endings if name.endswith(each)), key=len, default=""))
+        """A file name without the ending that may follow the pattern."""
+        return name.removesuffix(max((ending for ending in self.endings if name.endswith(ending)), key=len, default=""))
 
     def key(self, name: str) -> PartitionKey:
-        """The partition of a file. Raises UnknownPartition with the reason where its name says none, or several."""
+        """The partition of a file. Raises UnknownPartition with the reason where its name fits none, or several."""
         if name not in self._keys:
             if len(self._keys) >= _NAMES_KEPT:
                 self._keys.clear()
@@ -146,27 +150,27 @@ class FilePattern:
 
     def _whole_key(self, stem: str) -> PartitionKey:
         key = self.partitioning.from_dagster(stem)
-        canonical = self._spelt(key)
+        canonical = self._dagster_name(key)
         if stem not in {canonical, unquote(canonical)}:
             raise UnknownPartition(f"{stem!r} is another spelling of {canonical!r}; name it so.")
         return key
 
-    def _spelt(self, key: PartitionKey) -> str:
+    def _dagster_name(self, key: PartitionKey) -> str:
         return self.partitioning.to_dagster(key).replace("/", "%2F")
 
     def _key_of(self, texts: Sequence[tuple[Field, str]]) -> PartitionKey:
         values: list[Value] = []
         for dimension in self.partitioning.dimensions:
-            mine = [(field, text) for field, text in texts if field.name == dimension.name]
-            plain = {text for field, text in mine if not field.format}
+            own_texts = [(field, text) for field, text in texts if field.name == dimension.name]
+            plain = {text for field, text in own_texts if not field.format}
             if len(plain) > 1:
                 raise UnknownPartition(f"its name says of {dimension.name} both {' and '.join(sorted(plain))}.")
-            moments = [(field.format, text) for field, text in mine if field.format]
-            found = [_value(dimension, text) for text in plain]
-            found += [_moment(dimension, moments)] if moments else []
-            if found[1:] and found[0] != found[1]:
-                raise UnknownPartition(f"its name says of {dimension.name} both {found[0]} and {found[1]}.")
-            values.append(found[0])
+            moments = [(field.format, text) for field, text in own_texts if field.format]
+            candidates = [_value(dimension, text) for text in plain]
+            candidates += [_moment(dimension, moments)] if moments else []
+            if candidates[1:] and candidates[0] != candidates[1]:
+                raise UnknownPartition(f"its name says of {dimension.name} both {candidates[0]} and {candidates[1]}.")
+            values.append(candidates[0])
         return self.partitioning.key(values)
 
     def _rendered(self, element: Field | AnyText, key: PartitionKey, *, hive: bool) -> str:
@@ -180,14 +184,14 @@ class FilePattern:
         return _written(dimension, value, element.format) or text_of(value)
 
     def _problem(self) -> str:
-        """What is wrong with the pattern; "" where nothing is."""
+        """Why the pattern is not valid; "" where it is valid."""
         if self.elements == (Field(""),):
             return ""
         names = self.partitioning.names
-        literal = "".join(each if isinstance(each, str) else "x" for each in self.elements)
+        literal = "".join(element if isinstance(element, str) else "x" for element in self.elements)
         if any(segment in {"", ".", ".."} or segment[0] in "._" for segment in literal.split("/")):
             return f"{self.text!r}: every part between / needs a name, which does not begin with . or _."
-        fields = [each for each in self.elements if isinstance(each, Field)]
+        fields = [element for element in self.elements if isinstance(element, Field)]
         if problem := next(filter(None, map(self._field_problem, fields)), ""):
             return problem
         if missing := [name for name in names if name not in {field.name for field in fields}]:
@@ -208,42 +212,44 @@ class FilePattern:
         return ""
 
     def _format_problem(self, dimension: Dimension) -> str:
-        formats = [each.format for each in self.elements if isinstance(each, Field) and each.name == dimension.name]
+        formats = [
+            element.format for element in self.elements if isinstance(element, Field) and element.name == dimension.name
+        ]
         if not any(formats) or "" in formats or not isinstance(dimension, TimeDimension):
             return ""
         for value in islice(dimension.keys(now=dt.datetime.now(dt.UTC)), _WINDOWS_TRIED):
-            written = [(each, text) for each in formats if (text := _written(dimension, value, each))]
+            written = [(form, text) for form in formats if (text := _written(dimension, value, form))]
             if len(written) < len(formats):
                 continue  # the hour that the clock shows twice
             try:
-                found: Value | None = _moment(dimension, written)
+                parsed_value: Value | None = _moment(dimension, written)
             except UnknownPartition:
-                found = None
-            if found != value:
+                parsed_value = None
+            if parsed_value != value:
                 return f"{' '.join(formats)} does not tell the windows of {dimension.name} apart, {value} for one."
         return ""
 
 
 def _elements(text: str) -> Iterator[Element]:
-    """The pattern's parts. Raises VarveError where a brace has no partner."""
+    """The elements of a pattern. Raises VarveError where a brace has no partner."""
     literal, place = "", 0
-    for found in _PIECE.finditer(text):
-        literal, place = literal + text[place : found.start()], found.end()
-        if found[4]:
+    for match in _PIECE.finditer(text):
+        literal, place = literal + text[place : match.start()], match.end()
+        if match[4]:
             raise VarveError(f"files: {text!r}: a brace has no partner; write {{name}}, or two for one in a name.")
-        if found[0] in {"{{", "}}"}:
-            literal += found[0][0]
+        if match[0] in {"{{", "}}"}:
+            literal += match[0][0]
             continue
         if literal:
             yield literal
         literal = ""
-        yield AnyText() if found[3] else Field(found[1], found[2] or "")
+        yield AnyText() if match[3] else Field(match[1], match[2] or "")
     if literal + text[place:]:
         yield literal + text[place:]
 
 
 def _splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Field, str], ...]]:
-    """Every way in which a text fits the elements: what stands in each field."""
+    """Every way in which a text fits the elements, each as pairs of a field and its text."""
     if not elements:
         if not text:
             yield ()
@@ -258,13 +264,13 @@ def _splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Fiel
     for end in range(1, longest + 1):
         # What follows a field is a literal, or the end.
         if text.startswith(following, end) if following is not None else end == len(text):
-            mine = ((first, text[:end]),) if isinstance(first, Field) else ()
-            for others in _splits(rest, text[end:]):
-                yield (*mine, *others)
+            first_field = ((first, text[:end]),) if isinstance(first, Field) else ()
+            for rest_fields in _splits(rest, text[end:]):
+                yield (*first_field, *rest_fields)
 
 
 def _value(dimension: Dimension, text: str) -> Value:
-    """The value that a text spells as Dagster, Hive or nobody escapes it."""
+    """The value that a text spells: escaped as Dagster does it, as Hive does it, or not at all."""
     value = dimension.parse(unquote(text))
     spellings = {dagster_text(value), dagster_text(value).replace("/", "%2F"), escape(text_of(value)), text_of(value)}
     if text not in spellings:
@@ -273,31 +279,33 @@ def _value(dimension: Dimension, text: str) -> Value:
 
 
 def _moment(dimension: Dimension, written: Sequence[tuple[str, str]]) -> Value:
-    """The window whose start is written so, each part in its format."""
+    """The window whose start is written in pairs of a format and a text. Raises UnknownPartition if there is none."""
     assert isinstance(dimension, TimeDimension)
-    texts, formats = " ".join(text for _, text in written), " ".join(each for each, _ in written)
+    texts, formats = " ".join(text for _, text in written), " ".join(form for form, _ in written)
     try:
         start = dt.datetime.strptime(texts, formats)  # noqa: DTZ007 - the clock of the dimension's zone
     except ValueError:
         raise UnknownPartition(f"{texts!r} is no {dimension.name} as {formats} writes it.") from None
-    # Only with its offset a start is told that the clock shows for the second time.
-    spelt = [start.strftime(f"{dimension.text_format}{offset}") for offset in ("", "%z")]
-    refused = ""
-    for text in spelt if start.tzinfo is not None else spelt[:1]:
+    # Where the clock shows a start for the second time, only its offset makes it different from the first.
+    key_texts = [start.strftime(f"{dimension.text_format}{offset}") for offset in ("", "%z")]
+    problem = ""
+    for text in key_texts if start.tzinfo is not None else key_texts[:1]:
         try:
             value = dimension.parse(text)
         except UnknownPartition as error:
-            refused = refused or str(error)
+            problem = problem or str(error)
             continue
-        other = [canonical for each, own in written if (canonical := _written(dimension, value, each)) != own]
-        if not other:
+        spelt = [
+            canonical for form, text_given in written if (canonical := _written(dimension, value, form)) != text_given
+        ]
+        if not spelt:
             return value
-        refused = f"{texts!r} is another spelling of {value}{f', {other[0]!r}' if other[0] else ''}; name it so."
-    raise UnknownPartition(refused)
+        problem = f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
+    raise UnknownPartition(problem)
 
 
 def _written(dimension: TimeDimension, value: Value, form: str) -> str | None:
-    """The start of a window in a format; None where the clock shows it for the second time, and no offset is told."""
+    """The start of a window in a format; None where the clock shows it for the second time and the format has no %z."""
     text = text_of(value)
     try:
         start = dt.datetime.strptime(text, dimension.text_format).replace(tzinfo=ZoneInfo(dimension.timezone))
@@ -309,8 +317,8 @@ def _written(dimension: TimeDimension, value: Value, form: str) -> str | None:
 
 
 def spelt_first(names: Mapping[str, PartitionKey], pattern: FilePattern) -> dict[PartitionKey, str]:
-    """Of several files of one partition the one to take: that which is spelt as we would, then the shortest name."""
+    """For each partition the file to take: the name that the pattern itself gives, else the shortest name."""
     best: dict[PartitionKey, str] = {}
-    for name in sorted(names, key=lambda each: (each != pattern.name(names[each]), len(each), each)):
+    for name in sorted(names, key=lambda file: (file != pattern.name(names[file]), len(file), file)):
         best.setdefault(names[name], name)
     return best

@@ -1,6 +1,6 @@
-"""Rows of landing files that cannot be read as declared: how many may be left out, and the dataset that takes them.
+"""Rejected rows, those of landing files that cannot be read as declared: their limit and the dataset that takes them.
 
-Not here: which rows those are (varve/sources/formats), and how they are published with the others
+Not here: which rows those are (varve/sources/formats/), and how they are published with the others
 (varve/dagster/runs/builds.py).
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from varve.model.errors import VarveError
 from varve.model.schema import Column, ColumnType, Schema
 
-# The run holds the rejected rows of all its partitions in memory.
+# A limit is needed because a run holds the rejected rows of all its partitions in memory.
 MOST_ROWS = 10_000
 VALUE_CHARACTERS = 200
 TEXT_CHARACTERS = 1_000
@@ -39,8 +39,8 @@ class RejectInto:
     """`REJECT UP TO at_most ROWS INTO dataset`.
 
     Attributes:
-        at_most: so many rows of a partition may be left out of it; with more, nothing of it is published.
-        dataset: the name of the dataset that takes them. It is declared by this alone.
+        at_most: how many rows of a partition may be left out. With more, nothing of the partition is published.
+        dataset: the name of the dataset that takes the rejected rows. This clause is its only declaration.
     """
 
     at_most: int

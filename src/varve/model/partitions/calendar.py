@@ -1,6 +1,7 @@
-"""Calendars: how time is tiled into half-open windows, exactly, whatever the clocks of a zone do.
+"""Calendars: how time is divided into half-open windows, exactly, also where the clock of a zone moves.
 
-A calendar answers by arithmetic on whole seconds since 1970 (see zone.py) and never lists windows to find one.
+A calendar computes with whole seconds since 1970 (see zone.py); it never lists windows to find one. A wall is what the
+clock of a zone shows.
 
 Where clocks move, a window begins
 - once for each wall of `0 0 * * *`, `30 1 * * 1` and their like: when the clock first shows the wall, or where it skips
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Windows of one duration, end to end from an anchor: what cron cannot say (7 minutes, 90 minutes, two weeks).
+    """Windows of one duration, end to end from an anchor, which cron cannot express: 7 minutes, 90 minutes, two weeks.
 
     Attributes:
-        duration: whole seconds. Whole days count by the calendar of the zone, so that they begin at one time of day;
-            anything else is counted in seconds, so that every window is equally long.
-        anchor: a moment at which a window begins, in the zone of the windows.
+        duration: whole seconds. Whole days follow the calendar of the zone, so that every window begins at the same
+            time of day; any other duration is counted in seconds, so that every window is equally long.
+        anchor: an instant at which a window begins, in the zone of the windows.
     """
 
     duration: dt.timedelta
@@ -49,28 +50,28 @@ Tiling: TypeAlias = Grain | str | Every
 
 
 class Calendar(Protocol):
-    """A tiling of time into half-open windows; instants are seconds since 1970, UTC."""
+    """A division of time into half-open windows; instants are seconds since 1970 in UTC."""
 
     def floor(self, instant: int) -> int:
         """The start of the window that holds the instant."""
         ...
 
     def following(self, instant: int) -> int:
-        """The first start of a window after the instant."""
+        """The start of the first window that begins after the instant."""
         ...
 
     def wall(self, start: int) -> dt.datetime:
-        """The wall at which the window is meant to begin: what the clock shows at its start, or what it skips then."""
+        """The wall at which a window should begin: what the clock shows at its start, or what it skips then."""
         ...
 
     def starts(self, wall: dt.datetime) -> list[int]:
-        """The starts of windows at which the clock shows, or skips, a wall: none, one, or two where it goes back."""
+        """The starts of the windows that begin at a wall: none, one, or two where the clock goes back over it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WallCalendar:
-    """Windows that begin at walls of a zone.
+    """Windows that begin where the clock of a zone shows certain walls.
 
     Attributes:
         repeats: whether a wall begins a window each time the clock shows it (see the module).
@@ -83,51 +84,51 @@ class WallCalendar:
     def floor(self, instant: int) -> int:
         """See Calendar."""
         while True:
-            around = stretch(self.timezone, instant)
-            wall = self.walls.floor(instant + around.offset)
-            if wall >= self._first(around.start, around.offset, around.before):
-                return wall - around.offset
-            if self._begins(around.start, around.offset, around.before):
-                return around.start
-            instant = around.start - 1
+            current = stretch(self.timezone, instant)
+            wall = self.walls.floor(instant + current.offset)
+            if wall >= self._first(current.start, current.offset, current.before):
+                return wall - current.offset
+            if self._begins(current.start, current.offset, current.before):
+                return current.start
+            instant = current.start - 1
 
     def following(self, instant: int) -> int:
         """See Calendar."""
-        around = stretch(self.timezone, instant)
-        wall = self.walls.following(instant + around.offset)
+        current = stretch(self.timezone, instant)
+        wall = self.walls.following(instant + current.offset)
         while True:
-            first = self._first(around.start, around.offset, around.before)
+            first = self._first(current.start, current.offset, current.before)
             if wall < first:
                 wall = self.walls.following(first - 1)
-            if wall - around.offset < around.end:
-                return wall - around.offset
-            around = stretch(self.timezone, around.end)
-            if self._begins(around.start, around.offset, around.before):
-                return around.start
-            wall = self.walls.following(around.start + around.offset - 1)
+            if wall - current.offset < current.end:
+                return wall - current.offset
+            current = stretch(self.timezone, current.end)
+            if self._begins(current.start, current.offset, current.before):
+                return current.start
+            wall = self.walls.following(current.start + current.offset - 1)
 
     def wall(self, start: int) -> dt.datetime:
         """See Calendar."""
-        around = stretch(self.timezone, start)
-        wall = start + around.offset
-        if start == around.start and self.walls.floor(wall) != wall:
+        current = stretch(self.timezone, start)
+        wall = start + current.offset
+        if start == current.start and self.walls.floor(wall) != wall:
             wall = self.walls.floor(wall)
         return moment_of(wall)
 
     def starts(self, wall: dt.datetime) -> list[int]:
         """See Calendar."""
         at = wall_of(wall)
-        if found := instants(self.timezone, at):
-            return [start for start in found if self.floor(start) == start]
+        if starts := instants(self.timezone, at):
+            return [start for start in starts if self.floor(start) == start]
         skipped = self.floor(at - stretch(self.timezone, at - DAY).offset)
         return [skipped] if self.wall(skipped) == wall else []
 
     def _first(self, start: int, offset: int, before: int) -> int:
-        """The first wall of a stretch that may begin a window: it may have been shown before."""
+        """The first wall of a stretch that may begin a window: earlier walls of it were shown before, once already."""
         return start + (offset if self.repeats else max(offset, before))
 
     def _begins(self, start: int, offset: int, before: int) -> bool:
-        """Whether a window begins where the clock moves: it skips the wall at which one should; never a whole day's."""
+        """Whether a window begins where the clock moves, as it skips the wall of its start; never for a whole day."""
         if self.repeats or not before < offset < before + DAY:
             return False
         return self.walls.following(start + before - 1) < start + offset
@@ -135,7 +136,7 @@ class WallCalendar:
 
 @dataclass(frozen=True, slots=True)
 class SteadyCalendar:
-    """Windows of equally many seconds, end to end from an anchor."""
+    """Windows of the same number of seconds, end to end from an anchor."""
 
     anchor: int
     seconds: int
@@ -159,14 +160,14 @@ class SteadyCalendar:
 
 
 def clock(timezone: str, instant: int) -> dt.datetime:
-    """What the clock of a zone shows; fold=1 where it shows that for the second time."""
-    around = stretch(timezone, instant)
-    second = instant + around.offset < around.start + around.before
-    return moment_of(instant + around.offset).replace(fold=int(second))
+    """What the clock of a zone shows, without a zone; fold=1 where it shows that for the second time."""
+    current = stretch(timezone, instant)
+    second = instant + current.offset < current.start + current.before
+    return moment_of(instant + current.offset).replace(fold=int(second))
 
 
 def calendar_of(tiling: Tiling, timezone: str) -> Calendar:
-    """The calendar of a tiling in a zone. Raises VarveError for a cron, a duration or a zone that is none."""
+    """The calendar of a tiling in a zone. Raises VarveError where the cron, the duration or the zone is not valid."""
     stretch(timezone, 0)
     if not isinstance(tiling, Every):
         walls = cron_walls(cron_of(tiling))

@@ -1,6 +1,6 @@
-"""Cron expressions as the walls they name: which times of which days, and the arithmetic between them.
+"""Cron expressions as sets of walls (times on a wall clock), and the arithmetic between these.
 
-croniter reads the text; its own iteration is left aside, as it begins windows elsewhere where clocks move.
+croniter parses the text. Its iteration is not used, as it would begin windows elsewhere where clocks move.
 
 Not here: zones, and what happens where a clock skips a wall or shows it twice (calendar.py).
 """
@@ -21,26 +21,26 @@ from varve.model.partitions.zone import DAY, EPOCH
 
 # croniter knows @hourly to @yearly; weeks of @weekly begin on Sunday, as in every cron.
 _SHORTHANDS = {"@quarterly": "0 0 1 */3 *"}
-# Between two 29ths of February that are Sundays.
+# An expression names a day at least once in so many years: 29 February falls on a given weekday that rarely.
 _YEARS = 41
 _ORDINAL_OF_EPOCH = EPOCH.toordinal()
 
 
 class Walls(Protocol):
-    """A set of walls without first or last, at which windows may begin."""
+    """A set of walls without a first or a last, at which windows may begin; in seconds (see zone.py)."""
 
     def floor(self, wall: int) -> int:
-        """The last of them that is not after `wall`."""
+        """The last wall of the set that is not after `wall`."""
         ...
 
     def following(self, wall: int) -> int:
-        """The first of them that is after `wall`."""
+        """The first wall of the set that is after `wall`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EveryDays:
-    """Walls a number of seconds apart, through an anchor; the number is one of whole days."""
+    """Walls that are `seconds` apart (whole days), counted from an anchor."""
 
     anchor: int
     seconds: int
@@ -60,9 +60,9 @@ class CronWalls:
 
     Attributes:
         times: seconds since midnight, in order.
-        days, months, weekdays: what the fields name (weekdays from 0, Sunday); None: every one.
-        nth: for a weekday, which of the month: `1#2` is {1: {2}}; "l" is the last.
-        repeats: whether the hour is `*`: then it names a wall again when the clock shows it again.
+        days, months, weekdays: the numbers in these fields (weekdays from 0, Sunday); None: all of them.
+        nth: for a weekday, which occurrences of it in a month: `1#2` is {1: {2}}; "l" is the last one.
+        repeats: whether the hour is `*`: then a wall counts again when the clock shows it again.
     """
 
     expression: str
@@ -89,34 +89,34 @@ class CronWalls:
 
     @property
     def daily(self) -> bool:
-        """Whether it names every day."""
+        """Whether the expression names every day."""
         return self.days is None and self.months is None and self.weekdays is None
 
     def _has(self, day: int) -> bool:
         if self.daily:
             return True
-        found = self._in_year(_year(day))
-        place = bisect_left(found, day)
-        return place < len(found) and found[place] == day
+        days = self._in_year(_year(day))
+        place = bisect_left(days, day)
+        return place < len(days) and days[place] == day
 
     def _day_before(self, day: int) -> int:
         if self.daily:
             return day - 1
         year = _year(day)
-        for each in range(year, year - _YEARS, -1):
-            found = self._in_year(each)
-            if place := bisect_left(found, day):
-                return found[place - 1]
+        for earlier_year in range(year, year - _YEARS, -1):
+            days = self._in_year(earlier_year)
+            if place := bisect_left(days, day):
+                return days[place - 1]
         raise self._impossible()
 
     def _day_after(self, day: int) -> int:
         if self.daily:
             return day + 1
         year = _year(day)
-        for each in range(year, year + _YEARS):
-            found = self._in_year(each)
-            if (place := bisect_right(found, day)) < len(found):
-                return found[place]
+        for later_year in range(year, year + _YEARS):
+            days = self._in_year(later_year)
+            if (place := bisect_right(days, day)) < len(days):
+                return days[place]
         raise self._impossible()
 
     def _in_year(self, year: int) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ class CronWalls:
         return VarveError(f"cron {self.expression!r} names no day that any calendar has.")
 
     def names(self, date: dt.date) -> bool:
-        """Whether the expression names this day. Where day and weekday are both given, either is enough, as in cron."""
+        """Whether the expression names this day. As in cron, one of day and weekday is enough where both are given."""
         if self.months is not None and date.month not in self.months:
             return False
         length = calendar.monthrange(date.year, date.month)[1]
@@ -147,7 +147,7 @@ class CronWalls:
 
 @lru_cache(maxsize=256)
 def cron_walls(expression: str) -> CronWalls:
-    """The walls of an expression or shorthand. Raises VarveError for one that is none, or that names no day at all."""
+    """The walls of a cron expression or shorthand. Raises VarveError where it is not valid, or names no day at all."""
     text = _SHORTHANDS.get(expression, expression)
     problem = f"cron {expression!r} is not understood: five fields are expected (minute hour day month weekday)"
     try:

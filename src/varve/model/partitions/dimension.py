@@ -1,7 +1,8 @@
-"""Dimensions, the axes of partitioning (docs/decisions/0005): time, static and dynamic.
+"""Dimensions, the axes of partitioning: time, static and dynamic.
 
-A time dimension tiles time into half-open windows, a static one is an ordered list of keys, a dynamic one a set of keys
-that grows while the pipeline runs. Making one checks nothing: the dataset that has it does, and names itself.
+A time dimension divides time into half-open windows, a static one is an ordered list of keys, a dynamic one a set of
+keys that grows while the pipeline runs. The constructors check nothing: the dataset checks its dimensions, so that the
+message can name the dataset.
 
 Not here: their product (partitioning.py), and how partitions of two datasets depend on each other
 (varve/planning/mapping/dataset_mapping.py).
@@ -22,11 +23,11 @@ from varve.model.partitions.time_dimension import Members, TimeDimension, check_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Above it a list of static keys is more likely a mistake than a wish; each dimension may say otherwise.
+# A longer list of static keys is more likely a mistake than intended; a dimension can have a limit of its own.
 STATIC_LIMIT = 10_000
-# What a file system gives to one folder.
+# The longest name that file systems allow for a folder.
 _SEGMENT_BYTES = 255
-# What Hive calls the partition of rows without a value.
+# Hive's name for the partition of rows without a value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -35,8 +36,8 @@ class StaticDimension:
     """An ordered list of keys, known beforehand.
 
     Attributes:
-        members: the keys in their order, of one type: texts, whole numbers, dates, intervals or one class of rich keys.
-        limit: how many keys are taken without a question.
+        members: the keys in their order, all of one type: texts, whole numbers, dates, intervals or a rich key class.
+        limit: the largest number of keys that is accepted.
     """
 
     name: str
@@ -50,7 +51,7 @@ class StaticDimension:
 
     @cached_property
     def places(self) -> dict[Value, int]:
-        """Where each key stands in the order."""
+        """The position of each key in the order, from 0."""
         return {member: place for place, member in enumerate(self.members)}
 
     @cached_property
@@ -85,7 +86,7 @@ class StaticDimension:
         return value in self.places
 
     def parse(self, text: str) -> Value:
-        """The key that `text` spells; UnknownPartition where it is not in the list."""
+        """The key that `text` spells. Raises UnknownPartition where it is not in the list."""
         if text not in self._by_text:
             raise UnknownPartition(
                 f"{text!r} is no key of dimension {self.name}, which has {some(self.members, limit=8)}."
@@ -100,10 +101,10 @@ class StaticDimension:
 
 @dataclass(frozen=True)
 class DynamicDimension:
-    """Keys that are added to a named set while the pipeline runs, and may be removed.
+    """Keys that are added to a named set while the pipeline runs, and may be removed from it.
 
     Attributes:
-        set_name: the set; dimensions of several datasets that name the same set share its keys.
+        set_name: the name of the set; dimensions of several datasets that name the same set share its keys.
         value_type: the type of the keys: str, int, date, Interval or a class of rich keys.
     """
 
@@ -122,11 +123,11 @@ class DynamicDimension:
             raise VarveError(f"dimension {self.name}: keys cannot be of {self.value_type.__name__}; take text instead.")
 
     def exists(self, value: Value, members: Members | None = None) -> bool:
-        """Whether the set has this key; where its members are not given, whether it could."""
+        """Whether the set has this key; where its members are not given, whether the key has the right type."""
         return type(value) is self.value_type if members is None else value in members.get(self.set_name, ())
 
     def parse(self, text: str) -> Value:
-        """The key that `text` spells, in the set or not. Raises UnknownPartition where it can be none."""
+        """The key that `text` spells, in the set or not. Raises UnknownPartition where it cannot be a key."""
         try:
             value = checked(value_of(text, self.value_type))
             check_member(self.name, value)
@@ -137,7 +138,7 @@ class DynamicDimension:
         return value
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
-        """The keys that the set has, in order. Raises VarveError where its members are not given."""
+        """The keys of the set, in order. Raises VarveError where its members are not given."""
         del now
         if members is None:
             raise VarveError(
@@ -146,22 +147,22 @@ class DynamicDimension:
         return iter(sorted(members.get(self.set_name, ())))
 
 
-# One place to import any dimension from.
+# Every dimension can be imported from here.
 __all__ = ["Dimension", "DynamicDimension", "Members", "StaticDimension", "TimeDimension", "check_member"]
 
 Dimension: TypeAlias = TimeDimension | StaticDimension | DynamicDimension
 
 
 def check_member(dimension: str, value: Value) -> None:
-    """Raise VarveError for a value that no store could keep apart from others, or hold at all."""
+    """Raise VarveError for a value that a store could not hold, or could not tell from another value."""
     try:
         checked(value)
     except VarveError as error:
         raise VarveError(f"dimension {dimension}: {error}") from None
     text = text_of(value)
     if not text or text == _HIVE_NULL or type(value) is float:
-        found = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
-        raise VarveError(f"dimension {dimension}: {found} is no key; give each key a text, whole number or date.")
+        problem = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
+        raise VarveError(f"dimension {dimension}: {problem} is no key; give each key a text, whole number or date.")
     if (size := len(f"{dimension}={escape(text)}".encode())) > _SEGMENT_BYTES:
         raise VarveError(
             f"dimension {dimension}: the key {text[:40]!r}... takes {size} bytes as a folder name, above the "

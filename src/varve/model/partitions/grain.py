@@ -1,4 +1,4 @@
-"""The usual lengths of windows, by name.
+"""The usual lengths of windows: hour, day, week, month, quarter and year.
 
 Not here: their boundaries (calendar.py).
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Grain(StrEnum):
-    """How long the windows of a time dimension are, on the calendar of its zone."""
+    """The length of the windows of a time dimension, on the calendar of its zone."""
 
     HOUR = "hour"
     DAY = "day"

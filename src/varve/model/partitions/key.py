@@ -1,6 +1,6 @@
-"""`PartitionKey`, the identity of one partition: named, typed values; and the values' text, exact in both directions.
+"""`PartitionKey`, the identity of one partition: named, typed values, which convert to text and back exactly.
 
-Not here: dimensions and what keys they have (dimension.py), and how Dagster spells a key (partitioning.py).
+Not here: dimensions and their keys (dimension.py), and how Dagster spells a key (partitioning.py).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Value: TypeAlias = "str | int | float | dt.date | Interval | PartitionKey"
 K = TypeVar("K", bound="PartitionKey")
 
-# What Hive and Spark escape in a partition path (org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils).
+# The characters that Hive and Spark escape in a partition path (Spark's class ExternalCatalogUtils).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | frozenset(map(chr, range(0x20)))
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
-# Between and within the fields of a rich key.
+# In the text of a rich key a comma separates the fields, so that it is escaped within a field.
 _FIELD_ESCAPES = {ord(char): f"%{ord(char):02X}" for char in "%,"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """A half-open span of time as a value of a key, in UTC: from 2 pm yesterday to 2 pm today."""
+    """A half-open span of time as a value of a key, in UTC, for example from 2 pm yesterday to 2 pm today."""
 
     start: pendulum.DateTime
     end: pendulum.DateTime
@@ -47,13 +47,13 @@ class Interval:
 
 
 class PartitionKeyType(type):
-    """Makes subclasses of `PartitionKey` typed, and refuses those that would run code of their own at construction.
+    """The metaclass of `PartitionKey`: it types the fields of subclasses, and refuses those that run their own code.
 
-    Keys are made in the scheduler and the web server, which must not run what a user wrote.
+    Keys are made in the scheduler and the web server, where code of users must not run.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> PartitionKeyType:
-        """Called by Python for each class statement. Raises VarveError, naming the class and what it may not have."""
+        """Python calls this for each class statement. Raises VarveError that names what a key class may not have."""
         root = next((base for base in bases if isinstance(base, PartitionKeyType)), None)
         if root is None:
             return super().__new__(mcs, name, bases, namespace)
@@ -69,18 +69,18 @@ class PartitionKeyType(type):
                 "a key runs no code of its own when it is made, compared or copied."
             )
         defaults = {field: namespace.pop(field) for field in fields if field in namespace}
-        made = super().__new__(mcs, name, bases, {**namespace, "__slots__": ()})
-        made.field_types = _field_types(made, fields)
-        made.field_defaults = {field: _typed(made, field, value) for field, value in defaults.items()}
+        key_class = super().__new__(mcs, name, bases, {**namespace, "__slots__": ()})
+        key_class.field_types = _field_types(key_class, fields)
+        key_class.field_defaults = {field: _typed(key_class, field, value) for field, value in defaults.items()}
         for place, field in enumerate(fields):
-            type.__setattr__(made, field, property(_getter(place)))
-        return made
+            type.__setattr__(key_class, field, property(_getter(place)))
+        return key_class
 
     field_types: dict[str, type] = {}  # noqa: RUF012 - each class has its own
     field_defaults: dict[str, Any] = {}  # noqa: RUF012
 
     def __call__(cls: type[K], *args: Any, **kwargs: Any) -> K:  # type: ignore[misc]
-        """`Position(1, 2, z=3)`: the fields in their order or by name. Raises VarveError for missing or wrong ones."""
+        """`Position(1, 2, z=3)`: fields in their order or by name. Raises VarveError for missing or wrong fields."""
         types = cls.field_types
         if not types:
             return cls.of(**dict(*args, **kwargs))  # type: ignore[return-value]
@@ -96,8 +96,8 @@ class PartitionKeyType(type):
 class PartitionKey(metaclass=PartitionKeyType):
     """One point of the product of a dataset's dimensions: named, typed values in the dataset's order of dimensions.
 
-    Immutable, hashable, ordered and equal by value. A subclass has fields of its own, and may be a value of one
-    dimension:
+    A key is immutable, hashable, ordered and equal by value. A subclass (a rich key) has typed fields, and can be the
+    value of one dimension:
 
         class Position(PartitionKey):
             x: float
@@ -129,12 +129,12 @@ class PartitionKey(metaclass=PartitionKeyType):
 
     @property
     def text(self) -> str:
-        """The values' texts, between commas: how a rich key is spelt as the value of one dimension."""
+        """The texts of the values, joined by commas: a rich key as the value of one dimension."""
         return ",".join(text_of(value).translate(_FIELD_ESCAPES) for _, value in self.fields)
 
     def __getitem__(self, name: str) -> Value:
-        for found, value in self.fields:
-            if found == name:
+        for field, value in self.fields:
+            if field == name:
                 return value
         raise KeyError(name)
 
@@ -181,21 +181,21 @@ _OF_PYTHON = {"__annotations__", "__qualname__", "__firstlineno__", "__static_at
 
 
 def made(fields: tuple[tuple[str, Value], ...]) -> PartitionKey:
-    """The key with these fields, unchecked: for those that come from dimensions, a hundred thousand at a time."""
+    """The key with these fields, without checks: for values of dimensions, a hundred thousand at a time."""
     key = object.__new__(PartitionKey)
     _set_fields(key, fields)
     return key
 
 
 def checked(value: Value) -> Value:
-    """The value as keys hold it. Raises VarveError for one of a type, or with characters, that no key can have."""
+    """The value as a key holds it. Raises VarveError where no key can have its type or its characters."""
     kind = type(value)
     if kind is str:
         return _checked_text(value)  # type: ignore[arg-type]
     if kind is int or isinstance(value, Interval | PartitionKey):
         return value
     if isinstance(value, float) and kind is float and math.isfinite(value):
-        # Makes -0.0 the 0.0 that it equals.
+        # Turns -0.0 into 0.0, to which it is equal.
         return value + 0.0
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.date(value.year, value.month, value.day)
@@ -206,7 +206,7 @@ def checked(value: Value) -> Value:
 
 
 def text_of(value: Value) -> str:
-    """The one text of a value, before any escaping; whatever a rich key's own __str__ says."""
+    """The one text of a value, before any escaping. The __str__ of a rich key has no influence on it."""
     if type(value) is str:
         return value
     if isinstance(value, PartitionKey):
@@ -215,28 +215,28 @@ def text_of(value: Value) -> str:
 
 
 def value_of(text: str, kind: type) -> Value:
-    """The value of a type that has this text, and only this. Raises ValueError."""
-    found: Value
+    """The value of a type from its text. Raises ValueError where the text is not exactly `text_of` that value."""
+    value: Value
     if kind is str:
         return text
     if kind is dt.date:
-        found = dt.date.fromisoformat(text)
+        value = dt.date.fromisoformat(text)
     elif kind is int or kind is float:
-        found = kind(text)
+        value = kind(text)
     elif kind is Interval:
         start, _, end = text.partition("/")
-        found = Interval(_parsed(start), _parsed(end))
+        value = Interval(_parsed(start), _parsed(end))
     else:
         texts = [unquote(part) for part in text.split(",")]
         types = kind.field_types  # type: ignore[attr-defined]
-        found = kind(*[value_of(part, each) for part, each in zip(texts, types.values(), strict=True)])
-    if text_of(found) != text:
+        value = kind(*[value_of(part, field_type) for part, field_type in zip(texts, types.values(), strict=True)])
+    if text_of(value) != text:
         raise ValueError(text)
-    return found
+    return value
 
 
 def plain(value: Value) -> str | int | dt.date:
-    """The value as a partition column holds it: a rich key, an interval or a float as text."""
+    """The value as a partition column holds it: rich keys, intervals and floats become text."""
     return value if isinstance(value, str | int | dt.date) else text_of(value)
 
 
@@ -246,7 +246,7 @@ def escape(text: str) -> str:
 
 
 def parse_path(path: str) -> tuple[tuple[str, str], ...]:
-    """The inverse of `PartitionKey.path`, values still as text: their dimension types them."""
+    """Pairs of a name and a text from a `PartitionKey.path`; the dimensions turn the texts into values."""
     pairs = (segment.partition("=") for segment in path.split("/"))
     return tuple((name, unquote(value) if "%" in value else value) for name, _, value in pairs)
 
@@ -275,12 +275,12 @@ def _is_surrogate(char: str) -> bool:
 
 
 def _typed(cls: type, name: str, value: Any) -> Value:
-    """The value as the field's type; a whole number becomes a float where one is declared."""
+    """The value as the type of the field; a whole number becomes a float where the field is a float."""
     kind = cls.field_types[name]  # type: ignore[attr-defined]
-    found = checked(float(value) if kind is float and type(value) is int else value)
-    if type(found) is not kind:
+    typed_value = checked(float(value) if kind is float and type(value) is int else value)
+    if type(typed_value) is not kind:
         raise VarveError(f"partition key {cls.__name__}: {name} is a {kind.__name__}, given {value!r}.")
-    return found
+    return typed_value
 
 
 def _field_types(cls: type, fields: list[str]) -> dict[str, type]:
@@ -299,7 +299,7 @@ def _getter(place: int) -> Callable[[PartitionKey], Value]:
 
 
 def _is_hook(name: str) -> bool:
-    """Whether Python itself would call something of this name."""
+    """Whether Python itself would call an attribute with this name."""
     return name.startswith("__") and name.endswith("__") and name not in _OVERRIDABLE | _OF_PYTHON
 
 
@@ -308,7 +308,7 @@ def _instant(moment: pendulum.DateTime) -> str:
 
 
 def _parsed(text: str) -> pendulum.DateTime:
-    found = pendulum.parse(text)
-    if not isinstance(found, pendulum.DateTime):
+    moment = pendulum.parse(text)
+    if not isinstance(moment, pendulum.DateTime):
         raise ValueError(text)  # noqa: TRY004 - the text is wrong
-    return found
+    return moment

@@ -1,8 +1,8 @@
 """`Partitioning`, the product of a dataset's dimensions, and Dagster's spelling of its keys.
 
-Dagster has at most two dimensions. So the first of ours, which is the time dimension where there is one, stays by
-itself, and all others fold into one; only Dagster sees that. Its key of two dimensions is their texts joined by `|`,
-in the order of the dimensions' names.
+Dagster has at most two dimensions. Therefore one of ours (the time dimension, or the first one) stays alone, and all
+others are folded into a second one; only Dagster sees that. Dagster's key of two dimensions is their texts joined by
+`|`, in the order of the dimensions' names.
 
 Not here: Dagster's own objects (varve/dagster/partitions/definitions.py).
 """
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from varve.model.partitions.dimension import Members
 
-# What Dagster refuses in keys or gives a meaning, our own mark between folded values, and the mark of an escape.
+# Characters that Dagster refuses in keys or interprets, our separator between folded values, and the escape itself.
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in "%|,[]~"}
 _FOLD = "~"
-# Above it Dagster's UI becomes slow (its own advice).
+# With more partitions Dagster's UI becomes slow, as its documentation says.
 DAGSTER_COMFORT = 100_000
 
 Fold: TypeAlias = tuple[Dimension, ...]
@@ -38,7 +38,7 @@ Fold: TypeAlias = tuple[Dimension, ...]
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The product of a dataset's dimensions, at most one of them time (docs/decisions/0005)."""
+    """The product of a dataset's dimensions, of which at most one is a time dimension."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -49,12 +49,12 @@ class Partitioning:
 
     @cached_property
     def time(self) -> TimeDimension | None:
-        """The time dimension, if there is one."""
+        """The time dimension; None where there is none."""
         return next((dimension for dimension in self.dimensions if isinstance(dimension, TimeDimension)), None)
 
     @cached_property
     def folds(self) -> dict[str, Fold]:
-        """Dagster's dimensions by name, in the order of its keys; each with the dimensions of ours that it folds."""
+        """Dagster's dimensions by name, in the order of its keys; each with our dimensions that are folded into it."""
         lead: Dimension = self.time or self.dimensions[0]
         others = tuple(dimension for dimension in self.dimensions if dimension is not lead)
         folds: dict[str, Fold] = {lead.name: (lead,)}
@@ -66,24 +66,26 @@ class Partitioning:
         return self._by_name[name]
 
     def reaching(self, end_offset: int) -> Partitioning:
-        """The same product, with at least so many windows beyond the last complete one there already."""
+        """The same product, in which `end_offset` or more windows after the last complete are partitions already."""
         if self.time is None or end_offset <= self.time.end_offset:
             return self
         time = self.time.reaching(end_offset)
-        return Partitioning(tuple(time if each is self.time else each for each in self.dimensions))
+        return Partitioning(tuple(time if dimension is self.time else dimension for dimension in self.dimensions))
 
     def same_keys(self, other: Partitioning) -> bool:
-        """Whether the other has the same keys, whatever is there of their windows already."""
+        """Whether the other has the same keys, apart from how many windows are partitions already (`end_offset`)."""
         return self == other or (
             len(self.dimensions) == len(other.dimensions)
             and all(
-                one.same_windows(two) if isinstance(one, TimeDimension) else one == two
-                for one, two in zip(self.dimensions, other.dimensions, strict=True)
+                dimension.same_windows(other_dimension)
+                if isinstance(dimension, TimeDimension)
+                else dimension == other_dimension
+                for dimension, other_dimension in zip(self.dimensions, other.dimensions, strict=True)
             )
         )
 
     def check(self) -> None:
-        """Raise VarveError, naming the dimension, with what is wrong and what to do."""
+        """Raise VarveError that names the dimension, what is wrong and what to do."""
         names = list(self.names)
         if not names:
             raise VarveError("it has no dimension; a dataset has at least one.")
@@ -105,11 +107,11 @@ class Partitioning:
         return made(tuple(zip(self.names, values, strict=True)))
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[PartitionKey]:
-        """All keys: every combination, the last dimension fastest. See the dimensions' own `keys`."""
+        """All keys: every combination, where the last dimension changes fastest. See `keys` of the dimensions."""
         return keys_of(self.names, [dimension.keys(members, now) for dimension in self.dimensions])
 
     def count(self, members: Members | None = None, now: dt.datetime | None = None) -> int:
-        """How many keys `keys` would yield."""
+        """The number of keys that `keys` would yield."""
         total = 1
         for dimension in self.dimensions:
             if isinstance(dimension, TimeDimension):
@@ -123,7 +125,7 @@ class Partitioning:
         return all(dimension.exists(key[dimension.name], members) for dimension in self.dimensions)
 
     def from_dagster(self, text: str) -> PartitionKey:
-        """The key that Dagster spells so. Raises UnknownPartition."""
+        """The key from Dagster's spelling of it. Raises UnknownPartition where it is not the spelling of a key."""
         parts = text.split("|")
         if len(parts) != len(self.folds):
             raise UnknownPartition(f"{text!r} must have {len(self.folds)} parts, {'|'.join(self.folds)}.")
@@ -142,7 +144,7 @@ class Partitioning:
         )
 
     def from_path(self, path: str) -> PartitionKey:
-        """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition."""
+        """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition where there is none."""
         texts = dict(parse_path(path))
         if texts.keys() != self._by_name.keys():
             raise UnknownPartition(f"{path!r} must name the columns {', '.join(self.names)}.")
@@ -157,19 +159,19 @@ class Partitioning:
 
 
 def keys_of(names: Sequence[str], values: Sequence[Iterator[Value] | Sequence[Value]]) -> Iterator[PartitionKey]:
-    """Every combination of the values, as keys with these names; the last one fastest."""
-    return map(made, product(*[[(name, value) for value in each] for name, each in zip(names, values, strict=True)]))
+    """Every combination of the values, as keys with these names; the last value changes fastest."""
+    return map(made, product(*[[(name, value) for value in axis] for name, axis in zip(names, values, strict=True)]))
 
 
 def dagster_text(value: Value) -> str:
-    """One value as it stands in a Dagster key: whatever Dagster would refuse or misread is escaped as in a URL."""
+    """One value as it is written in a Dagster key: what Dagster would refuse or misread is escaped as in a URL."""
     text = text_of(value).translate(_ESCAPES)
-    # Three dots are Dagster's mark of a range.
+    # Dagster reads three dots as a range.
     return re.sub(r"\.{3,}", lambda dots: "%2E" * len(dots[0]), text) if "..." in text else text
 
 
 def fold_texts(fold: Fold, members: Members | None = None, now: dt.datetime | None = None) -> list[str]:
-    """The keys of one of Dagster's dimensions, as it spells them, in order."""
+    """The keys of one of Dagster's dimensions in Dagster's spelling, in order."""
     return [
         _FOLD.join(texts)
         for texts in product(*[[dagster_text(value) for value in dimension.keys(members, now)] for dimension in fold])
@@ -177,18 +179,18 @@ def fold_texts(fold: Fold, members: Members | None = None, now: dt.datetime | No
 
 
 def is_dynamic(fold: Fold) -> bool:
-    """Whether Dagster has the fold as a set that grows."""
+    """Whether the fold is a dynamic partition set in Dagster."""
     return any(isinstance(dimension, DynamicDimension) for dimension in fold)
 
 
 def set_of(fold: Fold) -> str | None:
-    """The name of Dagster's set for a fold with a dynamic dimension; such names are shared by a whole deployment."""
+    """The name of Dagster's set for a fold with a dynamic dimension, else None. A deployment shares these names."""
     dynamic = [dimension for dimension in fold if isinstance(dimension, DynamicDimension)]
     if not dynamic:
         return None
     if len(fold) == 1:
         return base_set(dynamic[0])
-    # The same product of another dataset is the same set.
+    # Datasets with the same product share the set.
     digest = hashlib.blake2b(repr(fold).encode(), digest_size=4).hexdigest()
     return f"varve/{_FOLD.join(dimension.name for dimension in fold)}/{digest}"
 
@@ -199,7 +201,7 @@ def base_set(dimension: DynamicDimension) -> str:
 
 
 def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) -> str:
-    """The name of Dagster's set with the windows, kept so long, of a time dimension that Dagster cannot tile itself."""
+    """The name of Dagster's set with the windows of a time dimension that Dagster cannot express, under a retention."""
     text = repr(dimension) if retention is None else f"{dimension!r} kept {retention}"
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     return f"varve/{dimension.name}/{digest}"
@@ -207,7 +209,7 @@ def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) ->
 
 @lru_cache
 def _windows(dimension: TimeDimension, start: int, end: int) -> int:
-    """How many windows there are; many datasets have the same, and a thousand of them are counted at every load."""
+    """The number of windows between two instants; cached, as a thousand datasets may count the same at every load."""
     count = 0
     while start < end:
         start, count = dimension.calendar.following(start), count + 1

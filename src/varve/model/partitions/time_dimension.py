@@ -30,19 +30,19 @@ _DATE = "%Y-%m-%d"
 
 @dataclass(frozen=True)
 class TimeDimension:
-    """Windows of a tiling in one zone, from `start` (inclusive) to `end` (exclusive; None: without end).
+    """The windows of a tiling in one time zone, from `start` (inclusive) to `end` (exclusive; None: without end).
 
     Attributes:
-        name: also the partition column.
+        name: the name of the dimension, which is also the partition column.
         tiling: a `Grain`, a cron expression or shorthand (`@hourly`), or an `Every`.
         start: where the first window begins; its zone is the zone of the windows.
-        key_format: how a window's start is spelt (strftime); None: as a date where every window begins on a date of its
-            own, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second time,
-            its key ends in the offset: `2013-11-03T01-0500`.
-        end_offset: how many windows beyond the last complete one are partitions already; 1: the open one, as of every
-            dataset that arrives from others and of those with OPEN WINDOWS; 1 + n: with WINDOWS AHEAD n.
-        timezone: the IANA zone of the windows, which is that of `start`.
-        problem: what was wrong with the texts that it was made from; `check` says it.
+        key_format: how the start of a window is spelt (strftime). None: as a date where every window begins on another
+            date, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second
+            time, its key ends in the offset: `2013-11-03T01-0500`.
+        end_offset: how many windows after the last complete one are partitions already. It is 1 (the open window) for
+            datasets whose partitions others produce and for OPEN WINDOWS, and 1 + n for WINDOWS AHEAD n.
+        timezone: the IANA zone of the windows, taken from `start`.
+        problem: the error in the texts from which it was made, if any; `check` raises it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TimeDimension:
     problem: str = field(repr=False, default="")
 
     def __post_init__(self) -> None:
-        # A field, as it tells dimensions apart whose starts are one instant in two zones, and so equal to Python.
+        # A field, as two starts are equal to Python where they are one instant in two zones.
         object.__setattr__(self, "timezone", self.start.timezone_name or "UTC")
 
     @classmethod
@@ -64,7 +64,7 @@ class TimeDimension:
     ) -> TimeDimension:
         """The dimension from texts: `TimeDimension.of("day", "@daily", "2013-01-01", timezone="Europe/Paris")`.
 
-        A zone or moment that is none is told by `check`, as everything else is, so that the dataset can be named.
+        `check` reports an invalid zone or moment, as it does all other errors, so that the message names the dataset.
         """
         try:
             stretch(timezone, 0)
@@ -74,7 +74,7 @@ class TimeDimension:
 
     @cached_property
     def calendar(self) -> Calendar:
-        """The arithmetic of the windows."""
+        """The calendar that computes where windows begin and end."""
         return calendar_of(self.tiling, self.timezone)
 
     @cached_property
@@ -89,7 +89,7 @@ class TimeDimension:
 
     @cached_property
     def value_type(self) -> type:
-        """The type of the keys: date where every window begins on a date of its own, else str."""
+        """The type of the keys: date where every window begins on another date, else str."""
         if self.key_format is not None:
             return str
         if isinstance(self.tiling, Every):
@@ -99,7 +99,7 @@ class TimeDimension:
 
     @cached_property
     def text_format(self) -> str:
-        """How a start is spelt, but for its offset (strftime)."""
+        """The format (strftime) of a window's start, without its offset."""
         if self.key_format is not None:
             return self.key_format
         if self.value_type is dt.date:
@@ -136,16 +136,16 @@ class TimeDimension:
         self._check_format()
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
-        """The half-open window of a key. Raises UnknownPartition where no window begins there."""
+        """The half-open window of a key. Raises UnknownPartition where no window begins at the key."""
         start = self.start_of(value)
         return pendulum.interval(self._at(start), self._at(self.calendar.following(start)))
 
     def floor(self, instant: dt.datetime) -> pendulum.DateTime:
-        """The start of the window that holds `instant`."""
+        """The start of the window that contains `instant`."""
         return self._at(self.calendar.floor(int(instant.timestamp() // 1)))
 
     def holding(self, instant: dt.datetime) -> Value:
-        """The key of the window that holds `instant`, whether it exists or not."""
+        """The key of the window that contains `instant`, whether the dimension has it or not."""
         return self.value_at(self.calendar.floor(int(instant.timestamp() // 1)))
 
     def exists(self, value: Value, members: Members | None = None) -> bool:
@@ -155,14 +155,14 @@ class TimeDimension:
         return self.first <= start and (self.last is None or start < self.last)
 
     def parse(self, text: str) -> Value:
-        """The key that `text` spells. Raises UnknownPartition where it spells none, or one outside the dimension."""
+        """The key that `text` spells. Raises UnknownPartition, or OutsideDimension where it is too early or late."""
         start = self._start_of_text(text)
         if not (self.first <= start and (self.last is None or start < self.last)):
             raise OutsideDimension(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
         return self.value_at(start)
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
-        """All keys from `start` to `end`; to the last complete window (and `end_offset`) where there is no end yet."""
+        """All keys from `start` to `end`, or to `known_until(now)` where that is earlier."""
         del members
         end, start, following, value = self.known_until(now), self.first, self.calendar.following, self.value_at
         while start < end:
@@ -170,7 +170,7 @@ class TimeDimension:
             start = following(start)
 
     def known_until(self, now: dt.datetime | None = None) -> int:
-        """The end of the last window that is there at `now`, in seconds since 1970."""
+        """The end of the last window that is a partition at `now` (see `end_offset`), in seconds since 1970."""
         at = int((now or pendulum.now("UTC")).timestamp() // 1)
         until = max(self.first, self.calendar.floor(at))
         for _ in range(self.end_offset):
@@ -178,11 +178,11 @@ class TimeDimension:
         return until if self.last is None else min(until, self.last)
 
     def reaching(self, end_offset: int) -> TimeDimension:
-        """The same windows, of which at least so many beyond the last complete one are there already."""
+        """The same windows, of which at least `end_offset` after the last complete one are partitions already."""
         return self if end_offset <= self.end_offset else replace(self, end_offset=end_offset)
 
     def same_windows(self, other: object) -> bool:
-        """Whether the other has the same windows and keys, whatever is there of them already."""
+        """Whether the other has the same windows and keys, whatever its `end_offset`."""
         return self == other or (
             isinstance(other, TimeDimension) and self == replace(other, end_offset=self.end_offset)
         )
@@ -193,12 +193,12 @@ class TimeDimension:
 
     @property
     def extent(self) -> str:
-        """From when to when the dimension reaches, in words."""
+        """The start and the end of the dimension, as a phrase for messages."""
         until = "without end" if self.last is None else f"before {self.text_at(self.last)}"
         return f"runs from {self.text_at(self.first)}, {until} ({self.timezone})"
 
     def start_of(self, value: Value) -> int:
-        """Where the window of a key begins, in seconds since 1970. Raises UnknownPartition where no window does."""
+        """The start of a key's window, in seconds since 1970. Raises UnknownPartition where no window begins there."""
         if self.value_type is dt.date and isinstance(value, dt.date) and (starts := self._starts_on(value)):
             return starts[0]
         return self._start_of_text(text_of(value))
@@ -219,7 +219,7 @@ class TimeDimension:
 
     @cached_property
     def _time_of_day(self) -> dt.timedelta:
-        """When on a date its window begins, where dates are the keys."""
+        """The time of day at which the windows begin, where the keys are dates."""
         return dt.timedelta(seconds=0 if isinstance(self.tiling, Every) else cron_walls(cron_of(self.tiling)).times[0])
 
     def _starts_on(self, date: dt.date) -> list[int]:
@@ -228,23 +228,23 @@ class TimeDimension:
     def _start_of_text(self, text: str) -> int:
         if self.value_type is dt.date and (date := _date(text)) and (starts := self._starts_on(date)):
             return starts[0]
-        found = self._candidates(text)
-        if found is None:
+        candidates = self._candidates(text)
+        if candidates is None:
             raise UnknownPartition(
                 f"{text!r} is no key of dimension {self.name}; its keys look like {self.text_at(self.first)}."
             )
-        for start in found:
+        for start in candidates:
             if self.calendar.floor(start) == start and self.text_at(start) == text:
                 return start
-        holds = (
-            f"the window that holds it starts at {self.text_at(self.calendar.floor(found[0]))}"
-            if found
+        hint = (
+            f"the window that holds it starts at {self.text_at(self.calendar.floor(candidates[0]))}"
+            if candidates
             else ("no clock of the zone shows it")
         )
-        raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {holds}.")
+        raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {hint}.")
 
     def _candidates(self, text: str) -> list[int] | None:
-        """The instants that a text may mean; None where it is no time at all."""
+        """The instants (seconds since 1970) that a text may mean; None where the text is no time at all."""
         if self.value_type is dt.date:
             date = _date(text)
             return None if date is None else self._shown(dt.datetime(date.year, date.month, date.day))  # noqa: DTZ001
@@ -268,7 +268,7 @@ class TimeDimension:
         return self._at(self.calendar.floor(int(moment.timestamp() // 1)))
 
     def _check_format(self) -> None:
-        """A format must tell one window from the next, and back."""
+        """Raise VarveError where the key format gives two windows the same text, or cannot be parsed back."""
         if self.key_format is None:
             return
         start = self.first
@@ -293,7 +293,7 @@ def check_name(name: str) -> None:
 
 
 def _date(text: str) -> dt.date | None:
-    """The date that has this text, and only this."""
+    """The date whose ISO text this is exactly; None for any other text."""
     try:
         date = dt.date.fromisoformat(text)
     except ValueError:
@@ -303,9 +303,9 @@ def _date(text: str) -> dt.date | None:
 
 def _moment(text: str, timezone: str) -> pendulum.DateTime:
     try:
-        found = pendulum.parse(text, tz=timezone)
+        moment = pendulum.parse(text, tz=timezone)
     except ValueError:
-        found = None
-    if not isinstance(found, pendulum.DateTime):
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
         raise VarveError(f"{text!r} is no moment; write it as 2013-01-01 or 2013-01-01T10:35.")
-    return found.in_timezone(timezone)
+    return moment.in_timezone(timezone)

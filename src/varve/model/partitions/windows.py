@@ -1,4 +1,4 @@
-"""Windows in time: complete, open, upcoming or outside of their dimension, and from when on they are partitions.
+"""The state of a window at an instant (complete, open, upcoming, outside), and from when it is a partition.
 
 Not here: where windows begin and end (calendar.py, time_dimension.py), and what the planner does with it (planning/).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WindowState(StrEnum):
-    """What a window is at some instant."""
+    """The state of a window at an instant; OUTSIDE means before the start or after the end of its dimension."""
 
     COMPLETE = "complete"
     OPEN = "open"
@@ -33,9 +33,9 @@ def window_state(time: TimeDimension, start: int, now: float) -> WindowState:
 
 
 def there_from(time: TimeDimension, start: int) -> int:
-    """From when on the window that begins at `start` is a partition, in seconds since 1970.
+    """The instant from which the window that begins at `start` is a partition; both in seconds since 1970.
 
-    When it is complete; `time.end_offset` windows earlier where the dimension has windows ahead.
+    That is when it is complete, or `time.end_offset` windows earlier.
     """
     boundary = time.calendar.following(start)
     for _ in range(time.end_offset):
@@ -44,26 +44,26 @@ def there_from(time: TimeDimension, start: int) -> int:
 
 
 def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
-    """Where the first window begins whose retention is not over at `now`, in seconds since 1970."""
-    # The end of a window is compared with the last boundary, so that it changes once a window
-    # (varve/planning/judgement/timing.py).
-    over = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
-    return max(time.first, time.calendar.floor(over))
+    """The start of the first window whose retention is not over at `now`; both in seconds since 1970."""
+    # Retention is counted back from the last boundary between windows, so that the answer changes once for each window
+    # (as in varve/planning/judgement/timing.py).
+    earliest = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
+    return max(time.first, time.calendar.floor(earliest))
 
 
 def why_not_there(time: TimeDimension, start: int, now: float, retention: dt.timedelta | None = None) -> str:
-    """Why the window that begins at `start` is no partition at `now`, in words; empty where it is one."""
+    """Why the window that begins at `start` is no partition at `now`, as a phrase; "" where it is one."""
     state = window_state(time, start, now)
     if state is WindowState.OUTSIDE:
         return f"it lies outside dimension {time.name}, which {time.extent}"
     if retention is not None and start < kept_from(time, retention, now):
         return f"its retention of {retention} is over"
-    begins = there_from(time, start)
-    if begins <= now:
+    partition_from = there_from(time, start)
+    if partition_from <= now:
         return ""
-    begun = (
+    state_text = (
         f"its window is open until {time.shown(time.calendar.following(start))}"
         if state is WindowState.OPEN
         else f"its window begins at {time.shown(start)}"
     )
-    return f"{begun}, and it is a partition from {time.shown(begins)} on"
+    return f"{state_text}, and it is a partition from {time.shown(partition_from)} on"

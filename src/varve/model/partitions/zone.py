@@ -1,7 +1,7 @@
-"""Zones of time as the stretches over which their clocks do not move, in whole seconds.
+"""Time zones as the stretches of time over which their clocks do not move, in whole seconds.
 
-Instants are seconds since 1970 in UTC; walls are what the clock shows, in seconds since it showed 1970: so an hour is
-always 3,600 of either, and arithmetic on them is arithmetic on integers.
+An instant is counted in seconds since 1970 in UTC. A wall is what the clock of a zone shows, counted in seconds from
+1970-01-01 00:00 on that clock. An hour is 3,600 of either, so that all arithmetic is on integers.
 
 Not here: windows (calendar.py).
 """
@@ -28,8 +28,8 @@ class Stretch:
     Attributes:
         start: the first instant.
         end: the instant after the last.
-        offset: what the clock is ahead of UTC, in seconds.
-        before: the same right before `start`; unlike `offset` where the clock moved at `start`.
+        offset: by how many seconds the clock is ahead of UTC.
+        before: the offset right before `start`; it differs from `offset` where the clock moved at `start`.
     """
 
     start: int
@@ -39,57 +39,57 @@ class Stretch:
 
 
 def stretch(timezone: str, instant: int) -> Stretch:
-    """The stretch that holds the instant. Raises VarveError for an unknown zone."""
+    """The stretch that contains the instant. Raises VarveError for an unknown zone."""
     year = 1970 + instant // _YEAR
-    for found in _stretches(timezone, year):
-        if found.start <= instant < found.end:
-            return found
-    # A mean year begins up to two days beside the calendar's.
+    for candidate in _stretches(timezone, year):
+        if candidate.start <= instant < candidate.end:
+            return candidate
+    # `year` counts years of mean length, which begin up to two days before or after a calendar year.
     nearby = (*_stretches(timezone, year - 1), *_stretches(timezone, year + 1))
-    return next(found for found in nearby if found.start <= instant < found.end)
+    return next(candidate for candidate in nearby if candidate.start <= instant < candidate.end)
 
 
 def instants(timezone: str, wall: int) -> list[int]:
-    """When the clock shows `wall`: once, twice where it goes back, and never where it skips it."""
-    around = stretch(timezone, wall)
-    if around.start + 2 * DAY <= wall - around.offset < around.end - 2 * DAY:
-        return [wall - around.offset]
-    found = []
-    # No clock is further from UTC than this, and none has moved by more than a day.
+    """The instants at which the clock shows `wall`: one; two where it goes back over it; none where it skips it."""
+    current = stretch(timezone, wall)
+    if current.start + 2 * DAY <= wall - current.offset < current.end - 2 * DAY:
+        return [wall - current.offset]
+    matches = []
+    # No clock differs from UTC by more than this, and none has ever moved by more than a day.
     at, last = wall - 2 * DAY, wall + 2 * DAY
     while at < last:
-        around = stretch(timezone, at)
-        if around.start <= wall - around.offset < around.end:
-            found.append(wall - around.offset)
-        at = around.end
-    return found
+        current = stretch(timezone, at)
+        if current.start <= wall - current.offset < current.end:
+            matches.append(wall - current.offset)
+        at = current.end
+    return matches
 
 
 def wall_of(moment: dt.datetime) -> int:
-    """The wall that a naive time says."""
+    """The wall of a datetime without a zone."""
     return int((moment - EPOCH).total_seconds())
 
 
 def moment_of(wall: int) -> dt.datetime:
-    """The wall as a naive time."""
+    """The wall as a datetime without a zone."""
     return EPOCH + dt.timedelta(seconds=wall)
 
 
 @lru_cache(maxsize=4_096)
 def _stretches(timezone: str, year: int) -> tuple[Stretch, ...]:
     zone = _zone(timezone)
-    first, last = (calendar.timegm((each, 1, 1, 0, 0, 0)) for each in (year, year + 1))
-    found: list[Stretch] = []
+    first, last = (calendar.timegm((start_year, 1, 1, 0, 0, 0)) for start_year in (year, year + 1))
+    stretches: list[Stretch] = []
     start, before, offset = first, _offset(zone, first - 1), _offset(zone, first)
     # No zone has moved its clock twice within a day.
     for day in range(first + DAY, last + 1, DAY):
         if _offset(zone, day) != offset:
             moved = _moved(zone, day - DAY, day)
             if moved < last:
-                found.append(Stretch(start, moved, offset, before))
+                stretches.append(Stretch(start, moved, offset, before))
                 start, before, offset = moved, offset, _offset(zone, moved)
-    found.append(Stretch(start, last, offset, before))
-    return tuple(found)
+    stretches.append(Stretch(start, last, offset, before))
+    return tuple(stretches)
 
 
 def _moved(zone: ZoneInfo, before: int, after: int) -> int:

@@ -1,11 +1,10 @@
 """What to do with each file of a landing folder: take it, wait for it, or reject it and say why. Pure.
 
-A look compares what the folder lists with what the catalog knows, file by file. Nothing depends on how far an
-earlier look has come, or on the order of times: a file whose clock is wrong, or that keeps an old time, is found like
-any other.
+Each time, the files that the folder lists are compared with the catalog, file by file. The result does not depend on
+how far an earlier comparison came, or on the order of times: files with a wrong or an old time are found like others.
 
-Not here: the folders themselves (varve/sources/landing/landing.py), what is in a file
-(varve/sources/formats/checks.py), and where rejected arrivals are kept (varve/catalog/rejected.py).
+Not here: the folders themselves (varve/sources/landing/landing.py), the content of a file
+(varve/sources/formats/checks.py), and the record of rejected arrivals (varve/catalog/rejected.py).
 """
 
 from __future__ import annotations
@@ -26,23 +25,24 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.arrivals.landing_file import LandingFile
 
-# A file that is still being written after so long is half written: its sender has died.
+# After this time a file that is still being written counts as half written: its sender has died.
 HALF_WRITTEN_SECONDS = 3_600.0
 
 
-# What was found by reading the file: it stays true until the file or the declaration changes.
+# Reasons that were found by reading the file: they hold until the file or the declaration changes.
 _UNTIL_CHANGED = {RejectionKind.CONTENT}
 _BEING_WRITTEN = {RejectionKind.SETTLING, RejectionKind.HALF_WRITTEN}
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Something that arrived and is not taken. Instants are seconds since 1970.
+    """An arrival that is not taken. Instants are seconds since 1970 (UTC).
 
     Attributes:
-        since: since when it is there and not taken; `seen_at`: since when it is as it is now.
-        until: when it is taken by itself; None: when it changes.
-        declared: the declaration by which it was judged.
+        since: since when it is there without being taken.
+        seen_at: since when it is in its present state.
+        until: when it will be taken without a change; None: only a change can help.
+        declared: a hash of the declaration of the dataset at the time of the decision.
     """
 
     uri: str
@@ -60,26 +60,26 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What the catalog knows of a partition that has arrived: its files and the state in which they were taken."""
+    """The catalog's record of a partition that has arrived: its files and the state in which they were taken."""
 
     uri: str
     stamp: str
 
 
 def stamp_of(files: Iterable[LandingFile]) -> str:
-    """What stands for the files of one partition and their states: the token of each."""
+    """One text for the files of a partition and their states: their tokens; "" where a file has none."""
     tokens = [file.token for file in files]
     return " ".join(sorted(tokens)) if all(tokens) else ""
 
 
 @dataclass
 class SortedFiles:
-    """What a look at one dataset has found so far.
+    """The decisions about the files of one dataset.
 
     Attributes:
-        take: partitions with their files that are to be looked into, the oldest first.
-        rejected: what is not taken, by uri.
-        standing: the paths of the partitions of which there is something that was taken, or is to be taken now.
+        take: the partitions whose files should be read now, with these files, oldest first.
+        rejected: the files that are not taken, by uri.
+        standing: the paths of the partitions that have a file which was taken before or is to be taken now.
     """
 
     take: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = field(default_factory=list)
@@ -89,15 +89,16 @@ class SortedFiles:
 
 @dataclass(frozen=True)
 class Sorter:
-    """Sorts the files of one dataset as of one moment.
+    """Decides about the files of one dataset at one instant.
 
     Attributes:
-        arrived: what has been taken before, by the path of its partition.
-        before: what was rejected at the last look, by uri.
-        members: those of dynamic sets.
-        now: in epoch seconds.
-        declared: what stands for the declaration of the dataset.
-        opened: the paths of closed partitions that a person has opened again.
+        arrived: the files that were taken before, by the path of their partition.
+        before: the files that were rejected the last time, by uri.
+        members: the members of dynamic sets.
+        now: seconds since 1970.
+        settle_seconds: how long a file must be unchanged before it is taken.
+        declared: a hash of the declaration of the dataset.
+        opened: the paths of closed partitions that a person has reopened.
     """
 
     dataset: Dataset
@@ -110,59 +111,61 @@ class Sorter:
     opened: Collection[str] = ()
 
     def sort(self, files: Iterable[LandingFile]) -> SortedFiles:
-        """What to do with each of the files."""
-        look = SortedFiles()
-        parts: dict[str, tuple[PartitionKey, list[LandingFile]]] = {}
+        """The decision about each of the files."""
+        decisions = SortedFiles()
+        files_by_path: dict[str, tuple[PartitionKey, list[LandingFile]]] = {}
         for file in sorted(files):
             key = self._key(file)
             if isinstance(key, Rejected):
-                look.rejected[file.uri] = key
+                decisions.rejected[file.uri] = key
             else:
-                parts.setdefault(key.path, (key, []))[1].append(file)
-        for key, there in parts.values():
-            self._sort_part(look, key, there)
-        return look
+                files_by_path.setdefault(key.path, (key, []))[1].append(file)
+        for key, files_of_partition in files_by_path.values():
+            self._sort_part(decisions, key, files_of_partition)
+        return decisions
 
-    def _sort_part(self, look: SortedFiles, key: PartitionKey, files: Sequence[LandingFile]) -> None:
-        """What to do with the files of one partition: all that have settled are taken together."""
+    def _sort_part(self, decisions: SortedFiles, key: PartitionKey, files: Sequence[LandingFile]) -> None:
+        """Decide about the files of one partition: all files that have settled are taken together."""
         arrived = self.arrived.get(key.path)
         stamp = stamp_of(files)
-        # What lies under the names of files that were taken, and is as it was then, needs no look.
+        # Nothing to do where exactly the files that were taken are there, in the same state.
         if arrived is not None and stamp and arrived.stamp == stamp:
-            look.standing.add(key.path)
+            decisions.standing.add(key.path)
             return
         taken = set(arrived.stamp.split()) if arrived is not None else set()
-        # What has never had a file was not closed, but late.
+        # A partition that never had a file is late, not closed.
         if arrived is not None and (since := closed_since(self.dataset, key, self.now, self.opened)) is not None:
             late = [file for file in files if file.token not in taken and file.changed_at >= since]
-            look.rejected |= {file.uri: self._late(file, key, since) for file in late}
+            decisions.rejected |= {file.uri: self._late(file, key, since) for file in late}
             files = [file for file in files if file not in late]
             if all(file.token in taken for file in files):
-                look.standing.add(key.path)
+                decisions.standing.add(key.path)
                 return
         bad = [file for file in files if self._is_known_bad(file)]
         if bad:
             for file in files:
-                look.rejected[file.uri] = self.before[file.uri] if file in bad else self.beside(file, bad[0], key)
+                decisions.rejected[file.uri] = self.before[file.uri] if file in bad else self.beside(file, bad[0], key)
             return
-        settled = []
+        settled_files = []
         for file in files:
-            found = None if file.token in taken else self._settled(key, file)
-            if found is None:
-                settled.append(file)
+            rejection = None if file.token in taken else self._settled(key, file)
+            if rejection is None:
+                settled_files.append(file)
             else:
-                look.rejected[file.uri] = found
-        if settled:
-            look.standing.add(key.path)
-        if settled and (arrived is None or not stamp_of(settled) or stamp_of(settled) != arrived.stamp):
-            look.take.append((key, tuple(settled)))
+                decisions.rejected[file.uri] = rejection
+        if settled_files:
+            decisions.standing.add(key.path)
+        if settled_files and (
+            arrived is None or not stamp_of(settled_files) or stamp_of(settled_files) != arrived.stamp
+        ):
+            decisions.take.append((key, tuple(settled_files)))
 
     def beside(self, file: LandingFile, bad: LandingFile, key: PartitionKey) -> Rejected:
-        """A file of a partition of which another one cannot be taken: its rows alone would not be the partition."""
+        """The rejection of a file because another file of its partition cannot be taken: rows would be missing."""
         return self.rejected(file, RejectionKind.BESIDE, f"{bad.uri} of the same partition cannot be taken", key)
 
     def _late(self, file: LandingFile, key: PartitionKey, since: float) -> Rejected:
-        """A file of a partition that is closed, in another state than when it was taken or not taken at all."""
+        """The rejection of a file that came or changed after its partition was closed."""
         assert self.dataset.partitioning.time is not None
         at = self.dataset.partitioning.time.shown(int(since))
         words = key.path.replace("/", " ")
@@ -173,7 +176,7 @@ class Sorter:
         )  # fmt: skip
 
     def _is_known_bad(self, file: LandingFile) -> bool:
-        """Whether it was looked into before, as it is now, and refused for what is in it."""
+        """Whether its content was read before, in the present state and for this declaration, and was refused."""
         old = self.before.get(file.uri)
         return (
             old is not None and old.stamp == file.stamp and old.kind in _UNTIL_CHANGED and old.declared == self.declared
@@ -187,10 +190,10 @@ class Sorter:
         key: PartitionKey | None = None,
         until: float | None = None,
     ) -> Rejected:
-        """A file that is not taken, since when it is so."""
+        """The rejection of a file, which keeps the times of an earlier rejection where it is the same arrival."""
         old = self.before.get(file.uri)
         same = old is not None and old.stamp == file.stamp
-        # Whoever writes on and on is one arrival; a file that came anew for another reason is another.
+        # A file that is written for a long time is one arrival; a file that came again for another reason is a new one.
         goes_on = old is not None and (same or old.kind is kind or {old.kind, kind} <= _BEING_WRITTEN)
         since = old.since if old is not None and goes_on else self.now
         seen_at = old.seen_at if old is not None and same else self.now
@@ -200,7 +203,7 @@ class Sorter:
         )  # fmt: skip
 
     def not_there(self, key: PartitionKey) -> tuple[RejectionKind, str, float | None] | None:
-        """Why a partition cannot be taken now, and when it can; None where it can."""
+        """Why a partition cannot be taken now, as (kind, reason, from when it can, in seconds); None where it can."""
         partitioning, time = self.dataset.partitioning, self.dataset.partitioning.time
         if not partitioning.exists(key, self.members):
             return RejectionKind.NO_KEY, f"{key} has a key that no dynamic set has; `varve keys add` adds one", None
@@ -216,7 +219,7 @@ class Sorter:
         return RejectionKind.OUTSIDE, f"{key}: {why}", None
 
     def _key(self, file: LandingFile) -> PartitionKey | Rejected:
-        """The partition that a file is of, or why it is of none that can be taken now."""
+        """The partition of a file, or the rejection of the file where it has none that can be taken now."""
         if file.temporary:
             old = self.before.get(file.uri)
             waited = self.now - min(old.since if old is not None else self.now, file.changed_at)
@@ -230,29 +233,29 @@ class Sorter:
             return self.rejected(file, RejectionKind.OUTSIDE, str(error))
         except UnknownPartition as error:
             return self.rejected(file, RejectionKind.NO_KEY, str(error))
-        found = self.not_there(key)
-        return key if found is None else self.rejected(file, found[0], found[1], key, found[2])
+        reason = self.not_there(key)
+        return key if reason is None else self.rejected(file, reason[0], reason[1], key, reason[2])
 
     def _named(self, file: LandingFile) -> PartitionKey | None:
-        """The partition that a file which cannot be taken is of all the same: a second file of it."""
+        """The partition of a duplicate file, which cannot be taken; None for other files."""
         try:
             return self.dataset.partitioning.from_dagster(file.key) if file.kind is RejectionKind.DUPLICATE else None
         except UnknownPartition:
             return None
 
     def _settled(self, key: PartitionKey, file: LandingFile) -> Rejected | None:
-        """Whether a file is no longer being written: None where it is settled."""
+        """The rejection of a file that may still be being written; None where it has settled."""
         old = self.before.get(file.uri)
         same = old is not None and old.stamp == file.stamp
         if file.changed_at < self.now - self.settle_seconds:
             return None
-        # The clock of whoever wrote it, or our own, is wrong: then only looking again tells. Strictly later, as one
-        # file may be written twice in one tick of a clock.
+        # The clock of the writer or our own may be wrong: then only a second look shows that the file stays the same.
+        # Strictly later, because a file may be written twice within one tick of a clock.
         if same and old is not None and abs(self.now - old.seen_at) > self.settle_seconds:
             return None
-        found = self.rejected(file, RejectionKind.SETTLING, "it was written just now", key)
-        if self.now - found.since > HALF_WRITTEN_SECONDS:
+        rejection = self.rejected(file, RejectionKind.SETTLING, "it was written just now", key)
+        if self.now - rejection.since > HALF_WRITTEN_SECONDS:
             return self.rejected(
                 file, RejectionKind.HALF_WRITTEN, "it is being written since then, and never done", key
             )
-        return found
+        return rejection

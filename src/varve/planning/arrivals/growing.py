@@ -1,6 +1,6 @@
-"""Which files of a partition that grows are new, and which of those that its batch was made from have changed. Pure.
+"""Which files of a growing partition are new, and which of the files of its batch have changed. Pure.
 
-Not here: the files themselves (varve/sources/landing/growth.py), and what follows for a batch (varve/stores).
+Not here: the files themselves (varve/sources/landing/growth.py), and what a store does with them (varve/stores).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.arrivals.landing_file import LandingFile
 
-# A batch of more parts is put together although its window is not over: every query of a view opens each table.
+# A batch of more parts is folded although its window is not over, because a query of the view opens every table.
 MOST_PARTS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The files of a partition beside those that its batch was made from, by name.
+    """The files of a partition, compared by name with the files from which its batch was made.
 
     Attributes:
-        same: those of the batch that lie there as they were read.
-        touched: those of the batch that lie there in another state: perhaps another content, perhaps not.
-        gone: those of the batch that do not lie there any more.
-        new: those that lie there and that the batch does not have.
+        same: files of the batch that are still there in the state in which they were read.
+        touched: files of the batch that are there in another state, perhaps with another content.
+        gone: files of the batch that are not there any more.
+        new: files that are there and not in the batch.
     """
 
     same: tuple[TakenFile, ...]
@@ -40,32 +40,34 @@ class Compared:
 
 
 def compared(taken: Iterable[TakenFile], listed: Mapping[str, LandingFile]) -> Compared:
-    """The files that a batch was made from beside those that are listed now, by name."""
-    known = {file.name: file for file in taken}
-    both = [(file, listed[name]) for name, file in known.items() if name in listed]
-    same = [(file, now) for file, now in both if now.token and now.token == file.token]
+    """Compare the files from which a batch was made with the files that are listed now, by name."""
+    taken_by_name = {file.name: file for file in taken}
+    in_both = [(file, listed[name]) for name, file in taken_by_name.items() if name in listed]
+    same = [
+        (file, listed_file) for file, listed_file in in_both if listed_file.token and listed_file.token == file.token
+    ]
     return Compared(
         tuple(file for file, _ in same),
-        tuple(pair for pair in both if pair not in same),
-        tuple(file for name, file in known.items() if name not in listed),
-        tuple(file for name, file in listed.items() if name not in known),
+        tuple(pair for pair in in_both if pair not in same),
+        tuple(file for name, file in taken_by_name.items() if name not in listed),
+        tuple(file for name, file in listed.items() if name not in taken_by_name),
     )
 
 
 def why_whole(changed: Sequence[TakenFile], gone: Sequence[TakenFile]) -> str:
-    """Why files that were taken make a partition be read as a whole again; empty where none does."""
-    said = [
-        f"{some([file.name for file in files], limit=3)} {'was' if len(files) == 1 else 'were'} {what}"
-        for files, what in ((changed, "sent again with other content"), (gone, "removed"))
+    """Why a partition must be read as a whole again: files that were taken have changed or gone; "" where none has."""
+    reasons = [
+        f"{some([file.name for file in files], limit=3)} {'was' if len(files) == 1 else 'were'} {change}"
+        for files, change in ((changed, "sent again with other content"), (gone, "removed"))
         if files
     ]
-    return " and ".join(said)
+    return " and ".join(reasons)
 
 
 def closed_since(dataset: Dataset, key: PartitionKey, now: float, opened: Iterable[str]) -> float | None:
-    """Since when a partition is closed for files that come late, in seconds since 1970; None where it is not.
+    """Since when a partition is closed for late files, in seconds since 1970; None where it is not closed.
 
-    `opened` are those that a person has opened again.
+    `opened` are the paths of the partitions that a person has reopened.
     """
     if dataset.incremental is None:
         return None
@@ -74,7 +76,7 @@ def closed_since(dataset: Dataset, key: PartitionKey, now: float, opened: Iterab
 
 
 def folds(dataset: Dataset, key: PartitionKey, parts: int, now: float) -> bool:
-    """Whether a partition whose batch has so many parts is to be put together now."""
+    """Whether the parts of a partition's batch (`parts` of them) are to be put together now."""
     if dataset.incremental is None or parts < 2:
         return False
     return parts > MOST_PARTS or now >= dataset.incremental.folds_at(dataset.partitioning, key)

@@ -1,4 +1,4 @@
-"""`LandingFile`: a file as its folder lists it, and the reasons for which one may be left where it is.
+"""`LandingFile`: a file as its folder lists it, and the kinds of reasons for not taking one.
 
 Not here: what is done with it (arrivals.py).
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class RejectionKind(StrEnum):
-    """Why something that arrived is not taken; in words for people."""
+    """The kind of reason for which an arrival is not taken; the values are shown to people."""
 
     EARLY = "early"
     SETTLING = "settling"
@@ -31,12 +31,13 @@ class LandingFile:
     """A file as the folder lists it.
 
     Attributes:
-        changed_at: when it was last written or moved into place, in epoch seconds. A local file's change time counts
-            too, not only its modification time: a partner may keep the latter when copying an old file in.
-        key: the partition as Dagster spells it; of a file that cannot be taken, its name below the dataset's folder.
-        stamp: all that the folder says of its state; another stamp is perhaps another content.
-        problem: why it can be no landing file, whatever is in it; empty where it can. `kind` says which kind of reason
-            it is.
+        changed_at: when it was last written or moved into place, in seconds since 1970. For a local file its change
+            time counts too, because copying can keep the modification time of an old file.
+        key: the partition as Dagster spells it; for a file that cannot be taken, its name below the dataset's folder.
+        uri: where the file is.
+        size: its size in bytes.
+        stamp: all that the folder lists of its state; where the stamp changes, the content may have changed.
+        problem: why it cannot be a landing file, whatever its content; "" where it can. `kind` is the kind of reason.
         temporary: whether its name says that it is still being written.
     """
 
@@ -51,6 +52,6 @@ class LandingFile:
 
     @property
     def token(self) -> str:
-        """What stands for its name and its state; empty where the folder says nothing of its state."""
+        """A hash of its name and its state; "" where the folder does not list its state."""
         text = f"{self.uri}\0{self.stamp}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if self.stamp else ""

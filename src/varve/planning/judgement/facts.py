@@ -1,6 +1,6 @@
-"""What is known of a partition when it is judged: its batch, its file, marks, the run that builds it, failures.
+"""The facts of a partition on which its judgement depends: its batch, landing file, marks, run and failures.
 
-Plain tuples, as there may be a million of them. Instants are seconds since 1970.
+They are plain tuples because there may be a million of them. Instants are seconds since 1970 (UTC).
 
 Not here: where facts come from (varve/catalog/planning/facts.py) and what follows from them (judging.py).
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Failure(NamedTuple):
-    """A build that failed: when it began and ended, and how many partitions it was of."""
+    """A build that failed: when it began and ended, and how many partitions it computed together."""
 
     began: float
     ended: float
@@ -22,31 +22,34 @@ class Failure(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A dirty mark: this partition is to be computed again, whatever it was made from.
+    """A dirty mark: the partition must be computed again, whatever its inputs are.
 
     Attributes:
-        number: grows with time, as batch ids do and together with them: a batch with a higher id takes the mark away.
-        backfill: whose mark it is.
-        held: whether the backfill is paused.
+        number: a number from the same sequence as batch ids: a batch with a higher id removes the mark.
+        backfill: the number of the backfill that made it.
+        paused: whether that backfill is paused.
     """
 
     number: int
     reason: str
     backfill: int
-    held: bool = False
+    paused: bool = False
 
 
 class Fact(NamedTuple):
-    """All that is known of one partition; each default means that there is nothing of the kind.
+    """All facts of one partition; each default means that there is no such fact.
 
     Attributes:
         batch: the id of the current batch, which is the millisecond at which its run began.
-        published: since when that is in force.
+        published: since when that batch is current.
         equal: ids of earlier batches of the partition that hold the same rows.
-        trace: what the batch was made from, as (source, partition, version).
-        arrival: the fingerprint of its landing file, which arrived at `arrived`.
-        run: the run that builds it now or is about to.
-        held: when a person took its batch back.
+        trace: the inputs of the batch, as (source, partition, version).
+        arrival: the fingerprint of its landing file.
+        arrived: when that file arrived.
+        marks: its dirty marks, oldest first.
+        run: the id of the run that builds it now or is about to.
+        failures: its failed builds, oldest first.
+        rolled_back: when a person rolled it back to an earlier batch; 0.0 where nobody did.
     """
 
     batch: int = 0
@@ -58,19 +61,19 @@ class Fact(NamedTuple):
     marks: Sequence[Mark] = ()
     run: str = ""
     failures: Sequence[Failure] = ()
-    held: float = 0.0
+    rolled_back: float = 0.0
 
 
 class Facts(Protocol):
-    """Where the planner looks facts up."""
+    """The source from which the planner reads facts."""
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
-        """The facts of these partitions (None: of all) of a dataset, by path; of those of which any is known."""
+        """The facts of these partitions (None: of all) of a dataset, by path; partitions without a fact are absent."""
         ...
 
 
 class WantedInputs(NamedTuple):
-    """What partitions of a dataset want of one that it reads; `paths` None: each wants the one of the same path."""
+    """For each path of a dataset the upstream paths that it reads; `paths` None: each reads the same path."""
 
     source: str
     paths: Mapping[str, Sequence[str]] | None
@@ -78,17 +81,18 @@ class WantedInputs(NamedTuple):
 
 @runtime_checkable
 class BulkFacts(Facts, Protocol):
-    """Facts that also tell, many partitions at once, which of them are not worth a look (settled.py)."""
+    """Facts that can also say, for many partitions at once, which of them need no judgement (settled.py)."""
 
     def there(self, dataset: str) -> set[str]:
-        """The partitions of a dataset that have a batch."""
+        """The paths of the partitions of a dataset that have a batch."""
         ...
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
-        """The partitions of which anything is known but a batch made from exactly what they want, as it is now.
+        """The paths of the partitions that may need a judgement.
 
-        `landing` is how a trace names the landing folder, "" where there is none. It may name more than there are, and
-        never fewer: each one that it names is judged.
+        Left out are partitions whose only fact is a batch that was made from exactly the current inputs in `reads`.
+        `landing` is the name of the landing folder in traces, "" where there is none. The answer may contain settled
+        partitions, but never misses an unsettled one.
         """
         ...
 

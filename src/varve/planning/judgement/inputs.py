@@ -1,4 +1,4 @@
-"""What a partition would be made from, beside what its batch was made from.
+"""The inputs from which a partition would be made now, compared with the inputs of its batch.
 
 Not here: what follows from the difference (judging.py).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """What a partition reads of one dataset: all that it wants, their facts, and judgements of the unsettled ones."""
+    """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled."""
 
     source: str
     wait: Wait
@@ -31,7 +31,7 @@ class Read(NamedTuple):
 
 
 class Inputs:
-    """What a partition would be made from, and whether it is all there."""
+    """The inputs from which a partition would be made, and whether all of them are there."""
 
     __slots__ = ("changed", "inputs", "newest", "pending", "unready", "until")
 
@@ -45,21 +45,21 @@ class Inputs:
         self.pending: list[str] = []
         self.changed = 0
         trace = {(source, partition): version for source, partition, version in fact.trace}
-        known = set[tuple[str, str]]()
+        seen = set[tuple[str, str]]()
         if dataset.arrives:
-            self._landed(dataset, path, fact, trace, known)
+            self._landed(dataset, path, fact, trace, seen)
         whole = True
         for read in reads:
-            whole &= self._read(read, trace, known, now, window_end)
-        # What is not there any more is a change too, unless it is still waited for.
+            whole &= self._read(read, trace, seen, now, window_end)
+        # An input that is not there any more is a change too, unless the partition still waits for it.
         if whole and fact.batch:
-            self.changed += len(trace.keys() - known)
+            self.changed += len(trace.keys() - seen)
 
     def _landed(
-        self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], known: set[tuple[str, str]]
+        self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], seen: set[tuple[str, str]]
     ) -> None:
         source = landing_source(dataset)
-        known.add((source, path))
+        seen.add((source, path))
         if not fact.arrival:
             table = dataset.outside
             self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
@@ -71,13 +71,13 @@ class Inputs:
         self,
         read: Read,
         trace: Mapping[tuple[str, str], str],
-        known: set[tuple[str, str]],
+        seen: set[tuple[str, str]],
         now: float,
         window_end: float | None,
     ) -> bool:
         there = 0
         for path in read.wanted:
-            if (judged := read.judged.get(path)) is not None and judged.pending:
+            if (judgement := read.judged.get(path)) is not None and judgement.pending:
                 self.pending.append(f"{read.source} {path}")
             fact = read.facts.get(path)
             if fact is None or not fact.batch:
@@ -86,14 +86,14 @@ class Inputs:
             self.newest = max(self.newest, fact.published)
             version = str(fact.batch)
             self.inputs.append((read.source, path, version))
-            known.add((read.source, path))
+            seen.add((read.source, path))
             made_from = trace.get((read.source, path))
             if made_from != version and (made_from is None or int(made_from) not in fact.equal):
                 self.changed += 1
         if there == len(read.wanted):
             return True
         deadline = read.wait.deadline
-        said = verdict(
+        wait_verdict = verdict(
             read.wait,
             wanted=len(read.wanted),
             there=there,
@@ -102,17 +102,17 @@ class Inputs:
         )
         if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
             self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
-        if not said.ready:
-            self.unready = f"{read.source}: {said.reason}"
-        return said.ready
+        if not wait_verdict.ready:
+            self.unready = f"{read.source}: {wait_verdict.reason}"
+        return wait_verdict.ready
 
 
 def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -> bool:
-    """Whether nothing is known of a partition but a batch, made from exactly what is current, which is to stay.
+    """Whether the only fact of a partition is a batch that was made from exactly the current inputs.
 
-    So are nearly all, and `judge` would say the same at ten times the cost.
+    Nearly all partitions are like this; `judge` would come to the same result at ten times the cost.
     """
-    if not fact.batch or fact.run or fact.marks or fact.failures or fact.held:
+    if not fact.batch or fact.run or fact.marks or fact.failures or fact.rolled_back:
         return False
     trace = {(source, partition): version for source, partition, version in fact.trace}
     count = 0
@@ -122,15 +122,19 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
         count = 1
     for source, _, wanted, facts, unsettled in reads:
         count += len(wanted)
-        for up in wanted:
-            known = facts.get(up)
-            if known is None or not known.batch or trace.get((source, up)) != str(known.batch):
+        for upstream_path in wanted:
+            upstream_fact = facts.get(upstream_path)
+            if (
+                upstream_fact is None
+                or not upstream_fact.batch
+                or trace.get((source, upstream_path)) != str(upstream_fact.batch)
+            ):
                 return False
-            if unsettled and (judged := unsettled.get(up)) is not None and judged.pending:
+            if unsettled and (judgement := unsettled.get(upstream_path)) is not None and judgement.pending:
                 return False
     return count == len(trace)
 
 
 def instant(seconds: float) -> dt.datetime:
-    """Seconds since 1970 as a moment in UTC."""
+    """Seconds since 1970 as a datetime in UTC."""
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)

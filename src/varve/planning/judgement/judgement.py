@@ -1,6 +1,6 @@
 """`Judgement`: the state that a partition is in, and why.
 
-Not here: how it is come to (judging.py).
+Not here: how it is decided (judging.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """What a partition is in; in words for people."""
+    """The state of a partition; the values are shown to people."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -30,15 +30,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be done with a partition, and why.
+    """The state of a partition, the reason, and what a run of it would need.
 
     Attributes:
-        pending: whether its batch is about to change, so that what reads it waits.
-        until: when to look again, where nothing else happens.
-        inputs: what it would be made from; of a due one only.
-        token: what makes another attempt of the same inputs another one; of an unwanted one its batch.
-        together: it may be computed with so many others at most, as a run of more has failed; 0: with any number.
-        backfill: whether it is due by a mark only.
+        pending: whether its batch is about to change, so that its readers wait.
+        until: when to judge it again although nothing else happened, in seconds since 1970.
+        inputs: the inputs from which it would be made; only for a due partition.
+        token: makes another attempt with the same inputs a different one; for an unwanted partition its batch id.
+        together: the largest number of partitions in its run, as a larger run has failed; 0: no limit.
+        backfill: whether only a mark of a backfill makes it due.
     """
 
     state: State

@@ -1,9 +1,10 @@
 """The judgement of one partition: a pure function of its own facts, of what it reads, and of now.
 
-A partition is due when it is missing, marked dirty, or made from something else than what is current (early cutoff: a
-batch with the same rows is the same), and ready when nothing that it reads is about to change.
+A partition is due when it is missing, marked dirty, or made from inputs that are not current any more. An input that
+was published again with the same rows counts as the same (early cutoff). A due partition waits while one of its inputs
+is about to change.
 
-Not here: what it reads (inputs.py), and which partitions are looked at, and when (tick.py).
+Not here: its inputs (inputs.py), and which partitions are judged and when (tick.py).
 """
 
 from __future__ import annotations
@@ -64,90 +65,94 @@ def judge(  # noqa: PLR0911 - one for each state
     """
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
-    found = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
+    inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
     if dataset.rejected_of:
-        return _rejected_rows(dataset, fact, pending=bool(found.pending))
-    cause = _cause(dataset, fact, found, refreshed_since)
+        return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
+    cause = _cause(dataset, fact, inputs, refreshed_since)
     if cause is None:
         if fact.batch:
-            return _settled(dataset, found)
+            return _settled(dataset, inputs)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
-    if cause.held:
+    if cause.on_hold:
         return Judgement(State.HELD, cause.reason)
-    if found.unready:
-        nothing = not (fact.batch or fact.marks or found.inputs or found.pending)
+    if inputs.unready:
+        has_nothing = not (fact.batch or fact.marks or inputs.inputs or inputs.pending)
         return Judgement(
-            State.MISSING if nothing else State.WAITING,
-            f"{cause.reason}, and waits: {found.unready}",
-            until=found.until,
+            State.MISSING if has_nothing else State.WAITING,
+            f"{cause.reason}, and waits: {inputs.unready}",
+            until=inputs.until,
         )
-    if found.pending:
-        return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(found.pending, limit=3)}", pending=True)
-    since = max([found.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
+    if inputs.pending:
+        return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
+    since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
     if since > now:
-        # A clock went back: nobody knows which inputs a failure had, and so it counts.
+        # A clock went back: it is not known which inputs a failure had, so that every failure counts.
         since = 0.0
-    if fact.held > since:
+    if fact.rolled_back > since:
         return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
-    return _tried(fact, cause, found, since=since, now=now, patience=patience)
+    return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
 
 
 def _rejected_rows(dataset: Dataset, fact: Fact, *, pending: bool) -> Judgement:
-    """Of rejected rows: no run of their own is ever due, and they change when those that were taken do."""
+    """The judgement of rejected rows, which never have runs of their own: runs of the landing dataset write them."""
     if fact.batch:
         return Judgement(State.CURRENT, f"written by the runs of {dataset.rejected_of}", pending=pending)
     return Judgement(State.MISSING, f"no run of {dataset.rejected_of} has written it", pending=pending)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cause:
-    """Why a partition should be computed; `held`: why it should be, and is not."""
+class _ComputeReason:
+    """Why a partition should be computed; with `on_hold` the reason why it is not computed although it should be."""
 
     reason: str
-    held: bool = False
+    on_hold: bool = False
     backfill: bool = False
     period: float = 0.0
 
 
-def _settled(dataset: Dataset, found: Inputs) -> Judgement:
-    # What it reads may come out as it was; else it changes too, and what reads both would run twice.
-    if found.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
-        reason = f"{_CURRENT.reason}, of which {some(found.pending, limit=1)} is about to change"
-        return Judgement(State.CURRENT, reason, pending=True, until=found.until)
-    return _CURRENT if found.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=found.until)
+def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
+    # An input may get the same rows again. Else this partition changes too, and a reader of both would run twice.
+    if inputs.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
+        reason = f"{_CURRENT.reason}, of which {some(inputs.pending, limit=1)} is about to change"
+        return Judgement(State.CURRENT, reason, pending=True, until=inputs.until)
+    return _CURRENT if inputs.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=inputs.until)
 
 
-def _cause(dataset: Dataset, fact: Fact, found: Inputs, refreshed_since: float | None) -> _Cause | None:
+def _cause(dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float | None) -> _ComputeReason | None:
     """Why the partition should be computed; None where there is no reason."""
-    changed = _changed(dataset, fact, found)
-    if changed is not None and not changed.held:
+    changed = _changed(dataset, fact, inputs)
+    if changed is not None and not changed.on_hold:
         return changed
-    if marks := [mark for mark in fact.marks if not mark.held]:
-        return _Cause(f"dirty: {marks[-1].reason}", backfill=True)
+    if marks := [mark for mark in fact.marks if not mark.paused]:
+        return _ComputeReason(f"dirty: {marks[-1].reason}", backfill=True)
     if fact.batch and refreshed_since is not None and fact.batch / 1000 < refreshed_since:
-        return _Cause("refreshed, as another window is complete", period=refreshed_since)
+        return _ComputeReason("refreshed, as another window is complete", period=refreshed_since)
     if fact.marks:
-        return _Cause(f"dirty: {fact.marks[-1].reason}; backfill {fact.marks[-1].backfill} is paused", held=True)
+        return _ComputeReason(
+            f"dirty: {fact.marks[-1].reason}; backfill {fact.marks[-1].backfill} is paused", on_hold=True
+        )
     return changed
 
 
-def _changed(dataset: Dataset, fact: Fact, found: Inputs) -> _Cause | None:
+def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | None:
     if not fact.batch:
-        # One without any input is not missed: it runs by schedules.
-        return _Cause("missing") if found.inputs or found.unready or dataset.policy.by_itself else None
-    # A dataset that reads nothing any more has nothing to follow.
-    if not found.changed or not (found.inputs or found.unready):
+        # A partition without any input is not missing: it runs by schedules.
+        return _ComputeReason("missing") if inputs.inputs or inputs.unready or dataset.policy.by_itself else None
+    # A dataset that reads nothing any more follows nothing.
+    if not inputs.changed or not (inputs.inputs or inputs.unready):
         return None
-    if dataset.arrives and not found.unready:
-        return _Cause(f"changed in {dataset.outside}" if dataset.outside else "re-sent")
-    said = f"{found.changed} input{'s' if found.changed > 1 else ''} changed"
+    if dataset.arrives and not inputs.unready:
+        return _ComputeReason(f"changed in {dataset.outside}" if dataset.outside else "re-sent")
+    change = f"{inputs.changed} input{'s' if inputs.changed > 1 else ''} changed"
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
-        return _Cause(f"{said}, and its policy is to hold", held=True)
-    return _Cause(said)
+        return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)
+    return _ComputeReason(change)
 
 
-def _tried(fact: Fact, cause: _Cause, found: Inputs, *, since: float, now: float, patience: RetryLimits) -> Judgement:
-    """Due, or not now after failures: only those alone count as the partition's own; a larger run is halved."""
+def _tried(
+    fact: Fact, cause: _ComputeReason, inputs: Inputs, *, since: float, now: float, patience: RetryLimits
+) -> Judgement:
+    """Due, or not yet after failures. Only failures of the partition alone count against it; larger runs are halved."""
     failures = [failure for failure in fact.failures if failure.began > since]
     alone = sum(failure.together == 1 for failure in failures)
     if alone >= patience.attempts:
@@ -167,7 +172,7 @@ def _tried(fact: Fact, cause: _Cause, found: Inputs, *, since: float, now: float
         State.DUE,
         cause.reason,
         pending=True,
-        inputs=frozenset(Input(*each) for each in found.inputs),
+        inputs=frozenset(Input(*fields) for fields in inputs.inputs),
         token=token,
         together=max(1, failures[-1].together // 2) if failures else 0,
         backfill=cause.backfill,

@@ -1,7 +1,7 @@
-"""Which partitions need no judgement: told in bulk by the facts, or looked at one by one where those cannot.
+"""Which partitions need no judgement: the facts answer for all at once, or the partitions are compared one by one.
 
-Nearly all partitions are settled: there is a batch, made from exactly what is current, and nothing else is known. The
-first tick of a code server has a million of them to pass over.
+Nearly all partitions are settled: their only fact is a batch that was made from exactly the current inputs. The first
+tick of a code server passes over a million of them.
 
 Not here: the judgement of the others (judging.py).
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def in_bulk(facts: Facts) -> BulkFacts:
-    """The facts, with an answer in bulk of their own or with the one that looks at each."""
+    """The facts as `BulkFacts`: with their own answer for many partitions, or with one that compares each partition."""
     return facts if isinstance(facts, BulkFacts) else OneByOne(facts)
 
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """Any facts as `BulkFacts`: the same answers, at the price of all facts."""
+    """Any facts as `BulkFacts`: it gives the same answers, but must read all facts."""
 
     facts: Facts
 
@@ -40,28 +40,31 @@ class OneByOne:
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """See `BulkFacts`."""
-        above = [self.of(read.source, None) for read in reads]
+        upstream_facts = [self.of(read.source, None) for read in reads]
         return {
             path
             for path, fact in self.of(dataset, None).items()
             if fact.run
             or fact.marks
             or fact.failures
-            or fact.held
-            or not _is_made_from(path, fact, landing, reads, above)
+            or fact.rolled_back
+            or not _is_made_from(path, fact, landing, reads, upstream_facts)
         }
 
 
 def _is_made_from(
-    path: str, fact: Fact, landing: str, reads: Sequence[WantedInputs], above: Sequence[Mapping[str, Fact]]
+    path: str, fact: Fact, landing: str, reads: Sequence[WantedInputs], upstream_facts: Sequence[Mapping[str, Fact]]
 ) -> bool:
-    """Whether there is a batch, made from what is current of all that is wanted, and from nothing else."""
+    """Whether there is a batch that was made from the current batches of all its inputs, and from nothing else."""
     if not fact.batch:
         return False
     wanted = {(landing, path, fact.arrival)} if landing else set()
-    for read, facts in zip(reads, above, strict=True):
-        for up in (path,) if read.paths is None else read.paths.get(path, ()):
-            if up not in facts or not facts[up].batch:
+    for read, facts in zip(reads, upstream_facts, strict=True):
+        for upstream_path in (path,) if read.paths is None else read.paths.get(path, ()):
+            if upstream_path not in facts or not facts[upstream_path].batch:
                 return False
-            wanted.add((read.source, up, str(facts[up].batch)))
-    return len(fact.trace) == len(wanted) and {(one[0], one[1], one[2]) for one in fact.trace} == wanted
+            wanted.add((read.source, upstream_path, str(facts[upstream_path].batch)))
+    return (
+        len(fact.trace) == len(wanted)
+        and {(source, partition, version) for source, partition, version in fact.trace} == wanted
+    )

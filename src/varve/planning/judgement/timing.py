@@ -1,6 +1,6 @@
-"""What now means for the windows of a dataset: which are complete, refreshed, or over.
+"""Window completeness, refresh and retention of a dataset at a given instant.
 
-Not here: what follows from it for a partition (judging.py).
+Not here: the decision about a partition (judging.py).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What now means for the windows of one dataset.
+    """Window completeness, refresh and retention of a dataset at a given instant; instants are seconds since 1970.
 
     Attributes:
-        boundary: the last one between two windows, whether the dimension has them or not.
-        complete: where its last complete window ends.
-        left_alone: where the last complete window ends that is not among the newest, which are refreshed.
-        known_until: where the last window ends that is there; see `TimeDimension.known_until`.
-        at: now.
+        needed: whether window ends matter to the dataset at all: for refresh, retention or a deadline.
+        boundary: the last boundary between two windows, whether the dimension has these windows or not.
+        complete: the end of its last complete window.
+        left_alone: the end of the last complete window that is not refreshed any more; None without refresh.
+        known_until: the end of the last window that is a partition; see `TimeDimension.known_until`.
+        at: the given instant.
     """
 
     dataset: Dataset
@@ -43,7 +44,7 @@ class Timing:
 
     @classmethod
     def of(cls, dataset: Dataset, edges: Iterable[Edge], at: float) -> Timing:
-        """The timing of a dataset that reads by these edges, at seconds since 1970."""
+        """The timing of a dataset that reads through these edges, at an instant."""
         time, policy = dataset.partitioning.time, dataset.policy
         needed = policy.refresh_last > 0 or policy.retention is not None or any(edge.wait.deadline for edge in edges)
         if time is None:
@@ -62,49 +63,51 @@ class Timing:
         )  # fmt: skip
 
     def window_end(self, key: PartitionKey | None) -> float | None:
-        """Where the window of a partition ends, if that matters."""
+        """The end of a partition's window; None where it does not matter."""
         time = self.dataset.partitioning.time
         if not self.needed or time is None or key is None:
             return None
         return float(time.calendar.following(time.start_of(key[time.name])))
 
     def there_from(self, key: PartitionKey | None) -> float | None:
-        """From when on the partition is there; None where it is there now."""
+        """The instant from which the key is a partition; None where it is one already."""
         time = self.dataset.partitioning.time
         if time is None or key is None or (start := time.start_of(key[time.name])) < self.known_until:
             return None
         return float(there_from(time, start))
 
     def is_open(self, key: PartitionKey | None) -> bool:
-        """Whether the window of a partition is not over: what it reads is not all there yet, and need not be."""
+        """Whether the window of a partition is not over, so that its inputs need not be complete yet."""
         time = self.dataset.partitioning.time
         if time is None or key is None or not time.end_offset:
             return False
         return time.calendar.following(time.start_of(key[time.name])) > self.at
 
     def is_over(self, window_end: float | None) -> bool:
-        """Whether the retention of that window is over."""
+        """Whether the retention of a window with this end is over."""
         retention = self.dataset.policy.retention
         if retention is None or window_end is None:
             return False
         return window_end + retention.total_seconds() <= self.boundary
 
     def refreshed_since(self, window_end: float | None) -> float | None:
-        """When the last window was complete, where this is one of the newest, which are refreshed."""
+        """For one of the newest windows, which are refreshed: the end of the last complete window; else None."""
         if self.left_alone is None or window_end is None or not self.left_alone < window_end <= self.complete:
             return None
         return self.complete
 
 
 def followed_by_time(dataset: Dataset, graph: Graph) -> Iterator[TimeDimension]:
-    """The time dimensions whose next window changes what there is to say about the dataset."""
+    """The time dimensions whose next boundary can change judgements of the dataset."""
     own, policy = dataset.partitioning.time, dataset.policy
     if own is not None and (own.end_offset or policy.refresh_last or policy.retention is not None or policy.by_itself):
         yield own
     for edge in graph.edges[dataset.name]:
-        ways = edge.dependency.ways
-        if own is not None and not any(way.of is own for way in ways):
+        mappings = edge.dependency.dimension_mappings
+        if own is not None and not any(mapping.reader_dimension is own for mapping in mappings):
             yield own
         theirs = edge.upstream.partitioning.time
-        if theirs is not None and any(way.upstream is theirs and isinstance(way.rule, All | Latest) for way in ways):
+        if theirs is not None and any(
+            mapping.upstream is theirs and isinstance(mapping.rule, All | Latest) for mapping in mappings
+        ):
             yield theirs

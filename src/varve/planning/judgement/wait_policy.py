@@ -1,6 +1,6 @@
-"""When a partition has waited long enough for what it reads (docs/partitions.md).
+"""When a partition has waited long enough for its inputs: all are there, enough of them, or a deadline has passed.
 
-Not here: what it reads (mapping/dataset_mapping.py).
+Not here: which inputs it has (varve/planning/mapping/dataset_mapping.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a partition need not wait for one of the datasets it reads any more, and why, in words."""
+    """Whether a partition may run without waiting longer for one of its upstream datasets, and why, as a phrase."""
 
     ready: bool
     reason: str
@@ -25,14 +25,14 @@ class Verdict:
 def verdict(
     wait: Wait, *, wanted: int, there: int, window_end: dt.datetime | None = None, now: dt.datetime | None = None
 ) -> Verdict:
-    """Whether `there` of `wanted` partitions are enough.
+    """Whether a partition that reads `wanted` partitions, of which `there` are there, may run.
 
     Args:
-        wait: the policy. One that can never hold (at least 30 of 24) waits for all instead of for ever.
-        wanted: how many existing partitions the reader's partition reads; none is always enough.
+        wait: the policy. A policy that can never be met (at least 30 of 24) waits for all instead of for ever.
+        wanted: how many existing partitions the reader's partition reads; where it reads none, it may always run.
         there: how many of them have a batch.
-        window_end: where the reader's window ends, for a deadline; None: it has no window.
-        now: the moment that the deadline is compared with.
+        window_end: the end of the reader's window, from which a deadline counts; None: it has no window.
+        now: the instant with which the deadline is compared.
     """
     enough = wanted - wait.missing if wait.at_least is None else min(wait.at_least, wanted)
     if there >= wanted:

@@ -1,7 +1,7 @@
-"""Which partitions of one dataset read which of another, exactly and in both directions (docs/decisions/0005).
+"""Which partitions of one dataset read which of another, exactly and in both directions.
 
-By interval algebra on boxes (partition_subset.py): a span of ten years maps as fast as one of an hour. What a partition
-maps to and does not exist is told, never dropped.
+Mappings are computed by interval algebra on boxes (partition_subset.py): a span of ten years is as fast as one of an
+hour (docs/decisions/0005-partition-keys.md). Partitions that do not exist are returned as such, never dropped.
 
 Not here: which of the partitions have data (run_requests.py), and Dagster's mappings
 (varve/dagster/partitions/mappings.py).
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The partitions that some partitions map to, as boxes; `keys` lists them.
+    """The partitions to which some partitions map, as boxes; `keys` lists them.
 
     Attributes:
-        existing: those that lie within the dimensions of the other side.
-        upcoming: those of them whose windows are not complete yet; only where the mapping was given a `now`.
-        nonexistent: those that never will be: a week's days before the first day there is, a key no list has.
+        existing: the partitions that the other dataset has.
+        upcoming: partitions whose windows are not complete yet; only where the mapping was given a `now`.
+        nonexistent: partitions that will never exist: days before the first day, keys that are in no list.
     """
 
     existing: tuple[PartitionBox, ...] = ()
@@ -45,21 +45,21 @@ class Mapped:
 
     @property
     def keys(self) -> list[PartitionKey]:
-        """The existing ones, each once, in order."""
+        """The existing partitions, each once, in order."""
         return listed(self.existing)
 
 
 def listed(boxes: Iterable[PartitionBox]) -> list[PartitionKey]:
-    """The partitions of boxes, each once, in order."""
+    """The partitions of some boxes, each once, in order."""
     return list(dict.fromkeys(key for box in boxes for key in box.partitions()))
 
 
 @dataclass(frozen=True)
 class Dependency:
-    """What the partitions of one dataset read of another.
+    """Which partitions of an upstream dataset the partitions of a reader read.
 
     Attributes:
-        rules: what the reader's author says of dimensions of the upstream; for the others see `rule`.
+        rules: the declared rules, by dimension of the upstream; other dimensions get the defaults of `Reads`.
     """
 
     reader: Partitioning
@@ -67,54 +67,56 @@ class Dependency:
     rules: Mapping[str, Rule] = field(default_factory=dict)
 
     @cached_property
-    def ways(self) -> tuple[DimensionMapping, ...]:
-        """For each dimension of the upstream how it is read."""
-        return tuple(self._way(dimension) for dimension in self.upstream.dimensions)
+    def dimension_mappings(self) -> tuple[DimensionMapping, ...]:
+        """The mapping of each dimension of the upstream, in their order."""
+        return tuple(self._dimension_mapping(dimension) for dimension in self.upstream.dimensions)
 
     def check(self) -> None:
-        """Raise VarveError, naming the dimension, where a rule cannot hold, or nothing is shared."""
+        """Raise VarveError that names the dimension where a rule cannot hold, or the datasets share no dimension."""
         if unknown := sorted(set(self.rules) - set(self.upstream.names)):
             raise VarveError(
                 f"it has no dimension {', '.join(unknown)}; its dimensions are {', '.join(self.upstream.names)}."
             )
-        for way in self.ways:
-            way.check()
-        if not self.rules and all(way.of is None for way in self.ways):
+        for mapping in self.dimension_mappings:
+            mapping.check()
+        if not self.rules and all(mapping.reader_dimension is None for mapping in self.dimension_mappings):
             raise VarveError(
                 f"its dimensions {', '.join(self.upstream.names)} share nothing with {', '.join(self.reader.names)}. "
                 f"To read all of it, say so: Reads(..., {{{self.upstream.names[0]!r}: All()}})."
             )
 
     def upstream_of(
-        self, what: PartitionKey | PartitionBox, *, members: Members | None = None, now: dt.datetime | None = None
+        self, partitions: PartitionKey | PartitionBox, *, members: Members | None = None, now: dt.datetime | None = None
     ) -> Mapped:
-        """What a partition, or each of a box of them, reads.
+        """The upstream partitions that a partition of the reader, or a box of partitions, reads.
 
         Args:
-            what: of the reader.
-            members: the members of dynamic sets; None: any key may exist.
-            now: where given, windows that end later are `upcoming`.
+            partitions: one partition or a box of partitions of the reader.
+            members: the members of dynamic sets; None: every key of the right type counts as existing.
+            now: where it is given, windows that end later are `upcoming`.
         """
-        return self._mapped(self._boxes(what, self.reader), members, now, self._upstream_choices, self.upstream)
+        return self._mapped(self._boxes(partitions, self.reader), members, now, self._upstream_choices, self.upstream)
 
     def upstream_of_each(
         self, keys: Sequence[PartitionKey], *, members: Members | None = None, now: dt.datetime | None = None
     ) -> list[Mapped]:
-        """For each partition what it reads. Arguments as of `upstream_of`."""
+        """For each partition of the reader what it reads. The arguments are those of `upstream_of`."""
         return [self.upstream_of(key, members=members, now=now) for key in keys]
 
     def readers_of(
-        self, what: PartitionKey | PartitionBox, *, members: Members | None = None, now: dt.datetime | None = None
+        self, partitions: PartitionKey | PartitionBox, *, members: Members | None = None, now: dt.datetime | None = None
     ) -> Mapped:
-        """What reads a partition, or any of a box of them. Arguments as of `upstream_of`."""
-        return self._mapped(self._boxes(what, self.upstream), members, now, self._reader_choices, self.reader)
+        """The partitions that read an upstream partition or any of a box. The arguments are those of `upstream_of`."""
+        return self._mapped(self._boxes(partitions, self.upstream), members, now, self._reader_choices, self.reader)
 
-    def _boxes(self, what: PartitionKey | PartitionBox, partitioning: Partitioning) -> Iterator[PartitionBox]:
-        box = what if isinstance(what, PartitionBox) else PartitionBox.at(partitioning, what)
-        # Boxes map to boxes as each dimension of the upstream follows one of the reader's. Where two follow the same,
-        # the product of their choices would be too much.
-        of = [way.of.name for way in self.ways if way.of is not None]
-        if len(set(of)) == len(of):
+    def _boxes(self, partitions: PartitionKey | PartitionBox, partitioning: Partitioning) -> Iterator[PartitionBox]:
+        box = partitions if isinstance(partitions, PartitionBox) else PartitionBox.at(partitioning, partitions)
+        # A box maps to a box because each dimension of the upstream follows one of the reader's. Where two follow the
+        # same one, the product of their choices would contain too many partitions.
+        followed = [
+            mapping.reader_dimension.name for mapping in self.dimension_mappings if mapping.reader_dimension is not None
+        ]
+        if len(set(followed)) == len(followed):
             yield box
         else:
             yield from (PartitionBox.at(partitioning, key) for key in box.partitions())
@@ -127,70 +129,81 @@ class Dependency:
         choices: Callable[[PartitionBox, Members | None, dt.datetime | None], tuple[KeySelection, ...]],
         to: Partitioning,
     ) -> Mapped:
-        found = [
+        split_boxes = [
             split_box(PartitionBox(to, mapped), members, now)
             for box in boxes
             if all(mapped := choices(box, members, now))
         ]
-        return Mapped(*(tuple(box for parts in found for box in parts[part]) for part in range(3)))
+        return Mapped(*(tuple(box for groups in split_boxes for box in groups[group]) for group in range(3)))
 
     def _upstream_choices(
         self, box: PartitionBox, members: Members | None, now: dt.datetime | None
     ) -> tuple[KeySelection, ...]:
-        given = dict(zip(self.reader.names, box.choices, strict=True))
-        return tuple(way.read(given[way.of.name] if way.of else None, members, now) for way in self.ways)
+        reader_choices = dict(zip(self.reader.names, box.choices, strict=True))
+        return tuple(
+            mapping.upstream_keys(
+                reader_choices[mapping.reader_dimension.name] if mapping.reader_dimension else None, members, now
+            )
+            for mapping in self.dimension_mappings
+        )
 
     def _reader_choices(
         self, box: PartitionBox, members: Members | None, now: dt.datetime | None
     ) -> tuple[KeySelection, ...]:
-        found: dict[str, KeySelection] = {}
-        for way, choice in zip(self.ways, box.choices, strict=True):
-            if way.of is None:
-                if not way.meets(choice, members, now):
+        choice_of_dimension: dict[str, KeySelection] = {}
+        for mapping, choice in zip(self.dimension_mappings, box.choices, strict=True):
+            if mapping.reader_dimension is None:
+                if not mapping.meets(choice, members, now):
                     return ((),)
                 continue
-            reading = way.reading(choice, members, now)
-            held = found.get(way.of.name)
-            found[way.of.name] = reading if held is None else meet(held, reading)
+            keys = mapping.reader_keys(choice, members, now)
+            earlier_keys = choice_of_dimension.get(mapping.reader_dimension.name)
+            choice_of_dimension[mapping.reader_dimension.name] = (
+                keys if earlier_keys is None else meet(earlier_keys, keys)
+            )
         return tuple(
-            found[dimension.name] if dimension.name in found else everything(dimension, members, now)
+            choice_of_dimension[dimension.name]
+            if dimension.name in choice_of_dimension
+            else everything(dimension, members, now)
             for dimension in self.reader.dimensions
         )
 
-    def _way(self, dimension: Dimension) -> DimensionMapping:
-        same = next((each for each in self.reader.dimensions if each.name == dimension.name), None)
+    def _dimension_mapping(self, dimension: Dimension) -> DimensionMapping:
+        same_name = next((other for other in self.reader.dimensions if other.name == dimension.name), None)
         rule = self.rules.get(dimension.name)
         if rule is None:
             if isinstance(dimension, TimeDimension):
                 rule = Overlap() if self.reader.time else All()
             else:
-                rule = Same() if same is not None and not isinstance(same, TimeDimension) else All()
-        of: Dimension | None = None
+                rule = Same() if same_name is not None and not isinstance(same_name, TimeDimension) else All()
+        reader_dimension: Dimension | None = None
         if isinstance(rule, Overlap):
-            of = self.reader.time
+            reader_dimension = self.reader.time
         elif isinstance(rule, Same | TableReads | Custom):
-            of = (
-                same
+            reader_dimension = (
+                same_name
                 if rule.of is None
-                else next((each for each in self.reader.dimensions if each.name == rule.of), None)
+                else next((other for other in self.reader.dimensions if other.name == rule.of), None)
             )
-        return DimensionMapping(dimension, rule, of)
+        return DimensionMapping(dimension, rule, reader_dimension)
 
 
 def split_box(
     box: PartitionBox, members: Members | None, now: dt.datetime | None
 ) -> tuple[list[PartitionBox], list[PartitionBox], list[PartitionBox]]:
-    """The box's existing, upcoming and nonexistent parts: for a product, one missing value makes the key missing."""
-    parts = [
+    """The existing, upcoming and nonexistent parts of a box. One missing value of a key makes the whole key missing."""
+    choices_by_state = [
         _parts(dimension, choice, members, now)
         for dimension, choice in zip(box.partitioning.dimensions, box.choices, strict=True)
     ]
-    split: tuple[list[PartitionBox], list[PartitionBox], list[PartitionBox]] = ([], [], [])
-    for places in product(range(3), repeat=len(parts)):
-        choices = tuple(part[place] for part, place in zip(parts, places, strict=True))
+    parts_by_state: tuple[list[PartitionBox], list[PartitionBox], list[PartitionBox]] = ([], [], [])
+    for states in product(range(3), repeat=len(choices_by_state)):
+        choices = tuple(
+            choices_of_dimension[state] for choices_of_dimension, state in zip(choices_by_state, states, strict=True)
+        )
         if all(choices):
-            split[max(places)].append(PartitionBox(box.partitioning, choices))
-    return split
+            parts_by_state[max(states)].append(PartitionBox(box.partitioning, choices))
+    return parts_by_state
 
 
 def _parts(
@@ -201,7 +214,7 @@ def _parts(
         inside, never = choice.within(dimension.first, dimension.last), choice.without(dimension.first, dimension.last)
         if now is None:
             return inside, TimeSpans(), never
-        known = dimension.known_until(now)
-        return inside.within(dimension.first, known), inside.without(dimension.first, known), never
-    there = dict.fromkeys(value for value in choice if dimension.exists(value, members))
-    return tuple(there), (), tuple(value for value in choice if value not in there)
+        known_until = dimension.known_until(now)
+        return inside.within(dimension.first, known_until), inside.without(dimension.first, known_until), never
+    existing = dict.fromkeys(value for value in choice if dimension.exists(value, members))
+    return tuple(existing), (), tuple(value for value in choice if value not in existing)

@@ -1,4 +1,4 @@
-"""Sets of partitions without a list of them: boxes, the products of spans of time and of keys.
+"""Sets of partitions that need no list: boxes, which are products of spans of time and tuples of keys.
 
 Not here: how a box of one dataset maps to one of another (dataset_mapping.py).
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpans:
-    """A set of windows of a time dimension: sorted, disjoint, half-open spans of seconds between their boundaries."""
+    """A set of windows of a time dimension: sorted, disjoint, half-open spans in seconds since 1970."""
 
     spans: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, spans: Iterable[tuple[int, int]]) -> TimeSpans:
-        """The union of any spans; empty ones count for nothing."""
-        found: list[tuple[int, int]] = []
+        """The union of any spans; empty spans are ignored."""
+        union: list[tuple[int, int]] = []
         for start, end in sorted(span for span in spans if span[0] < span[1]):
-            if found and start <= found[-1][1]:
-                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            if union and start <= union[-1][1]:
+                union[-1] = (union[-1][0], max(end, union[-1][1]))
             else:
-                found.append((start, end))
-        return cls(tuple(found))
+                union.append((start, end))
+        return cls(tuple(union))
 
     def __bool__(self) -> bool:
         return bool(self.spans)
@@ -51,7 +51,7 @@ class TimeSpans:
         return TimeSpans.of([*before, *after])
 
     def meet(self, other: TimeSpans) -> TimeSpans:
-        """What both have."""
+        """The windows that both sets have."""
         return TimeSpans.of(
             (max(start, first), min(end, last)) for start, end in self.spans for first, last in other.spans
         )
@@ -66,13 +66,13 @@ class TimeSpans:
                 at = following(at)
 
 
-# Which keys of one dimension: spans of a time dimension, keys in their order of any other.
+# A set of keys of one dimension: spans for a time dimension, a tuple of keys in their order for any other.
 KeySelection: TypeAlias = "TimeSpans | tuple[Value, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBox:
-    """The product of one choice for each dimension of a partitioning, in its order."""
+    """The product of one set of keys for each dimension of a partitioning, in the order of the dimensions."""
 
     partitioning: Partitioning
     choices: tuple[KeySelection, ...]
@@ -86,7 +86,7 @@ class PartitionBox:
 
     @classmethod
     def between(cls, partitioning: Partitioning, first: PartitionKey, last: PartitionKey) -> PartitionBox:
-        """All partitions from one corner to another, both included; other keys than times in their declared order."""
+        """All partitions from one corner to another, both included; keys other than times in their declared order."""
         choices: list[KeySelection] = []
         for dimension in partitioning.dimensions:
             low, high = first[dimension.name], last[dimension.name]
@@ -103,7 +103,7 @@ class PartitionBox:
         return all(self.choices)
 
     def partitions(self) -> Iterator[PartitionKey]:
-        """The partitions, the last dimension fastest."""
+        """The partitions of the box; the last dimension changes fastest."""
         dimensions = self.partitioning.dimensions
         values = [values_of(dimension, choice) for dimension, choice in zip(dimensions, self.choices, strict=True)]
         return keys_of(self.partitioning.names, values)
@@ -122,7 +122,7 @@ class PartitionBox:
 
 
 def choice_of(dimension: Dimension, values: Sequence[Value]) -> KeySelection:
-    """The choice of these keys of a dimension."""
+    """These keys of a dimension as a set of keys."""
     if not isinstance(dimension, TimeDimension):
         return tuple(values)
     starts = [dimension.start_of(value) for value in values]
@@ -130,7 +130,7 @@ def choice_of(dimension: Dimension, values: Sequence[Value]) -> KeySelection:
 
 
 def values_of(dimension: Dimension, choice: KeySelection) -> Sequence[Value]:
-    """The keys of a choice, in order."""
+    """The keys of a set of keys, in order."""
     if not isinstance(choice, TimeSpans):
         return choice
     assert isinstance(dimension, TimeDimension)
@@ -138,7 +138,7 @@ def values_of(dimension: Dimension, choice: KeySelection) -> Sequence[Value]:
 
 
 def boxes_of(partitioning: Partitioning, keys: Iterable[PartitionKey]) -> list[PartitionBox]:
-    """The partitions as few boxes: one for all windows that have the same other keys."""
+    """The partitions as few boxes: one box for all windows that share the keys of the other dimensions."""
     others = [dimension.name for dimension in partitioning.dimensions if dimension is not partitioning.time]
     rows: dict[tuple[Value, ...], list[PartitionKey]] = {}
     for key in keys:

@@ -1,1 +1,1 @@
-"""Tables that others write: which partitions they have, when one was changed, and their rows."""
+"""External tables, which others write: their partitions, detecting changes of them, and their rows."""

@@ -1,9 +1,9 @@
-"""A table of the metastore: its partitions as the metastore has them, its rows by Spark.
+"""An external table in the metastore: the metastore lists its partitions, and Spark reads its rows.
 
-A partition is told to have changed by its files: their names, sizes and times. Spark overwrites a partition without a
-word to the metastore.
+A change of a partition is detected by its files (names, sizes and times), because Spark overwrites a partition without
+changing the metastore.
 
-Not here: the tables that this project itself shows there (varve/stores/lake/projection.py).
+Not here: the tables of this project in the metastore (varve/stores/lake/projection.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.model.dataset import Dataset
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
 
 _THREADS = 8
@@ -46,36 +46,39 @@ _TIMES = ("mtime", "LastModified", "last_modified", "modificationTime", "created
 
 @dataclass(frozen=True)
 class HiveTable:
-    """See `source.Outside`. `uris` are those of a deployed metastore, which lists all partitions in one call."""
+    """See `tables.ExternalSource`. `uris`: addresses of a deployed metastore, which lists all partitions at once."""
 
-    table: OutsideTable
+    table: ExternalTable
     spark: Callable[[], SparkSession]
     uris: str | None = None
 
     def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
-        """See `source.Outside`."""
+        """See `tables.ExternalSource`."""
         frame = self._frame(dataset)
         if self.table.changed:
             return self._by_column(dataset, frame, keys)
         folders: dict[PartitionKey, list[str]] = {}
-        strays = []
+        unknown_partitions = []
         for texts, location in self._partitions(dataset, keys):
             try:
                 folders.setdefault(key_of(dataset, texts), []).append(location)
             except UnknownPartition as error:
-                strays.append(str(error).rstrip("."))
+                unknown_partitions.append(str(error).rstrip("."))
         with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(_files, folders.values()))
-        return Listing({key: each for key, each in zip(folders, found, strict=True) if each}, tuple(strays))
+            listed_partitions = list(pool.map(_files, folders.values()))
+        return Listing(
+            {key: partition for key, partition in zip(folders, listed_partitions, strict=True) if partition},
+            tuple(unknown_partitions),
+        )
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
-        """See `source.Outside`. Columns that are not declared are left out."""
+        """See `tables.ExternalSource`. Columns that are not declared are left out."""
         wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
         frame = declared_columns(dataset, self._frame(dataset, wanted).where(in_partitions(keys)))
         return Rows(frame, here=False)
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
-        """The table as it is now: Spark remembers the files of tables that it has read."""
+        """The table as it is now, refreshed because Spark caches the files of a table that it has read."""
         from pyspark.errors import AnalysisException
 
         spark = self.spark()
@@ -87,11 +90,13 @@ class HiveTable:
             frame = spark.table(name)
             columns = frame.columns
         except AnalysisException as error:
-            told = str(error).strip().splitlines()[0]
-            raise MissingUpstream(f"{dataset}: the table {self.table} cannot be read: {told} {NOTHING_LOST}") from error
-        there = {column.lower() for column in columns}
+            first_line = str(error).strip().splitlines()[0]
+            raise MissingUpstream(
+                f"{dataset}: the table {self.table} cannot be read: {first_line} {NOTHING_LOST}"
+            ) from error
+        lower_names = {column.lower() for column in columns}
         names = [*(wanted or dataset.partitioning.names), *filter(None, [self.table.changed])]
-        if missing := [each for each in names if each.lower() not in there]:
+        if missing := [wanted_name for wanted_name in names if wanted_name.lower() not in lower_names]:
             raise no_such_column(dataset, self.table, missing, columns)
         return frame
 
@@ -106,7 +111,7 @@ class HiveTable:
     def _partitions(
         self, dataset: Dataset, keys: Sequence[PartitionKey] | None
     ) -> Iterator[tuple[Mapping[str, str | None], str]]:
-        """The values of our columns, and where the files lie, of each of the table's partitions."""
+        """For each partition of the table the values of our columns, and the location of its files."""
         if self.uris is not None:
             try:
                 yield from self._by_metastore(dataset)
@@ -122,18 +127,24 @@ class HiveTable:
         except AnalysisException as error:
             raise self._not_partitioned(dataset) from error
         values = [dict(parse_path(path)) for path in spelt]
-        texts = [self._ours(dataset, each) for each in values]
+        texts = [self._texts_of_columns(dataset, column_texts) for column_texts in values]
         if keys is not None:
-            # A statement for each: only of those that are asked for.
+            # Every partition costs a statement: only the requested ones are described.
             wanted = {tuple(map(text_of, key.values)) for key in keys}
-            chosen = [place for place, each in enumerate(texts) if tuple(each.values()) in wanted]
-            values, texts = [values[place] for place in chosen], [texts[place] for place in chosen]
+            positions = [
+                location for location, column_texts in enumerate(texts) if tuple(column_texts.values()) in wanted
+            ]
+            values, texts = [values[location] for location in positions], [texts[location] for location in positions]
         with ThreadPoolExecutor(_THREADS) as pool:
-            places = list(pool.map(self._location, values))
-        yield from ((each, place) for each, place in zip(texts, places, strict=True) if place is not None)
+            locations = list(pool.map(self._location, values))
+        yield from (
+            (column_texts, location)
+            for column_texts, location in zip(texts, locations, strict=True)
+            if location is not None
+        )
 
     def _location(self, values: Mapping[str, str]) -> str | None:
-        """Where the files of a partition lie; None where it was dropped since it was listed."""
+        """The location of a partition's files; None where it was dropped since it was listed."""
         from pyspark.errors import AnalysisException
 
         spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in values.items())
@@ -146,16 +157,19 @@ class HiveTable:
     def _by_metastore(self, dataset: Dataset) -> list[tuple[dict[str, str | None], str]]:
         assert self.uris is not None
         db, _, name = self.table.name.rpartition(".")
-        names, found = metastore.partitions(self.uris, db or "default", name)
+        names, listed = metastore.partitions(self.uris, db or "default", name)
         if not names:
             raise self._not_partitioned(dataset)
-        return [(self._ours(dataset, dict(zip(names, values, strict=True))), place) for values, place in found]
+        return [
+            (self._texts_of_columns(dataset, dict(zip(names, values, strict=True))), location)
+            for values, location in listed
+        ]
 
-    def _ours(self, dataset: Dataset, values: Mapping[str, str]) -> dict[str, str | None]:
-        known = {name.lower(): value for name, value in values.items()}
-        if any(name.lower() not in known for name in dataset.partitioning.names):
+    def _texts_of_columns(self, dataset: Dataset, values: Mapping[str, str]) -> dict[str, str | None]:
+        value_by_name = {name.lower(): value for name, value in values.items()}
+        if any(name.lower() not in value_by_name for name in dataset.partitioning.names):
             raise self._not_partitioned(dataset)
-        texts = {name: known[name.lower()] for name in dataset.partitioning.names}
+        texts = {name: value_by_name[name.lower()] for name in dataset.partitioning.names}
         return {name: None if text == _NULL else text for name, text in texts.items()}
 
     def _not_partitioned(self, dataset: Dataset) -> VarveError:
@@ -172,24 +186,24 @@ class HiveTable:
 
 
 def _files(locations: Sequence[str]) -> ListedPartition | None:
-    """What lies in the folders of a partition; None where none of them is there, as Spark would read no row of it."""
-    hashed, size, there = hashlib.blake2b(digest_size=16), 0, False
+    """A hash and the size of the files of a partition; None where no folder is there, so that Spark reads no row."""
+    digest, size, exists = hashlib.blake2b(digest_size=16), 0, False
     for location in sorted(locations):
         files, place = open_files(location)
-        hashed.update(f"{place}\n".encode())
+        digest.update(f"{place}\n".encode())
         try:
             entries: Mapping[str, Any] = files.find(place, detail=True)
         except FileNotFoundError:
             continue
-        there = there or bool(entries) or files.exists(place)
+        exists = exists or bool(entries) or files.exists(place)
         for name, entry in sorted(entries.items()):
             inside = name.removeprefix(place)
             if any(step.startswith((".", "_")) for step in inside.split("/") if step):
                 continue
             changed = next((entry[time] for time in _TIMES if entry.get(time)), "")
-            hashed.update(f"{inside}\t{entry['size']}\t{changed}\n".encode())
+            digest.update(f"{inside}\t{entry['size']}\t{changed}\n".encode())
             size += entry["size"]
-    return ListedPartition(hashed.hexdigest(), size) if there else None
+    return ListedPartition(digest.hexdigest(), size) if exists else None
 
 
 def _literal(text: str) -> str:

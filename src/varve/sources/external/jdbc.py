@@ -1,9 +1,9 @@
-"""A table of any database that Spark has a JDBC driver for: partitions by a GROUP BY over there, rows by Spark's tasks.
+"""An external table in a database for which Spark has a JDBC driver: a GROUP BY lists partitions, Spark reads the rows.
 
-A partition is told to have changed by the number of its rows and the highest value of a column of its own: SQL has no
-more that all databases know.
+A change of a partition is detected by the number of its rows and the highest value of a declared column: SQL that all
+databases understand offers nothing better.
 
-Not here: PostgreSQL, which can be asked more, and without Java (postgres.py).
+Not here: PostgreSQL, which offers more and needs no Java (postgres.py).
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from varve.model.dataset import Dataset
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
 
-# Partitions that one task reads: its WHERE names each of them.
+# How many partitions one task reads, as its WHERE names each of them.
 _KEYS_AT_ONCE = 50
 _TASKS = 8
-# Drivers that are not told take all rows into memory, or ten at a time.
+# Without this option drivers fetch all rows into memory, or ten at a time.
 _FETCH = "10000"
-# Below the minute that Dagster gives a sensor.
+# In seconds; shorter than the minute that Dagster gives a sensor.
 _SECONDS = "30"
 _NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
 
 
 @dataclass(frozen=True)
 class JdbcTable:
-    """See `source.Outside`."""
+    """See `tables.ExternalSource`."""
 
-    table: OutsideTable
+    table: ExternalTable
     spark: Callable[[], SparkSession]
 
     def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
-        """See `source.Outside`. Reads the partition columns of all rows, by an index over them where there is one."""
+        """See `tables.ExternalSource`. It reads the partition columns of all rows, from an index if there is one."""
         names = dataset.partitioning.names
         with self._explained(dataset):
-            there = self._columns(dataset, [*names, self.table.changed])
-            by = ", ".join(self._quoted(dataset, there[name.lower()]) for name in names)
-            newest = self._quoted(dataset, there[self.table.changed.lower()])
-            # Names as the database spells them, quoted its way; an alias of a table has no AS everywhere.
+            column_names = self._columns(dataset, [*names, self.table.changed])
+            by = ", ".join(self._quoted(dataset, column_names[name.lower()]) for name in names)
+            newest = self._quoted(dataset, column_names[self.table.changed.lower()])
+            # Names as the database spells and quotes them. The alias has no AS, which not all databases accept.
             counted = f"COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest"
             query = f"(SELECT {by}, {counted} FROM {self.table} GROUP BY {by}) v"  # noqa: S608 - quoted above
             rows = self._load(dataset, query, queryTimeout=_SECONDS)
@@ -63,28 +63,30 @@ class JdbcTable:
             return listing_of_rows(dataset, [row for part in parts for row in part])
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
-        """See `source.Outside`. Each of Spark's tasks asks for some of the partitions."""
+        """See `tables.ExternalSource`. Each of Spark's tasks asks for some of the partitions."""
         with self._explained(dataset):
             wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
             self._columns(dataset, wanted)
             rows = self._load(dataset, str(self.table))
             parts = [rows.where(_any_of(part)) for part in _parts(keys)]
-            frame = declared_columns(dataset, functools.reduce(lambda some, more: some.unionAll(more), parts))
+            frame = declared_columns(dataset, functools.reduce(lambda first, second: first.unionAll(second), parts))
             return Rows(frame, here=False)
 
-    def _load(self, dataset: Dataset, what: str, **options: str) -> DataFrame:
-        # A timestamp without a zone is one, and no instant in the zone of the session.
+    def _load(self, dataset: Dataset, table_or_query: str, **options: str) -> DataFrame:
+        # Timestamps without a zone are read as such, not as instants in the zone of the session.
         options |= {"fetchsize": _FETCH, "preferTimestampNTZ": "true"}
-        reader = self.spark().read.format("jdbc").options(url=url_of(dataset, self.table), dbtable=what, **options)
+        reader = (
+            self.spark().read.format("jdbc").options(url=url_of(dataset, self.table), dbtable=table_or_query, **options)
+        )
         return reader.load()
 
     def _columns(self, dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
-        """How the database spells its columns, by their lower case. Raises BadInput where one is not among them."""
+        """The columns as the database spells them, by lower-case name. Raises BadInput where one is missing."""
         columns = self._load(dataset, str(self.table)).columns
-        there = {name.lower(): name for name in columns}
-        if missing := [name for name in wanted if name.lower() not in there]:
+        spelling_of_name = {name.lower(): name for name in columns}
+        if missing := [name for name in wanted if name.lower() not in spelling_of_name]:
             raise no_such_column(dataset, self.table, missing, columns)
-        return there
+        return spelling_of_name
 
     def _quoted(self, dataset: Dataset, name: str) -> str:
         mark = "`" if url_of(dataset, self.table).startswith(("jdbc:mysql:", "jdbc:mariadb:")) else '"'
@@ -97,15 +99,15 @@ class JdbcTable:
             yield
         except spark_errors() as error:
             # A URL may hold a password.
-            said = redacted(spark_says(error).replace(url_of(dataset, self.table), self.table.url))
-            told = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
-            if any(mark in said for mark in _NO_DRIVER):
+            message = redacted(spark_says(error).replace(url_of(dataset, self.table), self.table.url))
+            first_line = next((line for line in message.splitlines() if line.strip()), type(error).__name__)
+            if any(mark in message for mark in _NO_DRIVER):
                 raise ServiceUnavailable(
                     f"{where}: Spark has no driver for this database. Name its jar in VARVE_SPARK_CONF, as "
                     """'{"spark.jars": "/path/driver.jar"}', and start Spark anew (`varve down`, `varve up`). """
                     f"{NOTHING_LOST}"
                 ) from error
-            raise VarveError(f"{where} cannot be read: {told} {NOTHING_LOST}") from error
+            raise VarveError(f"{where} cannot be read: {first_line} {NOTHING_LOST}") from error
 
 
 def _parts(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:
@@ -114,8 +116,8 @@ def _parts(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:
 
 
 def _any_of(keys: Sequence[PartitionKey]) -> Column:
-    """Whether a row lies in one of the partitions, in words that Spark hands on to the database."""
+    """Whether a row is in one of the partitions, as a condition that Spark pushes down to the database."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    each = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
-    return functools.reduce(operator.or_, (functools.reduce(operator.and_, fields) for fields in each))
+    conditions = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
+    return functools.reduce(operator.or_, (functools.reduce(operator.and_, fields) for fields in conditions))

@@ -1,9 +1,9 @@
-"""A table of some PostgreSQL: partitions by a GROUP BY of its columns, rows by ADBC.
+"""An external table in a PostgreSQL database: a GROUP BY lists its partitions, and ADBC reads the rows.
 
-A partition is told to have changed by its rows' count and the sum of the transactions that wrote them: each write has a
-higher number than what it replaces, whatever the order of commits. VACUUM and ANALYZE change neither.
+A change of a partition is detected by the number of its rows and the sum of the ids of the transactions that wrote
+them: a write has a higher id than the write it replaces, in any order of commits. VACUUM and ANALYZE change neither.
 
-Not here: the warehouse of the project itself (varve/stores/warehouse).
+Not here: the warehouse of the project itself (varve/stores/warehouse/).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from varve.model.dataset import Dataset
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
 
-# Below, this process fetches the rows: a Spark job with Python workers costs a second before its first row.
+# Fewer rows are fetched by this process: a Spark job with Python workers costs a second before its first row.
 _ROWS_FOR_SPARK = 500_000
 _TASKS = 8
-# Below the minute that Dagster gives a sensor.
+# Shorter than the minute that Dagster gives a sensor.
 _SECONDS = 30
 _COLUMNS = """
     select a.attname, format_type(a.atttypid, -1) from pg_catalog.pg_attribute a
     where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
 _WHOLE = ("smallint", "integer", "bigint")
-# What can be stored as each type without loss. A text takes what is no number, date or truth.
+# The PostgreSQL types that fit each type without loss. A STRING takes every type that is not in this table.
 _FITS: dict[Kind, tuple[str, ...]] = {
     Kind.BOOLEAN: ("boolean",),
     Kind.SMALLINT: _WHOLE[:1],
@@ -64,13 +64,13 @@ _JSON = ("json", "jsonb")
 
 @dataclass(frozen=True)
 class PostgresTable:
-    """See `source.Outside`."""
+    """See `tables.ExternalSource`."""
 
-    table: OutsideTable
+    table: ExternalTable
     spark: Callable[[], SparkSession]
 
     def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
-        """See `source.Outside`. Reads the partition columns of all rows, by an index over them where there is one."""
+        """See `tables.ExternalSource`. It reads the partition columns of all rows, from an index if there is one."""
         names = dataset.partitioning.names
         token = sql.SQL("sum(xmin::text::bigint)")
         if self.table.changed:
@@ -94,21 +94,21 @@ class PostgresTable:
         )
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
-        """See `source.Outside`."""
+        """See `tables.ExternalSource`."""
         wanted = dataset.read_columns()
         names = dataset.partitioning.names
         with self._asking(dataset) as connection:
-            there = self._refuse_missing(connection, dataset, [column.name for column in wanted])
-            self._refuse_unfit(dataset, there)
+            types_of_columns = self._refuse_missing(connection, dataset, [column.name for column in wanted])
+            self._refuse_unfit(dataset, types_of_columns)
             items = sql.SQL(", ").join(map(_item, wanted))
 
             def query(some: Sequence[PartitionKey]) -> str:
                 text = sql.SQL("select {} from {}{}").format(items, self._name, _where(names, some))
                 return text.as_string(connection)
 
-            count = sum(each.size for each in self.listed(dataset, keys).partitions.values())
+            count = sum(partition.size for partition in self.listed(dataset, keys).partitions.values())
             large = count >= _ROWS_FOR_SPARK
-            # One statement is one snapshot; of many, the look after them sees a change in between.
+            # One statement reads one snapshot; after several statements the caller lists again to detect a change.
             queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
         fetched = fetch.lazily if large else fetch.at_once
         with self._explained(dataset):
@@ -125,7 +125,7 @@ class PostgresTable:
         except ServiceUnavailable:
             raise
         except VarveError:
-            # What it holds is not repeated.
+            # The value is not shown, as it may contain a password.
             raise ServiceUnavailable(
                 f"{dataset}: what the environment variable {self.table.url} holds is no PostgreSQL URL; "
                 "write postgresql://user@host/database."
@@ -133,7 +133,7 @@ class PostgresTable:
 
     @contextlib.contextmanager
     def _asking(self, dataset: Dataset) -> Iterator[psycopg.Connection]:
-        """A connection that only reads, in UTC, one statement at a time."""
+        """A read-only connection, in UTC, with a limit of time for each statement."""
         with self._explained(dataset):
             url = self._url(dataset)
             limits = {"default_transaction_read_only": "on", "statement_timeout": f"{_SECONDS}s"}
@@ -165,37 +165,41 @@ class PostgresTable:
                 f"{where} cannot be reached: {redacted(str(error).strip())} {NOTHING_LOST}"
             ) from error
         except (psycopg.Error, adbc_driver_manager.Error) as error:
-            told = redacted(str(error).strip().splitlines()[0])
-            raise VarveError(f"{where} cannot be read: {told} {NOTHING_LOST}") from error
+            first_line = redacted(str(error).strip().splitlines()[0])
+            raise VarveError(f"{where} cannot be read: {first_line} {NOTHING_LOST}") from error
         except pa.ArrowInvalid as error:
             raise BadInput(f"{where} holds a value that does not fit: {error}. {NOTHING_LOST}") from error
 
     def _refuse_missing(
         self, connection: psycopg.Connection, dataset: Dataset, wanted: Sequence[str]
     ) -> dict[str, str]:
-        """The types of its columns. Raises BadInput where one that is wanted is not among them."""
-        there: dict[str, str] = dict(connection.execute(_COLUMNS, (self._name.as_string(connection),)).fetchall())
-        if missing := [name for name in wanted if name not in there]:
-            raise no_such_column(dataset, self.table, missing, list(there))
-        return there
+        """The types of the table's columns by name. Raises BadInput where a wanted column is missing."""
+        type_of_column: dict[str, str] = dict(
+            connection.execute(_COLUMNS, (self._name.as_string(connection),)).fetchall()
+        )
+        if missing := [name for name in wanted if name not in type_of_column]:
+            raise no_such_column(dataset, self.table, missing, list(type_of_column))
+        return type_of_column
 
-    def _refuse_unfit(self, dataset: Dataset, there: Mapping[str, str]) -> None:
-        unfit = [column for column in dataset.schema.columns if not _fits(there[column.name], column.type)]
+    def _refuse_unfit(self, dataset: Dataset, type_of_column: Mapping[str, str]) -> None:
+        unfit = [column for column in dataset.schema.columns if not _fits(type_of_column[column.name], column.type)]
         if unfit:
-            told = "; ".join(f"{each.name} is declared {each.type}, found {there[each.name]}" for each in unfit)
-            raise BadInput(f"{dataset}: {self.table} does not fit the declaration: {told}. {NOTHING_LOST}")
+            differences = "; ".join(
+                f"{column.name} is declared {column.type}, found {type_of_column[column.name]}" for column in unfit
+            )
+            raise BadInput(f"{dataset}: {self.table} does not fit the declaration: {differences}. {NOTHING_LOST}")
 
 
-def _fits(found: str, declared: ColumnType) -> bool:
+def _fits(postgres_type_name: str, declared: ColumnType) -> bool:
     if declared.nested:
-        return found in _JSON
+        return postgres_type_name in _JSON
     if declared is ColumnType.STRING:
-        return found not in _NO_TEXT
-    return found in _FITS.get(declared.kind, ())
+        return postgres_type_name not in _NO_TEXT
+    return postgres_type_name in _FITS.get(declared.kind, ())
 
 
 def _item(column: Column) -> sql.Composed:
-    """A column as it goes over the wire. A numeric stays as it is: cast, it would be rounded without a word."""
+    """The expression that fetches a column. A numeric is not cast to its precision, which would silently round it."""
     kind = "numeric" if column.type.kind is Kind.DECIMAL else postgres_type(_wire(column).type)
     return sql.SQL("{0}::{1} as {0}").format(sql.Identifier(column.name), type_sql(kind))
 
@@ -205,7 +209,7 @@ def _wire(column: Column) -> Column:
 
 
 def _where(names: Sequence[str], keys: Sequence[PartitionKey]) -> sql.Composed:
-    """Literals of no type take that of the column, whose index then serves."""
+    """The WHERE clause for partitions. Untyped literals take the type of the column, so that an index can be used."""
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
     rows = sql.SQL(", ").join(
         sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(text_of(value)) for value in key.values)) for key in keys

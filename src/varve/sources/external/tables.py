@@ -1,6 +1,6 @@
-"""What every kind of outside table can be asked, and what all kinds answer in the same way.
+"""The interface of all kinds of external tables, and the functions that they share.
 
-Not here: how each kind answers (hive.py, postgres.py, jdbc.py), a build's read of one (read.py), and when it is asked
+Not here: each kind (hive.py, postgres.py, jdbc.py), reading one for a build (read.py), and when one is listed
 (varve/dagster/automation/sensors.py).
 """
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from varve.model.dataset import Dataset
-    from varve.model.external import OutsideTable
+    from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
 
-# What a partition of no dataset is told by, at most.
+# How many unknown partitions a message shows at most.
 _STRAYS_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """A partition as it is now: another `token` is another content. `size` is in bytes, or in rows."""
+    """The present state of a partition: another `token` means another content. `size` is in bytes or in rows."""
 
     token: str
     size: int
@@ -43,41 +43,41 @@ class ListedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows with their partition columns; they are `here` already, or Spark fetches them when it writes."""
+    """Rows with their partition columns. They are fetched already (`here`), or Spark fetches them when it writes."""
 
     frame: DataFrame
     here: bool
 
 
-class Outside(Protocol):
-    """An outside table, of which a dataset takes the partitions."""
+class ExternalSource(Protocol):
+    """An external table whose partitions a dataset copies."""
 
     def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
-        """Its partitions (of these or all). Raises VarveError where it cannot be asked."""
+        """The table's partitions (only `keys`, or all). Raises VarveError where the table cannot be listed."""
         ...
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
-        """Their rows with the partition columns. Raises BadInput where a declared column is not there or cannot fit."""
+        """The rows of partitions. Raises BadInput where a declared column is missing or its type does not fit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What was found: the dataset's partitions, and how others are spelt, which it has not."""
+    """The partitions of the dataset in an external table, and texts about partitions that the dataset does not have."""
 
     partitions: Mapping[PartitionKey, ListedPartition]
     strays: Sequence[str] = ()
 
-    def told(self) -> str:
-        """The strays, in words; "" where there are none."""
+    def message(self) -> str:
+        """The partitions that the dataset does not have, as a phrase for a message."""
         return f"{len(self.strays)} partitions are not taken: {some(self.strays, limit=_STRAYS_TOLD)}"
 
 
-def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], ListedPartition]]) -> Listing:
-    """What a table has, by the text of its partition columns, as partitions of the dataset."""
+def listing(dataset: Dataset, rows: Iterable[tuple[Mapping[str, str | None], ListedPartition]]) -> Listing:
+    """The listing of partitions that are given by the texts of their partition columns."""
     partitions: dict[PartitionKey, ListedPartition] = {}
     strays = []
-    for texts, listed in found:
+    for texts, listed in rows:
         try:
             partitions[key_of(dataset, texts)] = listed
         except UnknownPartition as error:
@@ -86,11 +86,20 @@ def listing(dataset: Dataset, found: Iterable[tuple[Mapping[str, str | None], Li
 
 
 def listing_of_rows(dataset: Dataset, rows: Sequence[Sequence[Any]]) -> Listing:
-    """What Spark has counted: rows of the partition columns, the number of rows, and the highest value of `changed`."""
+    """The listing from rows of the partition columns, the number of rows, and the highest value of `changed`."""
     names = dataset.partitioning.names
-    texts = ([None if value is None else str(value) for value in row[: len(names)]] for row in rows)
-    found = ((dict(zip(names, each, strict=True)), row) for each, row in zip(texts, rows, strict=True))
-    return listing(dataset, ((each, ListedPartition(f"{row[-2]} rows, {row[-1]}", row[-2])) for each, row in found))
+    texts_of_rows = ([None if value is None else str(value) for value in row[: len(names)]] for row in rows)
+    columns_of_rows = (
+        (dict(zip(names, values_by_name, strict=True)), row)
+        for values_by_name, row in zip(texts_of_rows, rows, strict=True)
+    )
+    return listing(
+        dataset,
+        (
+            (values_by_name, ListedPartition(f"{row[-2]} rows, {row[-1]}", row[-2]))
+            for values_by_name, row in columns_of_rows
+        ),
+    )
 
 
 def declared_columns(dataset: Dataset, rows: DataFrame) -> DataFrame:
@@ -99,24 +108,24 @@ def declared_columns(dataset: Dataset, rows: DataFrame) -> DataFrame:
 
     return rows.select(
         *[F.col(f"`{column.name}`").alias(column.name) for column in dataset.schema.columns],
-        # Whatever its type there, it reads as the key does: the partitions were found by that.
+        # A partition column is cast to the type of the key, whatever its type there is.
         *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in dataset.partition_columns],
     )
 
 
-def url_of(dataset: Dataset, table: OutsideTable) -> str:
-    """What the environment says of where its database is. Raises ServiceUnavailable."""
-    found = os.environ.get(table.url)
-    if not found:
+def url_of(dataset: Dataset, table: ExternalTable) -> str:
+    """The URL of the table's database, from an environment variable. Raises ServiceUnavailable where it is not set."""
+    url = os.environ.get(table.url)
+    if not url:
         raise ServiceUnavailable(
             f"{dataset}: the environment variable {table.url} is not set; it holds the URL of the database that has "
             f"{table}."
         )
-    return found
+    return url
 
 
 def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
-    """The partition whose columns read so. Raises UnknownPartition, for another spelling of a key too."""
+    """The partition from the texts of its columns. Raises UnknownPartition, also for another spelling of a key."""
     values = []
     for dimension in dataset.partitioning.dimensions:
         text = texts[dimension.name]
@@ -129,8 +138,10 @@ def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
     return dataset.partitioning.key(values)
 
 
-def no_such_column(dataset: Dataset, table: OutsideTable, missing: Sequence[str], there: Sequence[str]) -> VarveError:
-    """The error for columns that a table has not."""
+def no_such_column(
+    dataset: Dataset, table: ExternalTable, missing: Sequence[str], columns: Sequence[str]
+) -> VarveError:
+    """The error for columns that an external table does not have."""
     return BadInput(
-        f"{dataset}: {table} has no column {', '.join(missing)}; it has {some(there, limit=20)}. {NOTHING_LOST}"
+        f"{dataset}: {table} has no column {', '.join(missing)}; it has {some(columns, limit=20)}. {NOTHING_LOST}"
     )

@@ -1,6 +1,6 @@
-"""What is asked of values that are of their type: that they are there, and that the file is of the partition it names.
+"""Checks of values that have the right type: NOT NULL, and that partition columns agree with the name of the file.
 
-Not here: what a value of a type is (texts.py, objects.py), and where the values come from (formats.py).
+Not here: parsing values (texts.py, objects.py), and reading the formats (formats.py).
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ TEXT_CHARACTERS = 1_000
 
 @dataclass(frozen=True)
 class RowProblem:
-    """A value, or with no column a row, that was refused.
+    """A refused value or, without a column, a refused row.
 
     Attributes:
-        place: its line in a text, else the number of its row; from 1.
-        row: which row of its chunk it is, from 0.
-        raw: the row as it stands in the file, cut where it is long.
-        value: the value as it stands in the file; None where the whole row was refused, or nothing stands there.
-        lines: how many lines of a text the row takes, as far as it can be told where it ends.
-        group: of Parquet the number of the row group, from 1; 0: there is none.
+        place: its line in a text file, else the number of its row; from 1.
+        row: the number of the row in its chunk, from 0.
+        column: the name of the column; "" where the whole row was refused.
+        words: the reason, as a phrase for people.
+        raw: the row as it is written in the file, cut where it is long.
+        value: the value as it is written in the file; None where the whole row was refused, or the field is empty.
+        lines: how many lines of a text file the row takes, as far as its end can be found.
+        group: the number of the row group in a Parquet file, from 1; 0 in other formats.
     """
 
     place: int
@@ -43,26 +45,26 @@ class RowProblem:
     lines: int = 1
     group: int = 0
 
-    def told(self, unit: str) -> str:
-        """The problem in words."""
+    def message(self, unit: str) -> str:
+        """The place and the problem, as a phrase for a message."""
         group = f" (row group {self.group})" if self.group else ""
         return f"{unit} {self.place}{group}: {self.what}"
 
     @property
     def what(self) -> str:
-        """The column and the reason."""
+        """The column and the reason, as a phrase for a message."""
         return f"{f'column {self.column}: ' if self.column else ''}{self.words}"
 
 
 def absent_rows(values: pa.Array, refused: Collection[int]) -> list[int]:
-    """The rows of a NOT NULL column in which nothing stands, but for those that were refused."""
+    """The rows of a NOT NULL column that have no value, without the rows that were refused already."""
     if values.null_count == len(refused):
         return []
     return [row for row in pc.indices_nonzero(values.is_null()).to_pylist() if row not in refused]
 
 
 def contradicting_rows(values: pa.Array, key: Any, refused: Collection[int]) -> Iterator[tuple[int, Any]]:
-    """The rows whose partition column is another than that of the file, with what stands there (None: nothing)."""
+    """The rows whose partition column differs from the key of the file, with their value (None: no value)."""
     expected = pa.scalar(key, values.type)
     if pc.all(pc.equal(values, expected), skip_nulls=False).as_py():
         return
@@ -72,14 +74,14 @@ def contradicting_rows(values: pa.Array, key: Any, refused: Collection[int]) -> 
 
 
 def row_text(fields: Sequence[str], separator: str, quote: str) -> str:
-    """A CSV row as it may stand in a file."""
+    """A CSV row as it could be written in a file."""
     special = (separator, quote, "\n", "\r") if quote else ()
     return shown(
         separator.join(
             quote * 2
             if field == QUOTED_EMPTY
             else f"{quote}{field.replace(quote, quote * 2)}{quote}"
-            if any(each in field for each in special)
+            if any(character in field for character in special)
             else field
             for field in fields
         ),
@@ -88,7 +90,7 @@ def row_text(fields: Sequence[str], separator: str, quote: str) -> str:
 
 
 def value_text(value: Any) -> str | None:
-    """A value of a file for people; None for nothing."""
+    """A value of a file as text for people; None where there is no value."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -99,7 +101,7 @@ def value_text(value: Any) -> str | None:
 
 
 def shown(text: str, characters: int) -> str:
-    """The beginning of a text that may hold anything, without what no store takes in a text."""
+    """The beginning of a text, without characters that a store does not accept in a text."""
     cut = text[: characters + 1].replace(NOT_TEXT, "\ufffd").replace("\0", "\u2400")
     cut = cut if len(cut) <= characters else f"{cut[: characters - 1]}\u2026"
     return cut.encode("utf-8", "replace").decode()

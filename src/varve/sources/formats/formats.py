@@ -1,6 +1,6 @@
-"""One landing file as chunks of Arrow columns, whatever its format, with every value that was refused.
+"""Reads one landing file of any format as chunks of Arrow columns, with all refused values.
 
-Not here: what a value of a type is (texts.py, objects.py), and many files (tasks.py).
+Not here: parsing values (texts.py, objects.py), and reading many files (tasks.py).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 32_768
 _SHOWN = 80
 _BLOCK = 1 << 20
-# How Arrow calls them.
+# The names of compressions in Arrow.
 _CODECS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
 _ERRORS = "varve.landing"
 _TEXTS = {"csv", "jsonl"}
 
 
 class BadFile(Exception):
-    """What is wrong with a file as a whole."""
+    """An error of a file as a whole; its text is a sentence for people."""
 
 
 @dataclass(frozen=True)
 class DeclaredColumn:
-    """A column as it is declared: its name, its type as people write it, and Arrow's; whether it may be NULL."""
+    """A declared column: its name, its type as people write it (`label`), its Arrow type, and its nullability."""
 
     name: str
     label: str
@@ -58,13 +58,13 @@ class DeclaredColumn:
 
 @dataclass(frozen=True)
 class FileReading:
-    """How the files of a dataset are read: see LandingOptions.
+    """How the files of a dataset are read; see `LandingOptions`.
 
     Attributes:
-        nulls: the texts that stand for NULL.
-        ended: whether the last line must have an end.
-        extra: whether columns that are not declared are left out.
-        keys: partition columns that a file may have too; they must say what its name says.
+        nulls: the texts that mean NULL.
+        ended: whether the last line must end in a line break.
+        extra: whether columns that are not declared are ignored.
+        keys: partition columns that a file may contain too; their values must agree with its name.
     """
 
     columns: tuple[DeclaredColumn, ...]
@@ -80,18 +80,18 @@ class FileReading:
 
     @property
     def known_names(self) -> set[str]:
-        """The columns that a file may have."""
+        """The names of the columns that a file may have."""
         return {column.name for column in (*self.columns, *self.keys)}
 
     @property
     def names(self) -> list[str]:
-        """The declared columns, in order."""
+        """The names of the declared columns, in order."""
         return [column.name for column in self.columns]
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file: where it is, what stands in it, and how it is compressed ("": not at all)."""
+    """A file: its URI, its format, and its compression ("": none)."""
 
     uri: str
     format: str
@@ -99,13 +99,13 @@ class FileSource:
 
     @property
     def unit(self) -> str:
-        """What places are counted in."""
+        """The unit of `RowProblem.place`: `line` for text formats, else `row`."""
         return "line" if self.format in _TEXTS else "row"
 
 
 @dataclass
 class Chunk:
-    """Some rows in a row: a column of each that is wanted, and what was refused of them (NULL there)."""
+    """Consecutive rows: the declared columns, and the problems of refused values, which are NULL in the columns."""
 
     columns: list[pa.Array]
     rows: int
@@ -115,7 +115,7 @@ class Chunk:
 def chunks(
     file: Any, source: FileSource, reading: FileReading, key: Mapping[str, Any] | None = None
 ) -> Iterator[Chunk]:
-    """The rows of an open binary file, of the partition with this key. Raises BadFile where it is wrong as a whole."""
+    """The rows of an open binary file of the partition `key`. Raises BadFile for an error of the file as a whole."""
     read = {"csv": _csv, "jsonl": _json_lines, "parquet": _parquet, "avro": _avro}[source.format]
     try:
         yield from read(unpacked(file, source.compression), reading, key or {})
@@ -130,13 +130,13 @@ def chunks(
 
 
 def unpacked(file: Any, compression: str) -> Any:
-    """The file without its compression; what is cut off raises OSError where it ends."""
+    """The decompressed file; reading to the end of a truncated one raises OSError."""
     return pa.CompressedInputStream(pa.PythonFile(file, "r"), _CODECS[compression]) if compression else file
 
 
 def lines_of(file: Any, encoding: str) -> Iterator[str]:
-    """The lines of a text with their ends, as they are; a mark in the place of bytes that are no text."""
-    codecs.register_error(_ERRORS, _marked)
+    """The lines of a text with their line breaks; bytes that cannot be decoded become NOT_TEXT."""
+    codecs.register_error(_ERRORS, _not_text)
     name = codecs.lookup(encoding).name
     raw = io.BufferedReader(file) if isinstance(file, io.RawIOBase) else file
     text = io.TextIOWrapper(raw, "utf-8-sig" if name == "utf-8" else name, _ERRORS, newline="")
@@ -144,7 +144,7 @@ def lines_of(file: Any, encoding: str) -> Iterator[str]:
         for number, line in enumerate(text):
             yield line.removeprefix("\ufeff") if number == 0 else line
     finally:
-        # Whoever opened the file closes it.
+        # The caller has opened the file, and closes it.
         with contextlib.suppress(ValueError):
             text.detach()
 
@@ -155,22 +155,22 @@ UNENDED = (
 )
 
 
-def header_problem(found: Sequence[str], reading: FileReading) -> str:
-    """What the names of a file's columns say against it; "" where nothing does."""
+def header_problem(names: Sequence[str], reading: FileReading) -> str:
+    """The problem with the column names of a file, as a phrase; "" where they are right."""
     wanted = reading.names
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in reading.known_names]
-    twice = sorted({name for name in found if list(found).count(name) > 1})
-    told = [f"missing {', '.join(missing)}"] if missing else []
-    told += [f"not declared {', '.join(extra)}"] if extra and not reading.extra else []
-    told += [f"twice {', '.join(twice)}"] if twice and not told else []
-    if not told and reading.header == "in order" and [name for name in found if name in wanted] != wanted:
-        told = ["another order"]
-    return f"the columns are not the declared ones: {'; '.join(told)}" if told else ""
+    missing = [name for name in wanted if name not in names]
+    extra = [name for name in names if name not in reading.known_names]
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    differences = [f"missing {', '.join(missing)}"] if missing else []
+    differences += [f"not declared {', '.join(extra)}"] if extra and not reading.extra else []
+    differences += [f"twice {', '.join(twice)}"] if twice and not differences else []
+    if not differences and reading.header == "in order" and [name for name in names if name in wanted] != wanted:
+        differences = ["another order"]
+    return f"the columns are not the declared ones: {'; '.join(differences)}" if differences else ""
 
 
 def header_of(records: Iterator[tuple[int, list[str], str]], reading: FileReading) -> list[str]:
-    """The names of the columns in the first record. Raises BadFile where they are not the declared ones."""
+    """The column names in the first record. Raises BadFile where they are not the declared ones."""
     first = next(records, None)
     if first is None:
         raise BadFile("the file is empty, without even a header line.")
@@ -190,7 +190,7 @@ def records_of(file: Any, reading: FileReading) -> Records:
 
 
 def look(file: Any, source: FileSource, reading: FileReading) -> None:
-    """Look at an open file without reading its rows. Raises BadFile where its columns or its end are not right."""
+    """Check the columns and the end of an open file without reading its rows. Raises BadFile."""
     stream = unpacked(file, source.compression)
     try:
         if source.format == "csv" and reading.header != "none":
@@ -200,7 +200,7 @@ def look(file: Any, source: FileSource, reading: FileReading) -> None:
         if source.compression:
             last = b""
             file.seek(0)
-            # The first stream is kept: it closes the file when it goes.
+            # The first stream must stay alive: when it is garbage-collected it closes the file.
             again = unpacked(file, source.compression)
             while read := again.read(_BLOCK):
                 last = read
@@ -210,7 +210,7 @@ def look(file: Any, source: FileSource, reading: FileReading) -> None:
 
 
 def refuse_unended(last: bytes, reading: FileReading) -> None:
-    """Raise BadFile where the last bytes of a text end no line."""
+    """Raise BadFile where the last bytes of a text are not the end of a line."""
     if reading.ended and not last[-4:].replace(b"\0", b"").endswith((b"\n", b"\r")):
         raise BadFile(UNENDED)
 
@@ -228,30 +228,30 @@ def _csv(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Ch
     while rows := list(itertools.islice(records, _CHUNK_ROWS)):
         if all_records.unended and reading.ended:
             raise BadFile(UNENDED)
-        lost: dict[int, RowProblem] = {}
+        refused_rows: dict[int, RowProblem] = {}
         for row, (line, fields, problem) in enumerate(rows):
             if problem or len(fields) != expected:
-                what = problem or f"{len(fields)} fields, {expected} expected"
+                reason_text = problem or f"{len(fields)} fields, {expected} expected"
                 raw = row_text(fields, reading.separator, reading.quote)
-                lost[row] = RowProblem(line, row, "", what, raw, lines=all_records.spans.get(line, 1))
+                refused_rows[row] = RowProblem(line, row, "", reason_text, raw, lines=all_records.spans.get(line, 1))
                 rows[row] = (line, [""] * expected, "")
         all_records.spans.clear()
         texts = list(zip(*[fields for _, fields, _ in rows], strict=True))
-        found = _Found([line for line, _, _ in rows], lost)
+        builder = _ChunkBuilder([line for line, _, _ in rows], refused_rows)
         for reader, (column, place) in zip(readers, (*declared, *keys), strict=True):
             array, refused = reader.column(_without_nulls(texts[place], reading.nulls, column.kind))
             words = {row: _words(texts[place][row], column, reading, reason) for row, reason in refused.items()}
-            found.add(array, texts[place], words, column, key if column in reading.keys else None)
-        yield found.chunk(lambda row: row_text(rows[row][1], reading.separator, reading.quote))
+            builder.add(array, texts[place], words, column, key if column in reading.keys else None)
+        yield builder.chunk(lambda row: row_text(rows[row][1], reading.separator, reading.quote))
 
 
 @dataclass
-class _Found:
-    """The columns of a chunk and what is refused of it, as they come.
+class _ChunkBuilder:
+    """Collects the columns of a chunk and the problems in them.
 
     Attributes:
-        places: the line or number of each row.
-        lost: the rows that are refused as a whole.
+        places: the line or the number of each row.
+        lost: the rows that were refused as a whole, by their number in the chunk.
     """
 
     places: Sequence[int]
@@ -267,8 +267,8 @@ class _Found:
         column: DeclaredColumn,
         key: Mapping[str, Any] | None = None,
     ) -> None:
-        """A column as it was read, with the words about each refused row; `key`: it is a partition column of it."""
-        words = {row: said for row, said in refused.items() if row not in self.lost}
+        """Add a column, with the reason for each refused row; with `key` it is a partition column, and only checked."""
+        words = {row: reason for row, reason in refused.items() if row not in self.lost}
         passed_over = {*refused, *self.lost}
         if key is not None:
             for row, value in contradicting_rows(array, key[column.name], passed_over):
@@ -279,19 +279,22 @@ class _Found:
         if key is None:
             self.columns.append(array)
         self.problems += [
-            RowProblem(self.places[row], row, column.name, said, value=value_text(values[row]))
-            for row, said in words.items()
+            RowProblem(self.places[row], row, column.name, reason, value=value_text(values[row]))
+            for row, reason in words.items()
         ]
 
     def chunk(self, raw: Callable[[int], str], group: Callable[[int], int] | None = None) -> Chunk:
-        """All of it; `raw` and `group` say of a row its text, and its row group."""
-        problems = [replace(each, raw=raw(each.row), group=group(each.place) if group else 0) for each in self.problems]
-        found = sorted([*self.lost.values(), *problems], key=lambda problem: problem.row)
-        return Chunk(self.columns, len(self.places), found)
+        """The chunk; `raw` returns the text of a row, `group` the row group of a place."""
+        problems = [
+            replace(refused, raw=raw(refused.row), group=group(refused.place) if group else 0)
+            for refused in self.problems
+        ]
+        refused = sorted([*self.lost.values(), *problems], key=lambda problem: problem.row)
+        return Chunk(self.columns, len(self.places), refused)
 
 
 def _without_nulls(texts: Sequence[str], nulls: frozenset[str], kind: pa.DataType) -> list[str | None]:
-    """NULL for nothing at all and for the texts that stand for it; an empty text between quotes is one of a text."""
+    """The texts, with None for empty fields and for texts that mean NULL; `""` is an empty text in a text column."""
     empty = "" if pa.types.is_string(kind) or pa.types.is_binary(kind) else None
     absent = nulls | {""}
     if QUOTED_EMPTY not in texts:
@@ -301,24 +304,26 @@ def _without_nulls(texts: Sequence[str], nulls: frozenset[str], kind: pa.DataTyp
 
 def _json_lines(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     lines = enumerate(lines_of(file, reading.encoding), start=1)
-    while some := list(itertools.islice(lines, _CHUNK_ROWS)):
-        if reading.ended and some[-1][1][-1] not in "\r\n":
+    while numbered_lines := list(itertools.islice(lines, _CHUNK_ROWS)):
+        if reading.ended and numbered_lines[-1][1][-1] not in "\r\n":
             raise BadFile(UNENDED)
         rows: list[dict[str, Any]] = []
         places: list[int] = []
-        lost: dict[int, RowProblem] = {}
-        for line, text in some:
+        refused_rows: dict[int, RowProblem] = {}
+        for line, text in numbered_lines:
             if not text.strip():
                 continue
             try:
                 rows.append(_json_row(text, reading))
             except (ValueError, RecursionError) as error:
                 words = reason_of(error) or f"it is no JSON: {_first_line(error)}"
-                lost[len(rows)] = RowProblem(line, len(rows), "", words, shown(text.rstrip("\r\n"), TEXT_CHARACTERS))
+                refused_rows[len(rows)] = RowProblem(
+                    line, len(rows), "", words, shown(text.rstrip("\r\n"), TEXT_CHARACTERS)
+                )
                 rows.append({})
             places.append(line)
-        raws = [text for _, text in some if text.strip()]
-        yield _chunk_of_objects(rows, _Found(places, lost), reading, key, raws)
+        raws = [text for _, text in numbered_lines if text.strip()]
+        yield _chunk_of_objects(rows, _ChunkBuilder(places, refused_rows), reading, key, raws)
 
 
 def _json_row(text: str, reading: FileReading) -> dict[str, Any]:
@@ -335,10 +340,10 @@ def _json_row(text: str, reading: FileReading) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise RefusedText("a name stands twice in one object")
-    return found
+    return fields
 
 
 def _avro(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -347,9 +352,9 @@ def _avro(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[C
     try:
         reader = fastavro.reader(file)
         schema, place = reader.writer_schema, 0
-        _refuse_columns([each["name"] for each in schema["fields"]] if isinstance(schema, dict) else [], reading)
+        _refuse_columns([field["name"] for field in schema["fields"]] if isinstance(schema, dict) else [], reading)
         while rows := cast("list[dict[str, Any]]", list(itertools.islice(reader, _CHUNK_ROWS))):
-            yield _chunk_of_objects(rows, _Found(range(place + 1, place + 1 + len(rows)), {}), reading, key)
+            yield _chunk_of_objects(rows, _ChunkBuilder(range(place + 1, place + 1 + len(rows)), {}), reading, key)
             place += len(rows)
     except BadFile:
         raise
@@ -367,14 +372,14 @@ def _parquet(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterato
     if wrong := [
         f"{column.name} is {schema.field(column.name).type} in the file, declared {column.label}"
         for column in (*reading.columns, *keys)
-        if not _alike(schema.field(column.name).type, column.kind)
+        if not _compatible(schema.field(column.name).type, column.kind)
     ]:
         raise BadFile(f"its columns are of other types: {'; '.join(wrong)}.")
     metadata = parquet.metadata
-    ends = list(itertools.accumulate(metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)))
+    ends = list(itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)))
     place = 0
     for batch in parquet.iter_batches(_CHUNK_ROWS, columns=[*reading.names, *(column.name for column in keys)]):
-        found = _Found(range(place + 1, place + 1 + batch.num_rows), {})
+        builder = _ChunkBuilder(range(place + 1, place + 1 + batch.num_rows), {})
         for column in (*reading.columns, *keys):
             values = batch.column(batch.schema.get_field_index(column.name))
             words: dict[int, str] = {}
@@ -386,13 +391,13 @@ def _parquet(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterato
                     row: _words(values[row].as_py(), column, reading, reason_of(error))
                     for row, error in refused.items()
                 }
-            found.add(array, _Lazily(values), words, column, key if column in keys else None)
-        yield found.chunk(_row_of(batch), None if len(ends) < 2 else lambda row: bisect.bisect_left(ends, row) + 1)
+            builder.add(array, _Lazily(values), words, column, key if column in keys else None)
+        yield builder.chunk(_row_of(batch), None if len(ends) < 2 else lambda row: bisect.bisect_left(ends, row) + 1)
         place += batch.num_rows
 
 
 class _Lazily(Sequence[Any]):
-    """The values of an Arrow array as those of Python, each when it is asked for."""
+    """The values of an Arrow array as Python values, each converted when it is accessed."""
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
@@ -411,7 +416,7 @@ def _row_of(batch: pa.RecordBatch) -> Callable[[int], str]:
 
 
 def _cast(values: pa.Array, column: DeclaredColumn, reading: FileReading) -> pa.Array:
-    """The values as the declared type. Raises ArrowInvalid where Arrow would lose something, or might."""
+    """The values cast to the declared type. Raises ArrowInvalid where the cast might lose something."""
     if values.type == column.kind:
         return values
     kinds = pa.types
@@ -423,12 +428,12 @@ def _cast(values: pa.Array, column: DeclaredColumn, reading: FileReading) -> pa.
     return values.cast(column.kind)
 
 
-def _alike(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether values of one type can be values of the other at all."""
+def _compatible(file_type: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether values of the file's type can be values of the declared type at all."""
     kinds = pa.types
-    if kinds.is_dictionary(found):
-        return _alike(found.value_type, declared)
-    if kinds.is_null(found):
+    if kinds.is_dictionary(file_type):
+        return _compatible(file_type.value_type, declared)
+    if kinds.is_null(file_type):
         return True
 
     def family(kind: pa.DataType) -> str:
@@ -443,14 +448,16 @@ def _alike(found: pa.DataType, declared: pa.DataType) -> bool:
             "pairs": (kinds.is_map,),
             "list": (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list),
         }
-        return next((name for name, each in tests.items() if any(test(kind) for test in each)), str(kind))
+        return next(
+            (name for name, tests_of_family in tests.items() if any(test(kind) for test in tests_of_family)), str(kind)
+        )
 
-    return family(found) == family(declared)
+    return family(file_type) == family(declared)
 
 
 def _chunk_of_objects(
     rows: Sequence[dict[str, Any]],
-    found: _Found,
+    builder: _ChunkBuilder,
     reading: FileReading,
     key: Mapping[str, Any],
     raws: Sequence[str] | None = None,
@@ -460,29 +467,29 @@ def _chunk_of_objects(
         values = [row.get(column.name) for row in rows]
         is_key = column in keys
         if is_key:
-            # An object that says nothing of its partition contradicts nothing.
+            # An object without the partition column does not contradict the partition of the file.
             values = [row.get(column.name, key[column.name]) for row in rows]
         array, refused = objects.column(values, column.kind, reading.spelling)
         words = {row: _words(values[row], column, reading, reason_of(error)) for row, error in refused.items()}
-        found.add(array, values, words, column, key if is_key else None)
+        builder.add(array, values, words, column, key if is_key else None)
 
     def raw(row: int) -> str:
         if raws is not None:
             return shown(raws[row].rstrip("\r\n"), TEXT_CHARACTERS)
         return shown(json.dumps(rows[row], default=str, ensure_ascii=False), TEXT_CHARACTERS)
 
-    return found.chunk(raw)
+    return builder.chunk(raw)
 
 
-def _refuse_columns(found: Sequence[str], reading: FileReading) -> None:
-    """Raise BadFile where a file that names its columns has others than the declared ones; any order will do."""
+def _refuse_columns(names: Sequence[str], reading: FileReading) -> None:
+    """Raise BadFile where the columns of a Parquet or Avro file are not the declared ones, in any order."""
     wanted = reading.names
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in reading.known_names and not reading.extra]
-    told = [f"missing {', '.join(missing)}"] if missing else []
-    told += [f"not declared {', '.join(extra)}"] if extra else []
-    if told:
-        raise BadFile(f"its columns are not the declared ones: {'; '.join(told)}.")
+    missing = [name for name in wanted if name not in names]
+    extra = [name for name in names if name not in reading.known_names and not reading.extra]
+    differences = [f"missing {', '.join(missing)}"] if missing else []
+    differences += [f"not declared {', '.join(extra)}"] if extra else []
+    if differences:
+        raise BadFile(f"its columns are not the declared ones: {'; '.join(differences)}.")
 
 
 def _words(value: Any, column: DeclaredColumn, reading: FileReading, reason: str) -> str:
@@ -495,7 +502,7 @@ def _words(value: Any, column: DeclaredColumn, reading: FileReading, reason: str
     return f"{text} is not of type {column.label}{f': {reason}' if reason else ''}"
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
+def _not_text(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return NOT_TEXT, error.end

@@ -1,4 +1,4 @@
-"""Values that have a type already, of JSON, Avro and Parquet, as values of the declared one: exactly, or refused.
+"""Converts typed values of JSON, Avro and Parquet to the declared type: exactly, or they are refused.
 
 Not here: texts of CSV (texts.py).
 """
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 
 
 def column(values: Sequence[Any], kind: pa.DataType, spelling: Spelling) -> tuple[pa.Array, dict[int, Exception]]:
-    """The values of a column, and by its place what stands against each that was refused."""
-    found: list[Any] = [None] * len(values)
+    """The values of a column, and the errors of the refused values by their position."""
+    converted: list[Any] = [None] * len(values)
     refused: dict[int, Exception] = {}
     for place, value in enumerate(values):
         try:
-            found[place] = fitted(value, kind, spelling)
+            converted[place] = fitted(value, kind, spelling)
         except (ValueError, TypeError, ArithmeticError) as error:
             refused[place] = error
-    return pa.array(found, kind), refused
+    return pa.array(converted, kind), refused
 
 
 def fitted(value: Any, kind: pa.DataType, spelling: Spelling) -> Any:
-    """The value as Arrow takes it for the type. Raises ValueError where it is none of it."""
+    """The value as Arrow accepts it for the type. Raises ValueError where it is no value of the type."""
     if value is None:
         return None
     kinds = pa.types
     if kinds.is_nested(kind):
-        found = _nested(value, kind, spelling)
+        converted = _nested(value, kind, spelling)
     elif kinds.is_string(kind):
-        found = _string(value)
+        converted = _string(value)
     elif kinds.is_binary(kind):
-        found = bytes(value) if isinstance(value, bytes) else base64.b64decode(_string(value), validate=True)
+        converted = bytes(value) if isinstance(value, bytes) else base64.b64decode(_string(value), validate=True)
     elif kinds.is_boolean(kind):
-        found = _boolean(value)
+        converted = _boolean(value)
     elif kinds.is_date(kind):
-        found = _date(value, spelling)
+        converted = _date(value, spelling)
     elif kinds.is_timestamp(kind):
-        found = _instant(value, spelling, zoned=kind.tz is not None)
+        converted = _instant(value, spelling, zoned=kind.tz is not None)
     else:
-        found = _number(value, kind)
-    return found
+        converted = _number(value, kind)
+    return converted
 
 
 def _boolean(value: Any) -> bool:
@@ -77,7 +77,7 @@ def _string(value: Any) -> str:
 def _number(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
         raise ValueError(value)  # noqa: TRY004
-    # A float is the shortest number that reads as it.
+    # A float stands for the shortest decimal number that is read as this float.
     number = decimal.Decimal(repr(value)) if isinstance(value, float) else decimal.Decimal(value)
     if pa.types.is_floating(kind):
         if isinstance(value, float) and kind == pa.float64():
@@ -119,10 +119,10 @@ def _nested(value: Any, kind: pa.DataType, spelling: Spelling) -> Any:
     if pa.types.is_map(kind):
         pairs = list(value.items()) if isinstance(value, dict) else value
         return [
-            (fitted(key, kind.key_type, spelling), fitted(each, kind.item_type, spelling))
-            for key, each in _listed(pairs)
+            (fitted(key, kind.key_type, spelling), fitted(item, kind.item_type, spelling))
+            for key, item in _listed(pairs)
         ]
-    return [fitted(each, kind.value_type, spelling) for each in _listed(value)]
+    return [fitted(element, kind.value_type, spelling) for element in _listed(value)]
 
 
 def _listed(value: Any) -> Sequence[Any]:

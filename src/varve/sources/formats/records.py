@@ -1,9 +1,9 @@
-"""A CSV text as records, as RFC 4180 has it: doubled quotes, separators and line breaks between quotes, CRLF, LF or CR.
+"""Parses a CSV text into records (RFC 4180): doubled quotes, quoted separators and line breaks, CRLF, LF or CR.
 
 As Python's `csv` reads: a quote means something only where a field begins. Unlike it, this tells an empty text ("")
 from nothing, and on which line a record begins.
 
-Not here: what the fields mean (texts.py).
+Not here: parsing the values of fields (texts.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ QUOTED_EMPTY = "\udcfe"
 
 @dataclass
 class Records:
-    """The records of a text, given by its lines with their ends.
+    """The records of a text, which is given as lines with their line breaks.
 
     Attributes:
-        blank_lines: whether a blank line is a record, as it is where there is one column.
-        line: the line that was read last, from 1.
-        unended: whether the last line had no end.
-        spans: of records of more than one line how many those are, by the line on which they begin.
+        blank_lines: whether a blank line is a record, which it is where there is one column.
+        line: the number of the line that was read last, from 1.
+        unended: whether the last line had no line break.
+        spans: for each record of more than one line, by its first line, how many lines it takes.
     """
 
     lines: Iterator[str]
@@ -38,38 +38,38 @@ class Records:
     spans: dict[int, int] = field(default_factory=dict, init=False)
 
     def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
-        """The line on which each record begins, its fields, and what is wrong with it ("": nothing)."""
+        """For each record the line on which it begins, its fields, and the problem with it ("": none)."""
         separator, quote = self.separator, self.quote
         text = ""
         for text in self.lines:
             self.line += 1
             self.unended = text[-1] not in "\r\n"
             if quote and quote in text:
-                begun = self.line
+                first_line = self.line
                 fields, problem = self._quoted(text)
-                if self.line > begun:
-                    self.spans[begun] = self.line - begun + 1
-                yield begun, fields, problem
+                if self.line > first_line:
+                    self.spans[first_line] = self.line - first_line + 1
+                yield first_line, fields, problem
                 continue
             content = text.rstrip("\r\n")
             if content or self.blank_lines:
                 yield self.line, content.split(separator), ""
 
     def _quoted(self, text: str) -> tuple[list[str], str]:
-        """The fields of a record with a quote somewhere, and what is wrong with it."""
+        """The fields of a record that contains a quote, and the problem with it ("": none)."""
         separator, quote = self.separator, self.quote
         fields: list[str] = []
         problem, place = "", 0
         content = text.rstrip("\r\n")
         if content[0] == quote == content[-1]:
-            # Every field between quotes, and no quote within: told by their number alone.
+            # The number of quotes shows whether every field is quoted and has no quote within.
             fields = content[1:-1].split(f"{quote}{separator}{quote}")
             if content.count(quote) == 2 * len(fields):
                 return [value or QUOTED_EMPTY for value in fields], ""
             fields = []
         while True:
             if content.startswith(quote, place):
-                begun, pieces = self.line, list[str]()
+                first_line, pieces = self.line, list[str]()
                 place += 1
                 while True:
                     end = text.find(quote, place)
@@ -78,7 +78,10 @@ class Records:
                         text, place = next(self.lines, ""), 0
                         if not text:
                             fields.append("".join(pieces))
-                            return fields, f"the quote that opens field {len(fields)} on line {begun} is not closed"
+                            return (
+                                fields,
+                                f"the quote that opens field {len(fields)} on line {first_line} is not closed",
+                            )
                         self.line += 1
                         continue
                     if text.startswith(quote, end + 1):

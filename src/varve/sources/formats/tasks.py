@@ -1,4 +1,4 @@
-"""Many landing files as rows with their partition columns: in Spark's Python workers, or in this process.
+"""Reads many landing files as rows with their partition columns, in Spark's Python workers or in this process.
 
 Not here: one file (formats.py), and which files there are (landing/listing.py).
 """
@@ -17,18 +17,18 @@ from varve.sources.formats.formats import BadFile, Chunk, FileReading, FileSourc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-# Marks what an error of a task says about a landing file.
+# Surrounds the URI of a landing file in the error message of a task.
 MARK = "VARVE_BAD_ROW"
 _VALUE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """A file of a partition.
+    """A landing file and its partition.
 
     Attributes:
-        values: the partition's key, as its columns hold it.
-        size: in bytes, as it lies there.
+        values: the values of the partition columns.
+        size: the size of the file in bytes, compressed as it is.
     """
 
     source: FileSource
@@ -46,7 +46,7 @@ class BadRows(Exception):
 
 
 def chunks_of(piece: FilePiece, reading: FileReading, names: Sequence[str]) -> Iterator[Chunk]:
-    """The rows of a file with what is refused of them; `names` are the partition columns. Raises BadFile."""
+    """The chunks of a file with their problems; `names` are the partition columns. Raises BadFile."""
     import fsspec
 
     files, path = fsspec.core.url_to_fs(piece.source.uri)
@@ -57,10 +57,10 @@ def chunks_of(piece: FilePiece, reading: FileReading, names: Sequence[str]) -> I
 def file_batches(
     piece: FilePiece, reading: FileReading, schema: pa.Schema, rejected: list[RowProblem] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file.
+    """The rows of a file with their partition columns.
 
-    Rows that are refused are left out where `rejected` takes their problems; else BadRows is raised at the first chunk
-    that has some. Raises BadFile.
+    With a list `rejected` the refused rows are left out, and their problems are appended to it. Without one BadRows is
+    raised at the first chunk with problems. Raises BadFile too.
     """
     count = len(reading.columns)
     key = list(zip(piece.values, schema.types[count:], strict=True))
@@ -77,9 +77,9 @@ def file_batches(
 
 
 def rows_of(piece: FilePiece, problems: Iterable[RowProblem]) -> Iterator[dict[str, Any]]:
-    """What was refused of a file as rows of the dataset of rejected rows, without their partition columns.
+    """The problems of a file as rows of the dataset of rejected rows, without their partition columns.
 
-    A row that takes several lines is as many rows: where a quote is not closed, nobody can tell which rows are lost.
+    A row of several lines becomes one row for each line: where a quote is not closed, the lost rows are not known.
     """
     for place, group in itertools.groupby(problems, key=lambda problem: problem.place):
         first, *others = group
@@ -89,7 +89,7 @@ def rows_of(piece: FilePiece, problems: Iterable[RowProblem]) -> Iterator[dict[s
             "column_name": first.column or None,
             "value": None if first.value is None else shown(first.value, _VALUE_CHARACTERS),
             "reason": shown(first.words, TEXT_CHARACTERS),
-            "more": shown("; ".join(each.what for each in others), TEXT_CHARACTERS) if others else None,
+            "more": shown("; ".join(other.what for other in others), TEXT_CHARACTERS) if others else None,
             "text": first.raw,
         }
         for line in range(place + 1, place + first.lines):

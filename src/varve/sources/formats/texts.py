@@ -1,8 +1,8 @@
-"""Texts as values of a type: each exactly, or refused with the reason.
+"""Parses texts to values of a type: exactly, or they are refused with the reason.
 
-Whole columns go through Arrow where their form is the plain one; all others value by value. Both say the same.
+A column whose texts are all in the plain form is parsed by Arrow, others value by value. The results are the same.
 
-Not here: where the texts come from (formats.py), and values that have a type already (objects.py).
+Not here: reading the files (formats.py), and converting values that have a type already (objects.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# What a decoder puts in the place of bytes that are no text; no decoded text has it.
+# The character that replaces bytes that cannot be decoded; no decoded text contains it.
 NOT_TEXT = "\udc80"
 _BLANK = " \t\n\r\x0b\x0c"
 _DECIMAL_PLACES = 200
@@ -38,7 +38,7 @@ _INSTANT = re.compile(
     r" ?(Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+)?",
     re.ASCII,
 )
-# The forms that Arrow reads as we do, whole columns at once.
+# The forms that Arrow parses exactly as we do, for whole columns at once.
 _PLAIN_WHOLE = r"^-?[0-9]+$"
 _PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 _PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -49,7 +49,7 @@ _BEFORE_YEAR_1 = "0000"
 
 @dataclass(frozen=True)
 class Spelling:
-    """How a partner writes values: see LandingOptions."""
+    """How a partner writes values; see `LandingOptions`."""
 
     decimal: str = "."
     thousands: str = ""
@@ -59,17 +59,17 @@ class Spelling:
 
     @property
     def plain_numbers(self) -> bool:
-        """Whether numbers are written as everywhere."""
+        """Whether numbers are written with a decimal point and without a mark for thousands."""
         return self.decimal == "." and not self.thousands
 
 
 @dataclass
 class TextReader:
-    """Reads the texts of one type.
+    """Parses the texts of one type.
 
     Attributes:
         kind: the Arrow type.
-        parse: one text, trimmed, as a Python value. Raises ValueError, with the reason where there is one.
+        parse: parses one trimmed text to a Python value. Raises ValueError, or RefusedText with the reason.
     """
 
     kind: pa.DataType
@@ -85,26 +85,26 @@ class TextReader:
         )
 
     def column(self, texts: Sequence[str | None]) -> tuple[pa.Array, dict[int, str]]:
-        """The values of many texts, and by its place the reason of each that was refused ("": none but its form)."""
+        """The values of many texts, and the reason of each refused text by its position ("": its form is wrong)."""
         fast = self._at_once(texts)
         if fast is not None:
             return fast, {}
         values: list[Any] = [None] * len(texts)
         refused: dict[int, str] = {}
-        known: dict[str, Any] = {}
+        value_of_text: dict[str, Any] = {}
         for place, text in enumerate(texts):
             if text is None:
                 continue
-            if text not in known:
+            if text not in value_of_text:
                 try:
-                    known[text] = self._one(text)
+                    value_of_text[text] = self._parsed(text)
                 except (ValueError, ArithmeticError) as error:
                     refused[place] = reason_of(error)
                     continue
-            values[place] = known[text]
+            values[place] = value_of_text[text]
         return pa.array(values, self.kind), refused
 
-    def _one(self, text: str) -> Any:
+    def _parsed(self, text: str) -> Any:
         if NOT_TEXT in text:
             raise RefusedText("not text")
         if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
@@ -112,7 +112,7 @@ class TextReader:
         return self.parse(text.strip(_BLANK))
 
     def _at_once(self, texts: Sequence[str | None]) -> pa.Array | None:
-        """All values by Arrow; None where some text is not of the plain form, or some value is not exact."""
+        """All values, parsed by Arrow; None where a text is not of the plain form, or a value would not be exact."""
         try:
             array = pa.array(texts, pa.string())
             if pa.types.is_string(self.kind):
@@ -140,7 +140,7 @@ class TextReader:
     def _floats(self, array: pa.Array) -> pa.Array | None:
         values = array.cast(self.kind)
         size = pc.abs(values)
-        # Within, whole numbers are exact; 0.0 may be a number that is too small.
+        # Below this size whole numbers are exact; 0.0 may come from a number that is too small.
         exact = pc.and_(pc.less(size, float(2 ** _mantissa(self.kind))), pc.greater(size, 0.0))
         zero = pc.match_substring_regex(array, r"^[+-]?[0.]+$")
         return values if pc.all(pc.or_(exact, zero)).as_py() is not False else None
@@ -172,7 +172,7 @@ class TextReader:
         return _nothing
 
     def _number(self, text: str) -> str:
-        """A number with a point and without groups."""
+        """The text of a number with a decimal point and without marks for thousands."""
         spelling = self.spelling
         if spelling.plain_numbers:
             return text
@@ -191,14 +191,14 @@ class TextReader:
 
 
 def whole(number: int, kind: pa.DataType) -> int:
-    """The number, where the type holds it."""
+    """The number. Raises ValueError where the type cannot hold it."""
     if not -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1:
         raise ValueError(number)
     return number
 
 
 def exact_decimal(number: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal:
-    """The number with the type's digits after the point."""
+    """The number with the type's digits after the point. Raises RefusedText where that would lose digits."""
     if not number.is_finite():
         raise ValueError(number)
     with decimal.localcontext() as context:
@@ -213,32 +213,34 @@ def exact_decimal(number: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal
 
 
 def nearest_float(number: decimal.Decimal, kind: pa.DataType) -> float:
-    """The nearest float; a whole number only exactly, and no number as infinity or as nothing."""
+    """The nearest float. Raises RefusedText for a whole number that is not exact, and for overflow and underflow."""
     if not number.is_finite():
         return float(number)
-    found = float(number) if kind == pa.float64() else pa.scalar(float(number)).cast(pa.float32()).as_py()
-    if math.isinf(found) or (found == 0.0 and number != 0):
-        raise RefusedText("it is too large" if found else "it is too small")
-    if number == number.to_integral_value() and number.as_tuple().exponent == 0 and decimal.Decimal(found) != number:
-        raise RefusedText(f"the nearest {'DOUBLE' if kind == pa.float64() else 'FLOAT'} is {decimal.Decimal(found):f}")
-    return found
+    nearest = float(number) if kind == pa.float64() else pa.scalar(float(number)).cast(pa.float32()).as_py()
+    if math.isinf(nearest) or (nearest == 0.0 and number != 0):
+        raise RefusedText("it is too large" if nearest else "it is too small")
+    if number == number.to_integral_value() and number.as_tuple().exponent == 0 and decimal.Decimal(nearest) != number:
+        raise RefusedText(
+            f"the nearest {'DOUBLE' if kind == pa.float64() else 'FLOAT'} is {decimal.Decimal(nearest):f}"
+        )
+    return nearest
 
 
 def date_of(text: str, form: str) -> dt.date:
-    """The date in a format (strftime), or as 2013-01-05."""
+    """The date of a text in a format (strftime); without one it is written as 2013-01-05."""
     if form:
         moment = dt.datetime.strptime(text, form)  # noqa: DTZ007 - only its date is taken
         if moment.time() != dt.time() or moment.tzinfo is not None:
             raise RefusedText("it has a time of day")
         return moment.date()
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    return dt.date(*map(int, found.groups()))
+    return dt.date(*map(int, match.groups()))
 
 
 def instant_of(text: str, spelling: Spelling, *, zoned: bool) -> dt.datetime:
-    """The instant (`zoned`), or the wall clock's time."""
+    """The instant of a text (`zoned`), or the wall-clock time of it."""
     form = spelling.timestamp_format
     moment = dt.datetime.strptime(text, form) if form else _iso_instant(text)  # noqa: DTZ007 - as the text has it
     if not zoned:
@@ -249,20 +251,20 @@ def instant_of(text: str, spelling: Spelling, *, zoned: bool) -> dt.datetime:
 
 
 def in_zone(moment: dt.datetime, name: str) -> dt.datetime:
-    """What the clock of a zone shows, as an instant; refused where it shows it never, or twice."""
+    """The instant at which the clock of a zone shows `moment`. Raises RefusedText where that is never or twice."""
     zone = ZoneInfo(name)
     early, late = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     if early.utcoffset() != late.utcoffset():
-        there = early.astimezone(dt.UTC).astimezone(zone).replace(tzinfo=None) == moment
-        raise RefusedText(f"the clock of {name} shows it {'twice' if there else 'never'}")
+        shown_twice = early.astimezone(dt.UTC).astimezone(zone).replace(tzinfo=None) == moment
+        raise RefusedText(f"the clock of {name} shows it {'twice' if shown_twice else 'never'}")
     return early.astimezone(dt.UTC)
 
 
 def _iso_instant(text: str) -> dt.datetime:
-    found = _INSTANT.fullmatch(text)
-    if found is None:
+    match = _INSTANT.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    *numbers, fraction, zone = found.groups()
+    *numbers, fraction, zone = match.groups()
     if (fraction or "")[_MICROSECONDS:].strip("0"):
         raise RefusedText("it has more digits than microseconds")
     micro = int((fraction or "").ljust(_MICROSECONDS, "0")[:_MICROSECONDS])
@@ -312,9 +314,9 @@ def _mantissa(kind: pa.DataType) -> int:
 
 
 class RefusedText(ValueError):
-    """A value is refused for a reason that is worth telling; others only are not of the form."""
+    """A value is refused for a reason that a person should read; any other ValueError means that the form is wrong."""
 
 
 def reason_of(error: Exception) -> str:
-    """The reason that a value was refused for; "" where its form is all that is wrong."""
+    """The reason for which a value was refused; "" where only its form is wrong."""
     return str(error) if isinstance(error, RefusedText) else ""

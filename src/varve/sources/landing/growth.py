@@ -1,8 +1,8 @@
-"""What a run reads of partitions that grow: the files that are new, or all of them where one was changed or removed.
+"""Which files a run reads of partitions that grow: the new ones, or all where one was changed or removed.
 
-A file that the current batch was made from, and that lies there as it was, is not opened.
+A file whose rows are in the current batch, and whose state has not changed, is not opened.
 
-Not here: comparing names and states (varve/planning/arrivals/growing.py), and what is in a file (landing.py).
+Not here: comparing names and states (varve/planning/arrivals/growing.py), and reading a file (landing.py).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Before:
-    """The batch that a partition has, and the parts of which it consists; neither where it is read as a whole."""
+class _CurrentBatch:
+    """The current batch of a partition and its parts; None and no parts where the partition is read as a whole."""
 
     batch: Batch | None = None
     parts: tuple[Part, ...] = ()
 
     @property
     def files(self) -> tuple[TakenFile, ...]:
-        """The files that it was made from."""
+        """The files from which the batch was made."""
         return tuple(file for part in self.parts for file in part.files)
 
 
@@ -45,9 +45,9 @@ class Intake:
     """Decides for the partitions of one build which files they read.
 
     Attributes:
-        inspect: looks at whole files, some at once; None for one that is not there.
-        again: whether what the same code made of the same files before may stand for a computation: so ask the
-            sensors, and no person.
+        inspect: inspects whole files, several at once; returns None for a file that is not there.
+        again: whether a batch that the same code made from the same files may be reused. Runs of sensors may reuse it,
+            runs that a person requested may not.
     """
 
     opened: OpenBuild
@@ -59,10 +59,10 @@ class Intake:
     def taken(
         self, listed: Mapping[PartitionKey, Sequence[LandingFile]], unsettled: Collection[str]
     ) -> dict[PartitionKey, list[Inspected]]:
-        """By partition all files of which its batch will consist; what is to be read is noted in the build.
+        """For each partition all files of its next batch; the files to read are recorded in the build as `Growth`.
 
         `unsettled` are the URIs of files that are being written. Raises BadInput for a file that cannot be read, or
-        that goes while it is looked at, and where one that was taken is being sent again.
+        that is removed meanwhile, and where a file that was taken is being sent again.
         """
         build, catalog = self.opened.build, self.opened.catalog
         current = catalog.current(build.dataset.name, build.partitions)
@@ -72,39 +72,39 @@ class Intake:
             if key.path in current and current[key.path].batch_id == build.expected[key]
         }
         parts = Parts(catalog.connection)
-        known = parts.with_files(build.dataset.name, list(batches.values()))
+        parts_of_partition = parts.with_files(build.dataset.name, list(batches.values()))
         versions = parts.code_versions(build.dataset.name, list(batches.values()))
         marked = parts.marked(build.dataset.name, build.paths)
         opened_again = parts.open_again(build.dataset.name)
         arrived = catalog.arrived_files(build.dataset.name)
-        found = {}
+        files_of_partition = {}
         for key, files in listed.items():
             batch = batches.get(key)
-            before = _Before(batch, known.get(key.path, ()))
+            before = _CurrentBatch(batch, parts_of_partition.get(key.path, ()))
             self._refuse_being_sent(key, before.files, unsettled)
-            why = ""
+            reason_to_read_all = ""
             if batch is None:
-                why = "its first batch"
-            elif key.path not in known:
-                why = "its batch does not say which files it was made from"
+                reason_to_read_all = "its first batch"
+            elif key.path not in parts_of_partition:
+                reason_to_read_all = "its batch does not say which files it was made from"
             elif versions.get(key.path) != build.code_version:
-                why = "its code was changed"
+                reason_to_read_all = "its code was changed"
             elif key.path in marked:
-                why = "it was marked to be made anew"
+                reason_to_read_all = "it was marked to be made anew"
             closed = closed_since(build.dataset, key, self.now, opened_again) is not None
             since_then = set(arrived[key.path].stamp.split()) if closed and key.path in arrived else None
-            found[key] = self._one(key, files, before, why, since_then)
-        return found
+            files_of_partition[key] = self._files_of_partition(key, files, before, reason_to_read_all, since_then)
+        return files_of_partition
 
-    def _one(
+    def _files_of_partition(
         self,
         key: PartitionKey,
         files: Sequence[LandingFile],
-        before: _Before,
-        why: str,
+        before: _CurrentBatch,
+        reason_to_read_all: str,
         arrived: set[str] | None,
     ) -> list[Inspected]:
-        """One partition; `arrived` are the tokens of the files that came before it was closed."""
+        """All files of one partition; `arrived` are the tokens of files that came before it was closed, else None."""
         listed = {self._name(file.uri): file for file in files}
         if arrived is not None:
             taken = {file.token for file in before.files}
@@ -114,31 +114,37 @@ class Intake:
                     f"and before it was read. {NOTHING_LOST} Put it back, or open the partition with `varve reopen`."
                 )
             listed = {name: file for name, file in listed.items() if file.token in arrived | taken}
-        beside = compared(before.files, listed)
-        looked = self._inspected(key, [now.uri for _, now in beside.touched])
-        changed = [old for old, now in beside.touched if looked[now.uri].fingerprint != old.fingerprint]
-        # A closed partition keeps the rows of files that were taken, whatever has become of them; and where all files
-        # are gone, somebody keeps them elsewhere now.
-        gone = () if arrived is not None or not files else beside.gone
-        why = why or why_whole(changed, gone)
-        if not why and not beside.new:
+        comparison = compared(before.files, listed)
+        inspected = self._inspected(key, [listed_file.uri for _, listed_file in comparison.touched])
+        changed = [
+            taken_file
+            for taken_file, listed_file in comparison.touched
+            if inspected[listed_file.uri].fingerprint != taken_file.fingerprint
+        ]
+        # A closed partition keeps the rows of files that were taken, even if they are changed or gone. Where all files
+        # are gone, somebody has archived them elsewhere.
+        gone = () if arrived is not None or not files else comparison.gone
+        reason_to_read_all = reason_to_read_all or why_whole(changed, gone)
+        if not reason_to_read_all and not comparison.new:
             if self.again and folds(self.opened.build.dataset, key, len(before.parts), self.now):
-                said = f"{len(before.parts)} parts are put together"
-                self.opened.build.growth[key] = Growth(before.files, before.batch, before.parts, fold=True, reason=said)
+                reason = f"{len(before.parts)} parts are put together"
+                self.opened.build.growth[key] = Growth(
+                    before.files, before.batch, before.parts, fold=True, reason=reason
+                )
                 return self._unread(before.files)
-            why = "it was asked for again, and no file is new"
-        if why:
-            if arrived is not None and beside.gone:
-                names = some([file.name for file in beside.gone], limit=3)
+            reason_to_read_all = "it was asked for again, and no file is new"
+        if reason_to_read_all:
+            if arrived is not None and comparison.gone:
+                names = some([file.name for file in comparison.gone], limit=3)
                 raise BadInput(
                     f"{self.opened.build.dataset} {key}: {names} cannot be read again as it was taken: it was removed "
-                    f"or changed after the partition was closed, which is to be read as a whole: {why}. "
+                    f"or changed after the partition was closed, which is to be read as a whole: {reason_to_read_all}. "
                     f"{NOTHING_LOST} Put it back, or open the partition with `varve reopen`."
                 )
-            return self._read(key, list(listed.values()), _Before(), f"all files were read: {why}")
+            return self._read(key, list(listed.values()), _CurrentBatch(), f"all files were read: {reason_to_read_all}")
         assert before.batch is not None
-        said = f"{counted(len(beside.new), 'file')} added to those of batch {before.batch.batch_id}"
-        return self._read(key, beside.new, before, said)
+        reason = f"{counted(len(comparison.new), 'file')} added to those of batch {before.batch.batch_id}"
+        return self._read(key, comparison.new, before, reason)
 
     def _refuse_being_sent(self, key: PartitionKey, files: Sequence[TakenFile], unsettled: Collection[str]) -> None:
         """Raise BadInput where a file whose rows are in the batch is being written: its rows would be missing."""
@@ -149,25 +155,27 @@ class Intake:
                 f"{NOTHING_LOST} Run the partition again when it has arrived; the arrival sensor does so by itself."
             )
 
-    def _read(self, key: PartitionKey, files: Sequence[LandingFile], before: _Before, reason: str) -> list[Inspected]:
-        """Note that these files are read, and that the rows of the batch before are kept."""
-        looked = self._inspected(key, [file.uri for file in files])
-        read = [
-            TakenFile(self._name(file.uri), file.token, looked[file.uri].fingerprint, looked[file.uri].size)
+    def _read(
+        self, key: PartitionKey, files: Sequence[LandingFile], before: _CurrentBatch, reason: str
+    ) -> list[Inspected]:
+        """Record in the build that these files are read, and that the rows of the batch before are kept."""
+        inspected = self._inspected(key, [file.uri for file in files])
+        taken_files = [
+            TakenFile(self._name(file.uri), file.token, inspected[file.uri].fingerprint, inspected[file.uri].size)
             for file in files
         ]
-        self.opened.build.growth[key] = Growth(tuple(read), before.batch, before.parts, reason=reason)
-        return [*self._unread(before.files), *looked.values()]
+        self.opened.build.growth[key] = Growth(tuple(taken_files), before.batch, before.parts, reason=reason)
+        return [*self._unread(before.files), *inspected.values()]
 
     def _inspected(self, key: PartitionKey, uris: Sequence[str]) -> dict[str, Inspected]:
-        found = self.inspect(uris)
-        looked = {uri: one for uri, one in found.items() if one is not None}
-        if gone := [uri for uri in uris if uri not in looked]:
+        results = self.inspect(uris)
+        there = {uri: inspected for uri, inspected in results.items() if inspected is not None}
+        if gone := [uri for uri in uris if uri not in there]:
             raise BadInput(
                 f"{self.opened.build.dataset} {key}: {some(gone, limit=3)} was removed while it was read. "
                 f"{NOTHING_LOST} Run the partition again; the arrival sensor does so by itself."
             )
-        return looked
+        return there
 
     def _unread(self, files: Sequence[TakenFile]) -> list[Inspected]:
         return [Inspected(f"{self.folder}/{file.name}", file.size, file.fingerprint) for file in files]

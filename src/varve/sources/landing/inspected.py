@@ -1,6 +1,6 @@
-"""What a look at a whole landing file has found.
+"""The result of inspecting a whole landing file.
 
-Not here: the look itself (landing.py).
+Not here: inspecting one (landing.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What arrived for a partition, whose columns and end are as they should be, with a fingerprint of its content."""
+    """A landing file with the declared columns and a proper end: its size in bytes and a hash of its content."""
 
     uri: str
     size: int

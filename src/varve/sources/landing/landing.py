@@ -1,4 +1,4 @@
-"""The landing folder: files as partners send them, read into typed rows or refused by line. What lies there stays so.
+"""The landing folder: files of partners, read into typed rows or refused by line. The files are never changed.
 
 Not here: which files to look at when (varve/planning/arrivals/arrivals.py), which there are and what stands in them
 (varve/sources/formats).
@@ -52,12 +52,12 @@ _THREADS = 8
 _BLOCK = 1 << 20
 _PROBLEMS_TOLD = 5
 _PROBLEMS_COUNTED = 1_000
-# Below, this process reads alone: a Spark job with Python workers costs a second before its first row.
+# Fewer bytes are read in this process: a Spark job with Python workers costs a second before its first row.
 _BYTES_FOR_SPARK = 1 << 20
-# What is worth a task of its own, and as many as a job may have.
+# How many bytes are worth a task of their own, and the largest number of tasks.
 _BYTES_A_TASK = 4 << 20
 _MOST_TASKS = 1_000
-# What opening a file costs, in bytes that are read in that time.
+# The cost of opening a file, as the number of bytes that could be read in that time.
 _BYTES_TO_OPEN = 64 << 10
 _POLL_SECONDS = 0.2
 
@@ -67,8 +67,8 @@ class Landing:
     """The landing folder under one root (a local folder or a URI).
 
     Attributes:
-        settle_seconds: of a partition with several files those are taken that have not changed for so long.
-        bytes_for_spark: above, Spark's workers read the files; below, this process.
+        settle_seconds: in partitions with several files, how long a file must be unchanged before it is taken.
+        bytes_for_spark: with more bytes, Spark's workers read the files, else this process does.
     """
 
     root: str
@@ -76,86 +76,86 @@ class Landing:
     bytes_for_spark: int = _BYTES_FOR_SPARK
 
     def folder(self, dataset: Dataset) -> str:
-        """Where the files of a dataset arrive."""
+        """The folder in which the files of a dataset arrive."""
         return f"{self.root}/{dataset.db}/{dataset.table}"
 
     def uri(self, dataset: Dataset, key: str) -> str:
-        """The file of a partition, by the key as Dagster spells it."""
+        """The URI of the file of a partition, whose key is given in Dagster's spelling."""
         pattern = listing.pattern_of(dataset)
         return f"{self.folder(dataset)}/{pattern.name(dataset.partitioning.from_dagster(key))}"
 
     def files(self, dataset: Dataset) -> Iterator[LandingFile]:
-        """All that lies in the folder of a dataset but what is hidden.
+        """All files in the folder of a dataset that are not hidden.
 
-        Of each either the partition that it belongs to, or the reason why it cannot be taken.
+        Each has either the partition to which it belongs, or the reason for which it cannot be taken.
         """
         return listing.listed(dataset, self.folder(dataset))
 
     def joined(self, dataset: Dataset, whole: Sequence[Inspected]) -> Inspected:
-        """What arrived for one partition in these files."""
+        """The files of one partition as one `Inspected`, with the total size and a common fingerprint."""
         uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
         return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
 
     def read(self, opened: OpenBuild, spark: SparkSession, *, again: bool = False) -> DataFrame:
         """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
 
-        Of partitions that grow those of the files that are new, where the batch before can be kept; `again`: see
-        `landing_growth.Intake`.
+        Of partitions that grow only the new files are read, where the rows of the batch before can be kept; for `again`
+        see `growth.Intake`.
 
-        Raises MissingUpstream and BadInput here for whole files; a bad row fails the job that reads it, and
-        `explain_bad_row` says which line it was.
+        Raises MissingUpstream and BadInput for errors of whole files. A bad row fails the Spark job that reads it;
+        `explain_bad_row` then finds the line.
         """
         build = opened.build
-        parts, unsettled = self._parts(build)
+        parts, unsettled = self._files_by_partition(build)
         if build.dataset.incremental is not None:
             intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), again)
             whole = intake.taken(parts, {file.uri for file in unsettled})
             self._refuse_missing(build, [key for key in build.partitions if not whole[key]])
-            read = {key: _read_of(build.growth[key], files) for key, files in whole.items()}
+            files_to_read = {key: _files_read(build.growth[key], files) for key, files in whole.items()}
         else:
-            looked = _inspect_all(build.dataset, [file.uri for files in parts.values() for file in files])
-            taken = {key: [looked[file.uri] for file in files] for key, files in parts.items()}
-            whole = {key: [file for file in files if file is not None] for key, files in taken.items()}
-            self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in taken[key]])
-            read = whole
+            inspected = _inspect_all(build.dataset, [file.uri for files in parts.values() for file in files])
+            results = {key: [inspected[file.uri] for file in files] for key, files in parts.items()}
+            whole = {key: [file for file in files if file is not None] for key, files in results.items()}
+            self._refuse_missing(build, [key for key in build.partitions if not whole[key] or None in results[key]])
+            files_to_read = whole
         for key, files in whole.items():
             version = self._fingerprint(build.dataset, files)
             build.reads(key, Input(landing_source(build.dataset), key.path, version))
         opened.pre_publish_checks.append(
-            lambda: _refuse_changed(build, [file for files in read.values() for file in files])
+            lambda: _refuse_changed(build, [file for files in files_to_read.values() for file in files])
         )
         tolerance = Tolerance.of(build.dataset)
-        frame = self._frame(spark, build.dataset, read, tolerance)
+        frame = self._frame(spark, build.dataset, files_to_read, tolerance)
         opened.rejected_rows = tolerance.table() if tolerance is not None else None
         return frame
 
-    def _parts(self, build: Build) -> tuple[dict[PartitionKey, list[LandingFile]], list[LandingFile]]:
-        """The files of each partition, as far as they are there; and those that are still being written."""
+    def _files_by_partition(self, build: Build) -> tuple[dict[PartitionKey, list[LandingFile]], list[LandingFile]]:
+        """The files of each partition, as far as they are there, and the files that are still being written."""
         dataset = build.dataset
-        wanted = {dataset.partitioning.to_dagster(key): key for key in build.partitions}
-        # A single file is compared with itself before the publish.
+        key_of_text = {dataset.partitioning.to_dagster(key): key for key in build.partitions}
+        # Where a partition has a single file, it is checked for changes before the publish instead.
         many = listing.pattern_of(dataset).many
         deadline = time.monotonic() + 2 * self.settle_seconds
         while True:
             now = time.time()
             listed = listing.listed(dataset, self.folder(dataset), build.partitions)
-            files = [file for file in listed if file.key in wanted and not file.problem and not file.temporary]
+            files = [file for file in listed if file.key in key_of_text and not file.problem and not file.temporary]
             unsettled = [file for file in files if many and listing.is_unsettled(file, self.settle_seconds, now)]
-            # One of many that is sent again just now must not be missing: it is waited for, but not for ever.
+            # A file that is being sent again must not be missing from the batch: wait for it, but not for ever.
             if not unsettled or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_SECONDS)
-        found: dict[str, list[LandingFile]] = {}
-        for file in sorted((each for each in files if each not in unsettled), key=lambda each: each.uri):
-            found.setdefault(file.key, []).append(file)
-        return {key: found.get(text, []) for text, key in wanted.items()}, unsettled
+        files_by_key: dict[str, list[LandingFile]] = {}
+        for file in sorted((file for file in files if file not in unsettled), key=lambda file: file.uri):
+            files_by_key.setdefault(file.key, []).append(file)
+        return {key: files_by_key.get(text, []) for text, key in key_of_text.items()}, unsettled
 
     def _refuse_missing(self, build: Build, missing: Sequence[PartitionKey]) -> None:
         if missing:
             uris = [self.uri(build.dataset, build.dataset.partitioning.to_dagster(key)) for key in missing]
             if not listing.pattern_of(build.dataset).many:
                 for uri in uris:
-                    # What lies there may be no file, or nobody's who may be read.
+                    # It may be there without being a readable file; then this raises BadInput.
                     inspect(build.dataset, uri)
             raise MissingUpstream(
                 f"{build.dataset}: no landing file {some(uris, limit=3)}. {NOTHING_LOST} "
@@ -163,11 +163,11 @@ class Landing:
             )
 
     def _fingerprint(self, dataset: Dataset, files: Sequence[Inspected]) -> str:
-        """Of one file its own; where there may be several, of their names and contents."""
+        """The fingerprint of one file, or a hash of names and contents where a partition may have several files."""
         if not listing.pattern_of(dataset).many:
             return files[0].fingerprint
         digest = hashlib.blake2b(digest_size=16)
-        for file in sorted(files, key=lambda each: each.uri):
+        for file in sorted(files, key=lambda inspected: inspected.uri):
             name = file.uri.partition(f"/{dataset.db}/{dataset.table}/")[2]
             digest.update(f"{name}\0{file.fingerprint}\n".encode())
         return digest.hexdigest()
@@ -179,54 +179,54 @@ class Landing:
         files: Mapping[PartitionKey, Sequence[Inspected]],
         tolerance: Tolerance | None,
     ) -> DataFrame:
-        """The rows of these files, and in `tolerance` those that are rejected.
+        """The rows of these files; rejected rows go to `tolerance`.
 
-        Raises BadInput where this process reads them and some are refused, and where more are than is tolerated.
+        Raises BadInput where this process reads the files and rows are refused, or more rows than are tolerated.
         """
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         schema, reading = arrow_schema(columns), reading_of(dataset)
         pieces = [
             FilePiece(source_of(dataset, file.uri), tuple(plain(value) for value in key.values), file.size)
-            for key, found in files.items()
-            for file in found
+            for key, files_of_partition in files.items()
+            for file in files_of_partition
         ]
         if sum(piece.size for piece in pieces) <= self.bytes_for_spark:
             rows = _table(dataset, pieces, reading, schema, tolerance)
-            # Spark takes no table without any batch.
+            # Spark does not accept a table without batches.
             return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
         for module in (landed, checks, formats, objects, records, tasks, texts):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        shares = _dealt(pieces)
+        shares = _shares(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))
         if tolerance is None:
             return numbers.mapInArrow(tasks.in_task(shares, reading, schema), spark_schema(columns))
-        # The files are read twice: what a job gives out is one table, and few rows must not make many wait in memory.
+        # The files are read twice: a job returns only one table, and the good rows must not wait in memory.
         tolerance.look(numbers, shares, reading)
         return numbers.mapInArrow(tasks.in_task(shares, reading, schema, without_rejected=True), spark_schema(columns))
 
 
 def _inspect_all(dataset: Dataset, uris: Sequence[str]) -> dict[str, Inspected | None]:
-    """What `inspect` says of each of these files."""
+    """The result of `inspect` for each of these files."""
     with ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(uris, pool.map(lambda uri: inspect(dataset, uri), uris), strict=True))
 
 
-def _read_of(growth: Growth, files: Sequence[Inspected]) -> list[Inspected]:
-    """Those of the files of a partition that a run reads: the last of them, after what it keeps."""
+def _files_read(growth: Growth, files: Sequence[Inspected]) -> list[Inspected]:
+    """The files of a partition that a run reads: the last ones of `files`, after the ones whose rows it keeps."""
     return [] if growth.fold else list(files[len(files) - len(growth.files) :])
 
 
 def source_of(dataset: Dataset, uri: str) -> FileSource:
-    """What stands in a file by its name, and how it is compressed."""
+    """The format and the compression of a file, by its name."""
     options = dataset.landing_options
-    # A file that is looked at by its path alone is what most are.
+    # A file whose name shows no format is read as CSV, which is the most common one.
     return FileSource(uri, options.format_of(uri) or "csv", split_compression(uri)[1])
 
 
 def reading_of(dataset: Dataset) -> FileReading:
-    """How the files of a dataset are read, in the words of the workers."""
+    """How the files of a dataset are read, as a value for Spark's workers, which have no Varve."""
     options = dataset.landing_options
     kinds = arrow_schema(dataset.schema.columns)
     return FileReading(
@@ -244,7 +244,7 @@ def reading_of(dataset: Dataset) -> FileReading:
         keys=tuple(
             DeclaredColumn(column.name, str(column.type), arrow_type(column.type), nullable=False)
             for column, dimension in zip(dataset.partition_columns, dataset.partitioning.dimensions, strict=True)
-            # How a partner writes an hour or a week is not told.
+            # Keys of other types are left out, as the declaration does not say how a partner writes an hour or a week.
             if dimension.value_type in {dt.date, int}
             or (dimension.value_type is str and not isinstance(dimension, TimeDimension))
         ),
@@ -255,17 +255,17 @@ def reading_of(dataset: Dataset) -> FileReading:
 
 
 def inspect(dataset: Dataset, uri: str) -> Inspected | None:
-    """Look at a whole file without parsing its rows; None where there is none. Raises BadInput."""
+    """Inspect a whole file without parsing its rows; None where there is no file. Raises BadInput."""
     files, path = open_files(uri)
     refuse_link_out(dataset, uri)
     digest = hashlib.blake2b(digest_size=16)
     source, reading = source_of(dataset, uri), reading_of(dataset)
     head, last, size = b"", b"", 0
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Reading a pipe would wait for ever, and a device has no end.
         if (kind := files.info(path)["type"]) != "file":
-            what = "a directory" if kind == "directory" else "something else"
-            raise BadInput(f"{uri} ({dataset}): {what} lies where a file is expected. {NOTHING_LOST} Remove it.")
+            kind_text = "a directory" if kind == "directory" else "something else"
+            raise BadInput(f"{uri} ({dataset}): {kind_text} lies where a file is expected. {NOTHING_LOST} Remove it.")
         with files.open(path, "rb") as file:
             while block := file.read(_BLOCK):
                 head, last, size = head or block, block, size + len(block)
@@ -288,7 +288,7 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
 
 
 def explain_bad_row(build: Build, error: str) -> BadInput | None:
-    """The error of a Spark job in terms of file, line and column; None where it was not about a landing row."""
+    """The error of a Spark job as an error of file, line and column; None where it was not about a landing row."""
     marked = re.search(f"{MARK}([0-9a-f]+){MARK}", error)
     if not marked or not build.dataset.landing:
         return None
@@ -296,7 +296,7 @@ def explain_bad_row(build: Build, error: str) -> BadInput | None:
 
 
 def problems_of(dataset: Dataset, source: FileSource) -> Iterator[RowProblem]:
-    """Every value and row of a file that is refused, in order. Raises BadFile."""
+    """All problems of a file, in order. Raises BadFile."""
     files, path = open_files(source.uri)
     with files.open(path, "rb") as file:
         for chunk in formats.chunks(file, source, reading_of(dataset), _key_of(dataset, source.uri)):
@@ -304,7 +304,7 @@ def problems_of(dataset: Dataset, source: FileSource) -> Iterator[RowProblem]:
 
 
 def _key_of(dataset: Dataset, uri: str) -> dict[str, Any]:
-    """What the name of a file says of its partition; nothing where it is none of the dataset's folder."""
+    """The partition columns that the name of a file gives; empty where it is no file of the dataset."""
     try:
         key = listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
     except (UnknownPartition, OutsideDimension):
@@ -321,7 +321,7 @@ def _explained(dataset: Dataset, source: FileSource) -> BadInput:
         return _refused(dataset, source.uri, f"it changed while it was read: {error}.")
     if not problems:
         return _refused(dataset, source.uri, "it changed while it was read.")
-    listed = some([problem.told(source.unit) for problem in problems], limit=_PROBLEMS_TOLD)
+    listed = some([problem.message(source.unit) for problem in problems], limit=_PROBLEMS_TOLD)
     return BadInput(
         f"{source.uri} ({dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
         "when it arrives its partition runs by itself."
@@ -329,7 +329,7 @@ def _explained(dataset: Dataset, source: FileSource) -> BadInput:
 
 
 def _refuse_head(head: bytes, source: FileSource, reading: FileReading) -> None:
-    """Raise BadFile for a file of no bytes, and for one in the wrong encoding of Unicode."""
+    """Raise BadFile for an empty file, and for UTF-16 where UTF-8 is expected."""
     if not head:
         header = source.format == "csv" and reading.header != "none"
         raise BadFile(f"the file is empty{', without even a header line' if header else ''}.")
@@ -359,14 +359,14 @@ def _table(
     return pa.Table.from_batches(batches, schema)
 
 
-def _dealt(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
+def _shares(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
     """The pieces in about equal shares, each the work of one task."""
     size = sum(piece.size + _BYTES_TO_OPEN for piece in pieces)
-    shares = max(1, min(size // _BYTES_A_TASK, len(pieces), _MOST_TASKS))
-    dealt: list[list[FilePiece]] = [[] for _ in range(shares)]
-    for number, piece in enumerate(sorted(pieces, key=lambda each: -each.size)):
-        dealt[number % shares].append(piece)
-    return dealt
+    count = max(1, min(size // _BYTES_A_TASK, len(pieces), _MOST_TASKS))
+    shares_of_pieces: list[list[FilePiece]] = [[] for _ in range(count)]
+    for number, piece in enumerate(sorted(pieces, key=lambda piece: -piece.size)):
+        shares_of_pieces[number % count].append(piece)
+    return shares_of_pieces
 
 
 def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:

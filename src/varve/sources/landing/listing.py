@@ -1,7 +1,7 @@
-"""Which files lie in the landing folder of a dataset, and of which partition each is, or why it is of none.
+"""Lists the files in the landing folder of a dataset, each with its partition or the reason for having none.
 
-Not here: which of them to look at when (varve/planning/arrivals/arrivals.py), and what stands in them
-(formats/formats.py).
+Not here: which of them to take (varve/planning/arrivals/arrivals.py), and reading them
+(varve/sources/formats/formats.py).
 """
 
 from __future__ import annotations
@@ -27,41 +27,40 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Partitioning
 
-# Names under which a file is still being written.
+# Endings of names that say that a file is still being written.
 _UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".filepart", ".crdownload", ".inprogress", "~")
 
 
 def pattern_of(dataset: Dataset) -> FilePattern:
-    """How the files of a dataset are called."""
+    """The pattern of the file names of a dataset."""
     return _pattern(dataset.landing_options, dataset.partitioning)
 
 
 def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = None) -> Iterator[LandingFile]:
-    """All that lies in the folder of a dataset but what is hidden; what is of none of its partitions says why.
+    """All files in the folder of a dataset that are not hidden; a file of no partition has a `problem`.
 
-    `of` some partitions: at least all that are theirs.
-
-    A file below a folder has the name of the folder before its own, with `/` between.
+    With `of`, at least the files of these partitions. The name of a file in a sub-folder begins with that of the folder
+    and `/`. Raises NotADirectoryError where the folder is a file.
     """
     files, root = open_files(folder)
     try:
-        # Not `exists`, which says of a folder that cannot be reached that there is none: all that lies in it would be
-        # forgotten as if the partner had taken it away.
+        # Not `exists`, which is False for a folder that cannot be reached: all its files would be forgotten, as if the
+        # partner had removed them.
         kind = files.info(root)["type"]
     except FileNotFoundError:
         return
     if kind != "directory":
         raise NotADirectoryError(errno.ENOTDIR, "a file lies where the folder of a dataset is expected", folder)
     pattern = pattern_of(dataset)
-    wanted = None if of is None else pattern.names(of)
-    found = [
+    wanted_stems = None if of is None else pattern.names(of)
+    entries = [
         (name, entry)
         for name, entry in _walked(files, root, pattern, "")
-        if wanted is None or pattern.stem(name) in wanted
+        if wanted_stems is None or pattern.stem(name) in wanted_stems
     ]
     keys: dict[str, PartitionKey] = {}
     problems: dict[str, tuple[RejectionKind, str]] = {}
-    for name, entry in found:
+    for name, entry in entries:
         if name.endswith(_UNFINISHED):
             continue
         try:
@@ -78,24 +77,24 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
     taken = (
         {} if pattern.many else spelt_first({name: key for name, key in keys.items() if name not in problems}, pattern)
     )
-    for name, entry in found:
+    for name, entry in entries:
         key = keys.get(name)
         if entry["type"] == "directory" and key is None and not pattern.folders:
-            # An archive beside the files is nobody's business.
+            # A folder beside the files, for example an archive, is ignored.
             continue
         kind, problem = problems.get(name, (RejectionKind.FORMAT, ""))
         if key is not None and not problem and taken.get(key, name) != name:
             kind = RejectionKind.DUPLICATE
             problem = f"{taken[key]} is a file of the same partition, {key.path}, and is taken; remove one of them."
-        spelt = name if key is None else dataset.partitioning.to_dagster(key)
+        key_text = name if key is None else dataset.partitioning.to_dagster(key)
         yield LandingFile(
-            entry["changed_at"], spelt, f"{folder}/{name}", entry.get("size") or 0, entry["stamp"], problem, kind,
+            entry["changed_at"], key_text, f"{folder}/{name}", entry.get("size") or 0, entry["stamp"], problem, kind,
             temporary=name.endswith(_UNFINISHED),
         )  # fmt: skip
 
 
 def _problem_of(dataset: Dataset, uri: str, entry: dict[str, Any]) -> str:
-    """Why an entry of a folder can be no landing file, whatever it is called; "" where it can."""
+    """Why an entry of a folder cannot be a landing file, whatever its name is; "" where it can be one."""
     if entry["type"] == "nothing":
         return "it is a link to nothing."
     if entry["linked"] and leads_out(uri, f"{dataset.db}/{dataset.table}"):
@@ -108,45 +107,45 @@ def _problem_of(dataset: Dataset, uri: str, entry: dict[str, Any]) -> str:
 def _walked(
     files: AbstractFileSystem, folder: str, pattern: FilePattern, above: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What lies where the pattern has files, and files that lie above; by name from the dataset's folder.
+    """Entries at the depth of the pattern, and files above it; with their names below the dataset's folder.
 
-    A folder that is a link is not gone into.
+    Folders that are links are not entered.
     """
     depth = above.count("/")
     for entry in files.ls(folder, detail=True, refresh=True):
-        own = entry["name"].rstrip("/").rsplit("/", 1)[-1]
-        if own.startswith((".", "_")):
+        entry_name = entry["name"].rstrip("/").rsplit("/", 1)[-1]
+        if entry_name.startswith((".", "_")):
             continue
-        known = _entry(files, entry)
-        name = f"{above}{own}"
-        if known["type"] == "directory" and depth < len(pattern.folders):
-            if known["linked"] or not pattern.folders[depth].fullmatch(own):
-                # Others may keep what they like beside the files; what is called like a folder of ours is one.
-                if pattern.folders[depth].fullmatch(own):
-                    yield name, known
+        described = _entry(files, entry)
+        name = f"{above}{entry_name}"
+        if described["type"] == "directory" and depth < len(pattern.folders):
+            if described["linked"] or not pattern.folders[depth].fullmatch(entry_name):
+                # Other folders beside the files are ignored; a link with the name of one of our folders is listed.
+                if pattern.folders[depth].fullmatch(entry_name):
+                    yield name, described
                 continue
             yield from _walked(files, entry["name"], pattern, f"{name}/")
         else:
-            yield name, known
+            yield name, described
 
 
 def _entry(files: AbstractFileSystem, entry: dict[str, Any]) -> dict[str, Any]:
-    """What is known of an entry of a folder; of a link what it leads to."""
-    changed, found, linked = _changed_at(entry), entry, bool(entry.get("islink"))
+    """The description of an entry of a folder; for a link, that of its target."""
+    changed, target, linked = _changed_at(entry), entry, bool(entry.get("islink"))
     if linked:
-        # A link may be newer than its file, and its file newer than it.
+        # A link may be newer than its target, or the target newer than the link.
         try:
-            found = files.info(entry["name"])
+            target = files.info(entry["name"])
         except FileNotFoundError:
-            found = {"type": "nothing"}
-        changed = max(changed, _changed_at(found))
+            target = {"type": "nothing"}
+        changed = max(changed, _changed_at(target))
     return {
-        **found, "name": entry["name"], "changed_at": changed, "linked": linked, "stamp": _stamp(entry, found)
+        **target, "name": entry["name"], "changed_at": changed, "linked": linked, "stamp": _stamp(entry, target)
     }  # fmt: skip
 
 
 def _stamp(*entries: dict[str, Any]) -> str:
-    """All that a listing says of the state of a file, and of the link to it."""
+    """Everything that a listing contains about the state of a file, and of the link to it, as one text."""
     names = ("size", "mtime", "created", "ino", "LastModified", "last_modified", "ETag", "etag", "md5")
     return "/".join(dict.fromkeys(",".join(str(entry.get(name, "")) for name in names) for entry in entries))
 
@@ -164,5 +163,5 @@ def _pattern(options: LandingOptions, partitioning: Partitioning) -> FilePattern
 
 
 def is_unsettled(file: LandingFile, settle_seconds: float, now: float) -> bool:
-    """Whether it was written just now; one whose time is yet to come was not: some clock is wrong."""
+    """Whether a file was written just now; a time in the future does not count, as it means that a clock is wrong."""
     return now - settle_seconds <= file.changed_at <= now

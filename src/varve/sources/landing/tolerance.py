@@ -1,4 +1,4 @@
-"""The tolerance of a landing dataset: its rejected rows, counted by partition and kept for the dataset that takes them.
+"""The tolerance of a landing dataset: its rejected rows are counted by partition, and kept for their own dataset.
 
 Not here: which rows are rejected (varve/sources/formats), and publishing them (varve/dagster/runs/io_manager.py).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from varve.sources.formats.tasks import FilePiece
 
 _TOLD = 5
-# Beyond the limit so many are counted, for the message.
+# How many rows are counted beyond the limit, for the message.
 _COUNTED = 1_000
 
 
@@ -35,8 +35,8 @@ class Tolerance:
     Attributes:
         dataset: the landing dataset.
         into: the dataset of its rejected rows.
-        at_most: so many rows of a partition may be rejected.
-        rows: those that were, as rows of `into` with their partition columns.
+        at_most: how many rows of a partition may be rejected.
+        rows: the rejected rows, as rows of `into` with their partition columns.
     """
 
     dataset: Dataset
@@ -46,7 +46,7 @@ class Tolerance:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Tolerance | None:
-        """That of a dataset; None where it has none, and one refused value refuses its file."""
+        """The tolerance of a dataset; None where it has none, so that one refused value refuses its file."""
         into = dataset.rejected_dataset()
         return None if into is None or dataset.reject_into is None else cls(dataset, into, dataset.reject_into.at_most)
 
@@ -63,15 +63,15 @@ class Tolerance:
         return self.at_most + _COUNTED
 
     def add(self, piece: FilePiece, problems: Iterable[RowProblem]) -> None:
-        """Take in what was refused of a file. Raises BadInput where its partition has too many."""
+        """Add the problems of a file as rejected rows. Raises BadInput where its partition has too many."""
         key = dict(zip(self._names, piece.values, strict=True))
         self._add([{**row, **key} for row in tasks.rows_of(piece, problems)])
 
     def look(self, numbers: DataFrame, shares: Sequence[Sequence[FilePiece]], reading: FileReading) -> None:
-        """Have Spark's workers find the rejected rows of all files.
+        """Find the rejected rows of all files with Spark's workers.
 
-        Raises BadInput where a partition has too many; a file that is bad as a whole fails the job, and
-        `explain_bad_row` says which.
+        Raises BadInput where a partition has too many. A file that is bad as a whole fails the job; `explain_bad_row`
+        then finds the file.
         """
         task = tasks.rejected_in_task(shares, reading, self._schema, self._names, self._limit)
         columns = spark_schema((*self.into.schema.columns, *self.into.partition_columns))
@@ -90,14 +90,14 @@ class Tolerance:
         by_partition: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in self.rows:
             by_partition.setdefault(tuple(row[name] for name in self._names), []).append(row)
-        for found in by_partition.values():
-            if len(found) > self.at_most:
-                raise self._too_many(found)
+        for rows_of_partition in by_partition.values():
+            if len(rows_of_partition) > self.at_most:
+                raise self._too_many(rows_of_partition)
 
     def _too_many(self, rows: Sequence[dict[str, Any]]) -> BadInput:
         files = list(dict.fromkeys(row["file"] for row in rows))
         unit = "row" if files[0].endswith((".parquet", ".avro")) else "line"
-        told = some(
+        shown_rows = some(
             [
                 f"{unit} {row['line']}: {f'column {name}: ' if (name := row['column_name']) else ''}{row['reason']}"
                 for row in rows
@@ -105,11 +105,11 @@ class Tolerance:
             ][:_TOLD],
         )
         count = f"{len(rows):,}{' or more' if len(rows) >= self._limit else ''}"
-        also = f" and of {counted(len(files) - 1, 'file')} beside it" if len(files) > 1 else ""
+        other_files = f" and of {counted(len(files) - 1, 'file')} beside it" if len(files) > 1 else ""
         more = " and more" if len(rows) > _TOLD else ""
         return BadInput(
-            f"{files[0]} ({self.dataset}): {count} rows of it{also} cannot be read as declared, more than the "
-            f"{self.at_most:,} that go into {self.into}: {told}{more}. {NOTHING_LOST} "
+            f"{files[0]} ({self.dataset}): {count} rows of it{other_files} cannot be read as declared, more than the "
+            f"{self.at_most:,} that go into {self.into}: {shown_rows}{more}. {NOTHING_LOST} "
             "Ask the partner to send it again; when it arrives its partition runs by itself. Or raise the limit of "
             f"REJECT UP TO, and run varve backfill {self.dataset}."
         )

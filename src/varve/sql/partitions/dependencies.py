@@ -179,8 +179,8 @@ class PlannedDependency(Dependency):
         return list(zip(keys, boxes, strict=True))
 
     @cached_property
-    def ways(self) -> tuple[DimensionMapping, ...]:
-        """Rules that cover what a sample of partitions reads, the narrowest possible; for Dagster and for display."""
+    def dimension_mappings(self) -> tuple[DimensionMapping, ...]:
+        """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
         if self.known_ways:
             return self.known_ways
         samples = [(key, boxes) for key, boxes in self._sampled() if boxes]

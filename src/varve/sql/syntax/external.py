@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.model.external import OutsideKind, OutsideTable
+from varve.model.external import ExternalTable, ExternalTableKind
 from varve.model.landing.options import OPTION_NAMES, LandingOptions, UnknownOption
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 LANDING = "landing"
 _OPTIONS = {
     LANDING: OPTION_NAMES,
-    OutsideKind.TABLE.value: ("table", "changed"),
-    OutsideKind.POSTGRES.value: ("table", "url", "changed"),
-    OutsideKind.JDBC.value: ("table", "url", "changed"),
+    ExternalTableKind.TABLE.value: ("table", "changed"),
+    ExternalTableKind.POSTGRES.value: ("table", "url", "changed"),
+    ExternalTableKind.JDBC.value: ("table", "url", "changed"),
 }
 _ALL = {name for names in _OPTIONS.values() for name in names}
 _NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
 _EXAMPLES = {
-    OutsideKind.TABLE.value: "",
-    OutsideKind.POSTGRES.value: ", url = 'SHOP_POSTGRES_URL'",
-    OutsideKind.JDBC.value: ", url = 'SHOP_JDBC_URL', changed = 'updated_at'",
+    ExternalTableKind.TABLE.value: "",
+    ExternalTableKind.POSTGRES.value: ", url = 'SHOP_POSTGRES_URL'",
+    ExternalTableKind.JDBC.value: ", url = 'SHOP_JDBC_URL', changed = 'updated_at'",
 }
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -48,13 +48,13 @@ def landing_of(sql: SqlDataset) -> bool | LandingOptions:
     return LandingOptions.of(texts) if texts else True
 
 
-def outside_of(sql: SqlDataset) -> OutsideTable | None:
+def outside_of(sql: SqlDataset) -> ExternalTable | None:
     """Return the external table whose partitions a dataset takes; None where it takes none."""
     if sql.body is not Body.EXTERNAL or is_landing(sql):
         return None
     options = dict(sql.options)
-    kind = OutsideKind(options["source"])
-    return OutsideTable(kind, options["table"], options.get("url", ""), options.get("changed", ""))
+    kind = ExternalTableKind(options["source"])
+    return ExternalTable(kind, options["table"], options.get("url", ""), options.get("changed", ""))
 
 
 def external_problems(sql: SqlDataset) -> Iterator[Problem]:
@@ -94,9 +94,9 @@ def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> It
         yield sql.problem(
             sql.span_of("OPTIONS table"), f"'{options['table']}' names no table; write db.name, without quotes."
         )
-    if source == OutsideKind.TABLE:
+    if source == ExternalTableKind.TABLE:
         return
-    if source == OutsideKind.JDBC and not options.get("changed"):
+    if source == ExternalTableKind.JDBC and not options.get("changed"):
         yield sql.problem(
             at,
             f"which column's highest value tells that a partition was changed? Write {example}.",

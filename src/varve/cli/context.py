@@ -1,6 +1,6 @@
-"""The project that a command is about: `--project`, `VARVE_PROJECT`, or the one of the working directory.
+"""The project that a command works on: `--project`, `VARVE_PROJECT`, or the one of the working directory.
 
-Not here: what is in it (varve/dagster/discovery.py).
+Not here: loading the datasets of a project (varve/dagster/discovery.py).
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ if TYPE_CHECKING:
 
 
 def chosen_project() -> Project:
-    """The project of the running command. Raises NoProject."""
+    """Return the project of the running command. Raises NoProject where there is none."""
     context = click.get_current_context(silent=True)
-    given = context.find_object(Project) if context is not None else None
-    return given or Project.find()
+    project = context.find_object(Project) if context is not None else None
+    return project or Project.find()
 
 
 def chosen_settings() -> Settings:
-    """Its settings as they are now."""
+    """Return the settings of the chosen project, as they are now."""
     return chosen_project().settings
 
 
 def chosen_graph() -> Graph:
-    """The graph of its datasets, read once in a process."""
+    """Return the graph of the chosen project's datasets; it is loaded once in a process."""
     from varve.dagster.discovery import load_project
 
     return load_project(chosen_project()).graph
 
 
 def chosen_definitions() -> dg.Definitions:
-    """What Dagster loads of it. Raises NoProject where its module has no `defs`."""
+    """Return the definitions that Dagster loads from the chosen project.
+
+    Raises NoProject where the project's module has no `defs`.
+    """
     from varve.project import NoProject
 
     project = chosen_project()
     module = project.module(project.definitions)
     if not hasattr(module, "defs"):
         raise NoProject(f"{project.definitions} has no `defs`; write defs = varve.definitions(project) in it.")
-    found: dg.Definitions = module.defs
-    return found
+    definitions: dg.Definitions = module.defs
+    return definitions

@@ -77,9 +77,9 @@ def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
     declare(monkeypatch, left)
     assert retire.retire(None, dry_run=False) == []
     assert len(workbench.read(gone)) == 2
-    found = retire.retire(gone.name, dry_run=False)
-    assert [one["partition"] for one in found] == [each.path for each in keys]
-    assert {one["reason"] for one in found} == {"the code declares its dataset no more"}
+    retired = retire.retire(gone.name, dry_run=False)
+    assert [partition["partition"] for partition in retired] == [partition_key.path for partition_key in keys]
+    assert {partition["reason"] for partition in retired} == {"the code declares its dataset no more"}
     assert workbench.current(gone) == {}
     assert workbench.read(gone) == []
     with pytest.raises(VarveError, match="no dataset"):

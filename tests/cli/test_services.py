@@ -32,9 +32,9 @@ def environment() -> Iterator[dict[str, str]]:
     home = Path(tempfile.mkdtemp(prefix="varve-cli-"))
     home.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
-    found = {**kept, "VARVE_HOME": str(home)}
-    yield found
-    subprocess.run([VARVE, "down"], env=found, check=True, capture_output=True)
+    environment = {**kept, "VARVE_HOME": str(home)}
+    yield environment
+    subprocess.run([VARVE, "down"], env=environment, check=True, capture_output=True)
     shutil.rmtree(home, ignore_errors=True)
 
 
@@ -50,8 +50,8 @@ def test_help_teaches_every_command() -> None:
 
 
 def test_status_starts_nothing(environment: dict[str, str]) -> None:
-    found = json.loads(varve(environment, "status", "--json").stdout)
-    assert (found["postgres"]["up"], found["spark"]["up"], found["datasets"]) == (False, False, [])
+    status = json.loads(varve(environment, "status", "--json").stdout)
+    assert (status["postgres"]["up"], status["spark"]["up"], status["datasets"]) == (False, False, [])
 
 
 def test_up_twice_at_once_is_one_set_of_services(environment: dict[str, str]) -> None:
@@ -59,8 +59,8 @@ def test_up_twice_at_once_is_one_set_of_services(environment: dict[str, str]) ->
         subprocess.Popen([VARVE, "up"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=200)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    outputs = [process.communicate(timeout=200)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
     first = json.loads(varve(environment, "status", "--json").stdout)
     assert first["postgres"]["up"]
     assert first["spark"]["up"]

@@ -36,17 +36,20 @@ def datasets(db: str) -> dict[str, Dataset]:
 
 def project(db: str) -> list[DatasetAsset]:
     """Their assets."""
-    found = datasets(db)
+    datasets_by_name = datasets(db)
 
-    @dataset_asset(found["lake_first"])
+    @dataset_asset(datasets_by_name["lake_first"])
     def lake_first(context: dg.AssetExecutionContext) -> DataFrame:
         return _rows(context, "lake_first")
 
-    @dataset_asset(found["shown_first"], reads={"rows": found["lake_first"]})
+    @dataset_asset(datasets_by_name["shown_first"], reads={"rows": datasets_by_name["lake_first"]})
     def shown_first(context: dg.AssetExecutionContext, rows: DataFrame) -> DataFrame:
         return _checked(context, "shown_first", rows)
 
-    @dataset_asset(found["shown_last"], reads={"rows": found["lake_first"], "before": found["shown_first"]})
+    @dataset_asset(
+        datasets_by_name["shown_last"],
+        reads={"rows": datasets_by_name["lake_first"], "before": datasets_by_name["shown_first"]},
+    )
     def shown_last(context: dg.AssetExecutionContext, rows: DataFrame, before: DataFrame) -> DataFrame:
         return _checked(context, "shown_last", rows.join(before, ["day", "version"]))
 
@@ -61,8 +64,8 @@ def no_dataset() -> None:
 def job(db: str) -> dg.JobDefinition:
     """The job of all three, and of an asset that is no dataset."""
     whole = dg.define_asset_job("whole", selection="*", executor_def=dg.in_process_executor)
-    found = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
-    return found.resolve_job_def("whole")
+    definitions = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
+    return definitions.resolve_job_def("whole")
 
 
 def tags(*, together: str | None = TOGETHER) -> dict[str, str]:

@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_listed_costs_only_itself_and_forgets_nothing(wh
         folder.chmod(folder.stat().st_mode | 0o011)
     assert look.at(broken, other) == []
     before = RejectedArrivals(look.catalog.connection).of(broken.name)
-    assert (look.arrived(broken), [each.kind for each in before.values()]) == (
+    assert (look.arrived(broken), [arrival.kind for arrival in before.values()]) == (
         {"day=2026-11-20"},
         [RejectionKind.NO_KEY],
     )
@@ -243,7 +243,7 @@ def test_today_may_have_23_or_25_hours(day: str, hours: int, look: Look) -> None
         taken.append(len(look.arrived(hourly)))
     # One more in each hour that there is, and in none that there is not.
     assert taken == [*range(1, hours + 1), hours]
-    refused = {Path(each.uri).stem for each in RejectedArrivals(look.catalog.connection).of(hourly.name).values()}
+    refused = {Path(arrival.uri).stem for arrival in RejectedArrivals(look.catalog.connection).of(hourly.name).values()}
     assert refused == {23: {f"{day}T02", f"{day}T01-0500"}, 24: {f"{day}T01-0500"}, 25: set()}[hours]
 
 
@@ -254,10 +254,10 @@ def test_a_clock_that_jumps_by_hours_takes_no_file_twice_and_forgets_no_batch(lo
     look.send(dataset, today)
     look.at(dataset)
     first = {run.identity for run in look.runs(dataset)}
-    seen = {path: found.stamp for path, found in look.catalog.arrived_files(dataset.name).items()}
+    seen = {path: arrived.stamp for path, arrived in look.catalog.arrived_files(dataset.name).items()}
     for hours in (5, -9, 9, -30, 30, 0):
         look.at(dataset, ahead=60.0 + 3_600.0 * hours)
         assert "day=2026-11-20" in look.arrived(dataset), hours
-    assert {path: found.stamp for path, found in look.catalog.arrived_files(dataset.name).items()} == seen
+    assert {path: arrived.stamp for path, arrived in look.catalog.arrived_files(dataset.name).items()} == seen
     # The same runs as before: Dagster launches none twice.
     assert {run.identity for run in look.runs(dataset)} == first

@@ -42,8 +42,8 @@ class Position(PartitionKey):
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
 
 
 def running(instance: dg.DagsterInstance, dimensions: Sequence[Dimension], *values: Sequence[Value]) -> RunPartitions:
@@ -136,6 +136,6 @@ def test_where_holds_for_the_rows_of_the_run_and_no_others(
 ) -> None:
     run = running(instance, dimensions, *values[:count])
     names = ", ".join(f"{column.name} {column.type}" for column in run.dataset.partition_columns)
-    rows = [tuple(map(plain, each)) for each in values]
-    found = spark.createDataFrame([*rows, tuple([None] * len(dimensions))], names).where(run.where).collect()
-    assert sorted(map(tuple, found)) == sorted(rows[:count])
+    rows = [tuple(map(plain, row)) for row in values]
+    selected = spark.createDataFrame([*rows, tuple([None] * len(dimensions))], names).where(run.where).collect()
+    assert sorted(map(tuple, selected)) == sorted(rows[:count])

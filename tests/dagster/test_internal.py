@@ -171,9 +171,9 @@ def test_a_run_whose_process_was_killed_is_told_from_one_that_lives_on_any_host(
             assert leases.lost([run_id]) == set()
             time.sleep(0.1)
         process.kill()
-        told = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)
-    assert lease.holder in told
-    assert "last sign of life" in told
+        reason = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)
+    assert lease.holder in reason
+    assert "last sign of life" in reason
 
 
 def test_a_run_that_died_before_any_code_of_ours_ran_does_not_stay_in_flight(
@@ -245,12 +245,12 @@ def test_the_events_of_a_run_of_many_partitions_are_all_there_and_told_of_each(s
     assert settings.home_dir  # whose PostgreSQL it is
     with dg.instance_for_test(overrides={"storage": storage}) as instance:
         run = dg.materialize([many], instance=instance, tags=tags).run_id
-        found = {
+        keys_by_definition = {
             kind: [event.get_dagster_event().partition for event in instance.all_logs(run, of_type=kind)]
             for kind in (dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION)
         }
         record = instance.get_asset_records([key])[0].asset_entry
-        assert all(sorted(partitions) == wanted for partitions in found.values())
+        assert all(sorted(partitions) == wanted for partitions in keys_by_definition.values())
         assert instance.get_materialized_partitions(key) == set(wanted)
         assert record.last_run_id == run
         assert record.last_materialization is not None

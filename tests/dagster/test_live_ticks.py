@@ -263,9 +263,9 @@ class World:
 
     def _made_from(self, catalog: Catalog, dataset: Dataset, key: Any) -> set[Input]:
         if dataset.landing:
-            found = inspect(dataset, catalog.arrived_files(dataset.name)[key.path].uri)
-            assert found is not None, f"{dataset} {key}: asked for without a file"
-            return {Input(landing_source(dataset), key.path, found.fingerprint)}
+            inspected = inspect(dataset, catalog.arrived_files(dataset.name)[key.path].uri)
+            assert inspected is not None, f"{dataset} {key}: asked for without a file"
+            return {Input(landing_source(dataset), key.path, inspected.fingerprint)}
         (edge,) = GRAPH.edges[dataset.name]
         above = catalog.current(edge.upstream.name, edge.dependency.upstream_of(key).keys)
         assert above, f"{dataset} {key}: asked for without anything to read"
@@ -284,7 +284,10 @@ class World:
     def rejected(self) -> set[tuple[str, str]]:
         with connect(self.settings, application="varve test") as connection:
             listed = RejectedArrivals(connection).all()
-        return {(dataset.partition(".")[2], one.uri.rsplit("/", 1)[-1].removesuffix(".csv")) for dataset, one in listed}
+        return {
+            (dataset.partition(".")[2], arrival.uri.rsplit("/", 1)[-1].removesuffix(".csv"))
+            for dataset, arrival in listed
+        }
 
     def left_out(self) -> Sequence[object]:
         with connect(self.settings, application="varve test") as connection:
@@ -305,8 +308,8 @@ DAYS_OF = {
 def begins(table: str, name: str) -> dt.datetime | None:
     """When a file's window begins, in UTC; None: it is of no window of its dataset."""
     if table == "hours":
-        found = HOURS_OF.get(name)
-        return dt.datetime.fromisoformat(f"{found}:00+00:00") if found else None
+        first_hour = HOURS_OF.get(name)
+        return dt.datetime.fromisoformat(f"{first_hour}:00+00:00") if first_hour else None
     if table == "regions":
         day, _, region = name.partition("|")
         return begins("days", day) if region in {"EU", "US"} else None
@@ -342,8 +345,8 @@ def in_format(name: str, content: str) -> bytes:
 def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.setenv("VARVE_LANDING_ROOT", str(tmp_path / "landing"))
     monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
-    with clean_database(settings) as found:
-        yield found
+    with clean_database(settings) as database_settings:
+        yield database_settings
 
 
 # The tags that Dagster itself gives a run of two dimensions are not what it wants of others.
@@ -395,7 +398,9 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
                     parts = zip(dataset.partitioning.names, key.split("|"), strict=True)
                     path = "/".join(f"{name}={part}" for name, part in parts)
                     expected[path] = hashlib.blake2b(content, digest_size=16).hexdigest()
-            made = {path: {each.version for each in inputs} for path, inputs in world.current(dataset).items()}
+            made = {
+                path: {trace_input.version for trace_input in inputs} for path, inputs in world.current(dataset).items()
+            }
             # What was made of a file that went, or was replaced by a bad one, stays.
             assert {path: made.get(path) for path in expected} == {path: {digest} for path, digest in expected.items()}
         assert world.rejected() == rejected
@@ -404,9 +409,9 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
             catalog = Catalog(connection)
             above = {path: str(batch.batch_id) for path, batch in catalog.current("ticks.days").items()}
         complete = {path: version for path, version in above.items() if _over(path, now)}
-        assert {path: {each.version for each in inputs} for path, inputs in world.current(TOTALS).items()} == {
-            path: {version} for path, version in complete.items()
-        }
+        assert {
+            path: {trace_input.version for trace_input in inputs} for path, inputs in world.current(TOTALS).items()
+        } == {path: {version} for path, version in complete.items()}
         lived = {dataset.name: made_of(world, dataset) for dataset in GRAPH.in_order()}
         with clean_database(world_settings) as clean, dg.DagsterInstance.ephemeral() as other:
             DEFS = build_defs(ASSETS)
@@ -419,24 +424,31 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         for name, partitions in rebuilt.items():
             for path, made_from in partitions.items():
                 # A rebuild cannot have what was made of a file that has gone, or was replaced by a bad one.
-                assert {each for each in lived[name][path] if each[:2] in files} == made_from, f"{name} {path}"
+                assert {taken for taken in lived[name][path] if taken[:2] in files} == made_from, f"{name} {path}"
 
 
 def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str]]]:
     """The files that each current partition was made of, through all batches: dataset, partition, fingerprint."""
     if dataset.landing:
         return {
-            path: {(dataset.name, path, each.version) for each in inputs}
+            path: {(dataset.name, path, trace_input.version) for trace_input in inputs}
             for path, inputs in world.current(dataset).items()
         }
     (edge,) = GRAPH.edges[dataset.name]
     above = made_of(world, edge.upstream)
     with connect(world.settings, application="varve test") as connection:
         current = {path: str(batch.batch_id) for path, batch in Catalog(connection).current(edge.upstream.name).items()}
-    found = world.current(dataset)
+    inputs_by_path = world.current(dataset)
     # Nothing is stale: what was read is what is current.
-    assert all(each.version == current[each.partition] for inputs in found.values() for each in inputs)
-    return {path: {one for each in inputs for one in above[each.partition]} for path, inputs in found.items()}
+    assert all(
+        trace_input.version == current[trace_input.partition]
+        for inputs in inputs_by_path.values()
+        for trace_input in inputs
+    )
+    return {
+        path: {source for trace_input in inputs for source in above[trace_input.partition]}
+        for path, inputs in inputs_by_path.items()
+    }
 
 
 @contextmanager
@@ -447,10 +459,10 @@ def clean_database(settings: Settings) -> Iterator[Settings]:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
         try:
             with mock.patch.dict(os.environ, VARVE_POSTGRES_URL=server.url(name)):
-                found = type(settings)()
-                with connect(found, application="varve test") as connection:
+                fresh_settings = type(settings)()
+                with connect(fresh_settings, application="varve test") as connection:
                     Catalog(connection).ensure_schema()
-                yield found
+                yield fresh_settings
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 

@@ -47,8 +47,8 @@ class Place(PartitionKey):
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
     """Dagster's own records in the suite's PostgreSQL."""
-    with dg.DagsterInstance.from_config(str(ROOT)) as found:
-        yield found
+    with dg.DagsterInstance.from_config(str(ROOT)) as configured:
+        yield configured
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,16 @@ def graph(*dimensions: tuple[Dimension, ...]) -> Graph:
     columns = Schema((Column("text", ColumnType.STRING, "anything"),))
     name = f"t{uuid.uuid4().hex[:8]}"
 
-    def declared(number: int, each: tuple[Dimension, ...]) -> Dataset:
-        return Dataset(f"{name}.d{number}", Partitioning(each), columns, StoreKind.LAKE, "Rows.")
+    def declared(number: int, product: tuple[Dimension, ...]) -> Dataset:
+        return Dataset(f"{name}.d{number}", Partitioning(product), columns, StoreKind.LAKE, "Rows.")
 
-    def asset(found: Dataset) -> object:
-        @dataset_asset(found)
+    def asset(dataset: Dataset) -> object:
+        @dataset_asset(dataset)
         def rows() -> None: ...
 
         return rows
 
-    return graph_of(asset(declared(number, each)) for number, each in enumerate(dimensions))  # type: ignore[misc]
+    return graph_of(asset(declared(number, product)) for number, product in enumerate(dimensions))  # type: ignore[misc]
 
 
 def test_keys_that_are_added_are_members_once_and_in_order(shared: Shared) -> None:
@@ -171,9 +171,9 @@ def test_an_addition_that_dies_before_the_folds_is_mended_by_the_sensor_and_told
     instance.add_dynamic_partitions(f"varve/{tenant.set_name}", ["ann"])
     assert instance.get_dynamic_partitions(fold) == []
     with dg.build_sensor_context(instance=instance) as context:
-        said = partition_sets_sensor(project)(context)
-    assert isinstance(said, dg.SkipReason)
-    assert said.skip_message == f"{fold}: 2 keys added, 0 taken out"
+        skip_reason = partition_sets_sensor(project)(context)
+    assert isinstance(skip_reason, dg.SkipReason)
+    assert skip_reason.skip_message == f"{fold}: 2 keys added, 0 taken out"
     assert sorted(instance.get_dynamic_partitions(fold)) == ["a%7Cb%7Ec~ann", "left~ann"]
     assert grow(instance, project) == []
 
@@ -204,10 +204,10 @@ def test_a_run_that_adds_a_key_while_another_follows_keeps_it(shared: Shared, mo
     members = PartitionSets.members
 
     def meanwhile(self: PartitionSets) -> object:
-        found = members(self)
+        keys_by_set = members(self)
         if self is shared.sets:
             others.add(shared.tenant, ["bob"])
-        return found
+        return keys_by_set
 
     monkeypatch.setattr(PartitionSets, "members", meanwhile)
     shared.sets.follow()
@@ -217,7 +217,7 @@ def test_a_run_that_adds_a_key_while_another_follows_keeps_it(shared: Shared, mo
 def test_the_same_product_of_two_datasets_is_one_set_and_another_product_another() -> None:
     tenant = fresh()
     folds = [Partitioning((DAY, *others)).folds for others in ((PART, tenant), (PART, tenant), (tenant, PART))]
-    names = [set_of(next(fold for fold in each.values() if len(fold) > 1)) for each in folds]
+    names = [set_of(next(fold for fold in fold_by_name.values() if len(fold) > 1)) for fold_by_name in folds]
     assert names[0] == names[1]
     assert names[0] != names[2]
 
@@ -239,9 +239,13 @@ class TestWindows:
     ) -> None:
         span = self.spans(90, start, start.add(minutes=90 * 16))
         project = graph((span,), (span, PART))
-        said = [grow(instance, project, limit=10), grow(instance, project, limit=10), grow(instance, project, limit=10)]
+        changes = [
+            grow(instance, project, limit=10),
+            grow(instance, project, limit=10),
+            grow(instance, project, limit=10),
+        ]
         # The second dataset has the same windows: it finds the set as the first one left it, and goes on.
-        assert [len(each) for each in said] == [2, 0, 0]
+        assert [len(call_changes) for call_changes in changes] == [2, 0, 0]
         assert instance.get_dynamic_partitions(time_set(span)) == [str(key) for key in span.keys()]  # noqa: SIM118
 
     def test_only_complete_windows_are_there_and_more_as_time_passes(self, instance: dg.DagsterInstance) -> None:

@@ -34,9 +34,9 @@ def products(draw: st.DrawFn) -> Partitioning:
     if draw(st.booleans()):
         day = TimeDimension.of("e_day", "@daily", "2024-03-09", "2024-03-12", timezone="America/New_York")
         dimensions.insert(draw(st.integers(0, len(dimensions))), day)
-    found = Partitioning(tuple(dimensions))
-    found.check()
-    return found
+    product = Partitioning(tuple(dimensions))
+    product.check()
+    return product
 
 
 @settings(deadline=None, max_examples=80)
@@ -44,7 +44,9 @@ def products(draw: st.DrawFn) -> Partitioning:
 def test_folding_and_unfolding_any_number_of_dimensions_is_the_identity(
     partitioning: Partitioning, data: st.DataObject
 ) -> None:
-    key = partitioning.key([data.draw(st.sampled_from(list(each.keys()))) for each in partitioning.dimensions])
+    key = partitioning.key(
+        [data.draw(st.sampled_from(list(dimension.keys()))) for dimension in partitioning.dimensions]
+    )
     text = partitioning.to_dagster(key)
     assert partitioning.from_dagster(text) == key
     assert partitioning.from_path(key.path) == key
@@ -121,10 +123,10 @@ def test_windows_of_two_zones_that_start_at_one_instant_are_two_definitions_of_d
 def test_the_fold_of_a_dynamic_dimension_is_a_set_that_equal_products_share() -> None:
     user, store = DynamicDimension("user", "users"), StaticDimension("store", ("a", "b"))
     day = TimeDimension.of("day", "@daily", "2024-03-09")
-    one, other = Partitioning((day, user, store)), Partitioning((user, day, store))
-    assert one.folds["user~store"] == other.folds["user~store"]
-    assert fold_texts(one.folds["user~store"], {"users": ("x",)}) == ["x~a", "x~b"]
-    assert partitions_def(one) == partitions_def(other)
+    first, second = Partitioning((day, user, store)), Partitioning((user, day, store))
+    assert first.folds["user~store"] == second.folds["user~store"]
+    assert fold_texts(first.folds["user~store"], {"users": ("x",)}) == ["x~a", "x~b"]
+    assert partitions_def(first) == partitions_def(second)
 
 
 @pytest.mark.parametrize("text", ["2024-03-09", "a|b|2024-03-09", "a~b|2024-03-09", "2024-03-09|zz", ""])

@@ -86,9 +86,9 @@ def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(st
         first = run_request(planned())
         assert ended_runs([planned().identity], instance) == {}
         record(instance, status, dict(first.tags), "departures")
-        found = ended_runs([planned().identity], instance)[planned().identity]
-        assert (found.count, found.in_vain) == (1, 1)
-        assert run_request(planned(), found).run_key != first.run_key
+        ended_run = ended_runs([planned().identity], instance)[planned().identity]
+        assert (ended_run.count, ended_run.in_vain) == (1, 1)
+        assert run_request(planned(), ended_run).run_key != first.run_key
 
 
 def test_what_ends_without_a_word_backs_off_and_is_given_up() -> None:

@@ -59,8 +59,8 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
         assert done.success
         assert workbench.read(before) == [(FIFTH, "Paris", "tea", 2)]
         assert look(graph, instance) == "Every partition that has a batch is one of the graph."
-        told = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
-        assert [record.asset_observation.metadata["varve/retired"].value for record in told] == [keys[0].path]  # type: ignore[union-attr]
+        records = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
+        assert [record.asset_observation.metadata["varve/retired"].value for record in records] == [keys[0].path]  # type: ignore[union-attr]
     # Nothing holds it back where it returns to the graph.
     catalog = workbench.catalog()
     assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).held == 0
@@ -76,8 +76,8 @@ def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbe
     workbench.publish(before, keys, [(key, "tea", 1) for key in keys])
     graph = graph_of(replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Detroit",))))))
     with dg.DagsterInstance.ephemeral() as instance:
-        said = look(graph, instance)
-    assert said == (
+        skip_reason = look(graph, instance)
+    assert skip_reason == (
         f"{before}: 11 of its 11 partitions have left the graph at once, and none was retired. If that is meant: "
         f"varve retire {before}. If not, mend its declaration."
     )

@@ -23,26 +23,26 @@ if __name__ == "__main__":
     sys.argv[1:] = {words!r}
     fork_runs()
     context = multiprocessing.get_context("spawn")
-    queue, told = context.Queue(), []
+    queue, answers = context.Queue(), []
     for _ in range(2):
         process = context.Process(target=describe, args=[queue])
         process.start()
-        told.append(queue.get(timeout=60))
+        answers.append(queue.get(timeout=60))
         process.join(60)
         assert process.exitcode == 3
-    print(*told, sep="\\n")
+    print(*answers, sep="\\n")
 """
 
 
 def describe(queue: object) -> None:
     """What a run's process finds when it begins."""
-    found = {
+    description = {
         "pid": os.getpid(),
         "warm": "pyspark.sql.connect.session" in sys.modules,
         # The project's own modules are the run's to import: what they open must not be shared.
         "definitions": "pipeline_defs.definitions" in sys.modules,
     }
-    queue.put(json.dumps(found))  # type: ignore[attr-defined]
+    queue.put(json.dumps(description))  # type: ignore[attr-defined]
     queue.close()  # type: ignore[attr-defined]
     queue.join_thread()  # type: ignore[attr-defined]
     os._exit(3)

@@ -22,9 +22,9 @@ DAY = TimeDimension.of("day", "@daily", "2026-03-01", "2026-12-01", timezone=NEW
 
 
 def at(text: str, zone: str = NEW_YORK) -> float:
-    found = pendulum.parse(text, tz=zone)
-    assert isinstance(found, pendulum.DateTime)
-    return found.timestamp()
+    instant = pendulum.parse(text, tz=zone)
+    assert isinstance(instant, pendulum.DateTime)
+    return instant.timestamp()
 
 
 @pytest.mark.parametrize(

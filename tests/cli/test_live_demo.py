@@ -1,4 +1,4 @@
-"""What the live demo compares: a partner who writes down what he sent, and a reader whose answers are checked."""
+"""The comparison of the live demo: the partner notes what was sent, and the reader's answers are checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST, SECOND = Totals(3, 100), Totals(5, 250)
 
 @pytest.fixture
 def partner(tmp_path: Path) -> Partner:
-    """He has sent everything."""
+    """A partner that has sent every kind of file."""
     new_partner = Partner(tmp_path / "orders", every=0.0, finish=time.time() + 3600)
     for _ in range(15):
         new_partner.send_next()

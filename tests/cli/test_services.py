@@ -28,7 +28,7 @@ VARVE = str(Path(sys.executable).parent / "varve")
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    """An environment with an empty home; its services are stopped afterwards."""
+    """The environment of a process with an empty home; its services are stopped afterwards."""
     home = Path(tempfile.mkdtemp(prefix="varve-cli-"))
     home.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
@@ -123,7 +123,7 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
             time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
     finally:
-        # To the process alone: what it has started is for it to end.
+        # The signal goes to this process alone, which has to end its children itself.
         process.send_signal(ending)
         try:
             code = process.wait(60)

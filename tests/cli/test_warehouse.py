@@ -114,7 +114,7 @@ def test_the_commands_over_batches_work_on_the_warehouse_as_on_the_lake(own: Set
         assert seen() == [(2,)]
         varve("sweep", name, "--older-than", "0d", "--keep-last", "0")
         tables = connection.execute("select count(*) from pg_tables where schemaname = 'flights_periods'").fetchone()
-        # In force, and pinned; the third is gone.
+        # Two tables stay, of the current batch and of the pinned one; the third is gone.
         assert tables == (2,)
         assert seen() == [(2,)]
         assert "All is well" in varve("doctor", name)

@@ -1,4 +1,4 @@
-"""`varve why` of a partition that a run is on: which run, where, its last sign of life, and how to end it."""
+"""`varve why` of a partition that a run builds: which run, where, its last sign of life, and how to end it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DAYS = ("2013-01-05", "2013-01-06")
 
 
 def datasets(db: str) -> dict[str, Dataset]:
-    """A dataset of the lake, and two of the warehouse that read it; of the lake, where the name says so."""
+    """Return a dataset of the lake and two that read it, which are of the warehouse unless `db` says lake."""
     schema = Schema((Column("version", ColumnType.INT, "which run has made it"),))
     first = Dataset(f"{db}.lake_first", Partitioning((DAY,)), schema, StoreKind.LAKE, "The rows.")
     shown = replace(first, store=StoreKind.LAKE if db.startswith("lake") else StoreKind.WAREHOUSE)
@@ -35,7 +35,7 @@ def datasets(db: str) -> dict[str, Dataset]:
 
 
 def project(db: str) -> list[DatasetAsset]:
-    """Their assets."""
+    """Return the assets of the three datasets."""
     datasets_by_name = datasets(db)
 
     @dataset_asset(datasets_by_name["lake_first"])
@@ -58,18 +58,18 @@ def project(db: str) -> list[DatasetAsset]:
 
 @dg.asset
 def no_dataset() -> None:
-    """An asset of another kind, with which a group has nothing to do."""
+    """An asset that is no dataset; publishing together does not concern it."""
 
 
 def job(db: str) -> dg.JobDefinition:
-    """The job of all three, and of an asset that is no dataset."""
+    """Return the job of all three datasets and of the asset that is no dataset."""
     whole = dg.define_asset_job("whole", selection="*", executor_def=dg.in_process_executor)
     definitions = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
     return definitions.resolve_job_def("whole")
 
 
 def tags(*, together: str | None = TOGETHER) -> dict[str, str]:
-    """Those of a run of both days."""
+    """Return the tags of a run of both days."""
     spans = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
     return spans if together is None else {**spans, TAG: together}
 
@@ -91,7 +91,7 @@ def _checked(context: dg.AssetExecutionContext, table: str, read: DataFrame) -> 
 
 
 def main() -> None:
-    """A run of the project of this name, as the environment says."""
+    """Run the project of this name in this process; the environment says what fails."""
     done = job(sys.argv[1]).execute_in_process(tags=tags(), raise_on_error=False)
     sys.exit(0 if done.success else 1)
 

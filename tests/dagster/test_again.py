@@ -1,4 +1,4 @@
-"""The same query asked of the same inputs again: the planner's runs put the earlier batch back; people's compute."""
+"""The same query over the same inputs: a run of the planner reuses the earlier batch; a run by hand computes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY, PATH = "2022-03-01", "day=2022-03-01"
 
 
 def planned(assets: list[DatasetAsset], name: str) -> dg.ExecuteInProcessResult:
-    """As the planner asks for it."""
+    """Run one partition with the tags of a run of the planner."""
     job = build_defs(assets).resolve_implicit_global_asset_job_def()
     done = job.execute_in_process(
         asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags={AGAIN_TAG: "yes"}
@@ -54,12 +54,12 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     first = current(workbench, assets, sales)
     before = rows(workbench, assets, sales)
 
-    # Asked for again while it is in force: somebody wants it computed.
+    # A run by hand of what is current computes it again.
     planned(assets, sales)
     second = current(workbench, assets, sales)
     assert second > first
 
-    # Another input: computed. The input as it was: the newest batch that was made from it is back.
+    # A changed input is computed. Where the input is as before, the newest batch made from it is current again.
     assert materialise(assets, receipts, DAY, DAY).success
     planned(assets, sales)
     third = current(workbench, assets, sales)
@@ -82,7 +82,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     assert left == (0,)
     assert catalog.connection.execute("select count(*) from varve.hold where dataset = %s", (sales,)).fetchone() == (0,)
 
-    # What it was made from, for people.
+    # The command shows what the batch was made from.
     commands_on(graph_of(assets), monkeypatch)
     result = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
     assert result.exit_code == 0, result.output
@@ -97,7 +97,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     refused = CliRunner().invoke(app, ["show", sales, "--batch", "17"])
     assert f"{sales}: no batch 17." in str(refused.exception)
 
-    # A mark says that the data is wrong, whatever it was made from.
+    # A backfill's mark says that the data is wrong, so nothing is reused.
     Backfills(catalog.connection).add({sales: [PATH]}, reason="wrong", owner="me")
     planned(assets, sales)
     assert current(workbench, assets, sales) > third

@@ -1,4 +1,4 @@
-"""Runs that publish all of their datasets at once: one instant for every reader, or nothing of the run at all."""
+"""Runs that publish all their datasets at once: at one instant for every reader, or nothing of the run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failure_text(result: dg.ExecuteInProcessResult | dg.JobExecutionResult) -> s
 
 
 def in_force(workbench: Workbench, db: str) -> dict[str, set[int]]:
-    """The versions that each dataset shows, read as its readers would."""
+    """Return the versions that each dataset shows, read as its readers would read it."""
     catalog = workbench.catalog()
     try:
         versions_by_table = {}
@@ -66,7 +66,7 @@ def in_force(workbench: Workbench, db: str) -> dict[str, set[int]]:
 
 
 def left_behind(catalog: Catalog, db: str) -> list[tuple[str, ...]]:
-    """Period tables that no current batch has."""
+    """Return the period tables that belong to no current batch."""
     return catalog.connection.execute(
         "select tablename from pg_tables where schemaname = %s and tablename not in "
         "(select location from varve.current join varve.batch using (dataset, partition, batch_id))",
@@ -97,14 +97,14 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
             done.set()
         assert reading.result(60) <= {(1, 1), (2, 2)}
     assert in_force(workbench, db) == {name: {2} for name in TABLES}
-    # Of both stores, by the catalog's own record: whoever asks for a time sees all of the run or nothing.
+    # By the catalog's record of both stores, a reader as of any time sees all of the run or nothing.
     instants = catalog.connection.execute(
         "select count(distinct p.published_at), count(distinct p.dataset) from varve.publication p "
         "where p.dataset like %s group by run_id",
         (f"{db}.%",),
     ).fetchall()
     assert instants == [(1, 3), (1, 3)]
-    # Made from what the run itself has staged, not from what was in force when it began.
+    # The batches were made from what the run itself has staged, not from what was current when it began.
     traced = catalog.connection.execute(
         "select distinct i ->> 2 = c.batch_id::text from varve.current x join varve.batch b "
         "using (dataset, partition, batch_id), jsonb_array_elements(b.inputs) i join varve.current c "
@@ -117,7 +117,7 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
 
 
 def go_back(workbench: Workbench, db: str) -> None:
-    """None of the datasets to the batches before where one's is gone, then all of them at one instant."""
+    """Roll back no dataset where the data of one batch is gone; then roll back all of them at one instant."""
     catalog = workbench.catalog()
     try:
         returns = {}
@@ -174,10 +174,10 @@ def test_where_a_step_fails_nothing_of_the_run_is_published_and_it_must_run_whol
 def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
     workbench: Workbench, settings: Settings, db: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # In one store alone this time.
+    # This time all datasets are of one store.
     db = f"lake_{db}"
     assert run(db, 1, monkeypatch).success
-    # A Spark of its own, whose metastore nobody else has.
+    # The test needs a Spark server with a metastore of its own.
     own = {
         "VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": warehouse_url(settings), "VARVE_LAKE_ROOT": settings.lake,
         "VARVE_SPARK_MASTER": "local[2]",

@@ -1,4 +1,4 @@
-"""One file with an error stops nothing else: it is shown as broken, its readers wait, and all data stays as it is."""
+"""A file with an error stops no other dataset: it is shown as broken, its readers wait, and all data stays."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reading(name: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A root, a good and a broken reader of it, and two that wait for the broken one."""
+    """A folder with a root dataset, a good and a broken reader of it, and two that wait for the broken one."""
     sql_folder = tmp_path / f"assets_{uuid.uuid4().hex[:8]}"
     sql_folder.mkdir()
     texts = {
@@ -129,10 +129,10 @@ def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
     workbench.publish(sales, [first], [(first, "bread", 1)])
     db, table = sales.name.split(".")
     assert sales.name in removed(catalog, graph(load_usable(folder)))
-    # The file has its name, and nothing else that can be read.
+    # Of this file only the name of the dataset can be read.
     (folder / "theirs.sql").write_text(f"CREATE DATASET {db}.{table} PARTITOINED BY (day DATE)")
     assert sales.name not in removed(catalog, graph(load_usable(folder)))
-    # It has not even that: it may be anybody's.
+    # Of this file not even the name can be read, so that it may declare any dataset.
     (folder / "theirs.sql").write_text(f"CRAETE DATASET {db}.{table} PARTITIONED BY (day DATE)")
     assert removed(catalog, graph(load_usable(folder))) == {}
 

@@ -1,4 +1,4 @@
-"""SQL files that read datasets which Python declares, and Python files that read those which SQL declares."""
+"""SQL files that read datasets of Python files, and Python files that read datasets of SQL files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Files:
         self.forget()
 
     def forget(self) -> None:
-        """As another process would find it."""
+        """Forget the modules of the folder, so that they are imported again as in a new process."""
         for name in [name for name in sys.modules if name.partition(".")[0] == self.folder.name]:
             del sys.modules[name]
 
@@ -83,7 +83,7 @@ class Files:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    # A module that is written twice within a second would be taken from its cache.
+    # Python would take a module that is written twice within a second from its bytecode cache.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     new_files = Files(tmp_path)
     yield new_files
@@ -136,7 +136,7 @@ def test_a_python_file_may_ask_for_sql_datasets_below_its_own(files: Files) -> N
         "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import loaded\n"
         f"TOTAL = loaded(Path(__file__).parent)['{files.db}.total'].dataset\n"
     )
-    # Read before the file that declares, and after it.
+    # One module is imported before the file that declares the dataset, one after it.
     files.python("early", asks)
     files.python("zz_late", asks)
     assert {asset.dataset.table for asset in assets_of(loaded(files.folder), files.folder)} == {"stock", "total"}

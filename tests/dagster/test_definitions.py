@@ -104,6 +104,6 @@ def test_a_dataset_that_reads_an_undeclared_one_is_refused_by_name() -> None:
 def test_other_code_is_another_code_version() -> None:
     @dataset_asset(flights.DEPARTURES)
     def departures() -> None:
-        """Something else."""
+        """An asset that is not Varve's."""
 
     assert departures.code_version != graph.code_versions["flights.departures"]

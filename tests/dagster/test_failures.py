@@ -1,4 +1,4 @@
-"""What a run says that loses PostgreSQL: what became of its batches, as the server knows it, never a guess."""
+"""Messages of a run that loses PostgreSQL: they say what the server knows of its batches, and never guess."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARIS, ZURICH = (PartitionKey.of(day=dt.date(2013, 1, 5), store=store) for store
 
 @pytest.fixture
 def staged(settings: Settings, catalog: Catalog) -> Iterator[OpenBuild]:
-    """A build that may be published, over a connection of its own."""
+    """A staged build over a connection of its own, ready to be published."""
     assert catalog is not None  # its tables are there
     with connect(settings, application="varve test of losses") as connection:
         own = Catalog(connection)
@@ -40,7 +40,7 @@ def staged(settings: Settings, catalog: Catalog) -> Iterator[OpenBuild]:
 
 
 def cut(opened: OpenBuild, catalog: Catalog) -> None:
-    """End the build's session as a server does that goes away, and let the build notice."""
+    """End the build's session, as a server that goes away does, and let the build notice it."""
     session = (opened.catalog.connection.info.backend_pid,)
     catalog.connection.execute("select pg_terminate_backend(%s, 5000)", session)
     with pytest.raises(psycopg.OperationalError):
@@ -86,7 +86,7 @@ def test_where_the_server_does_not_answer_it_says_that_it_cannot_know(
 
 
 def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild, catalog: Catalog) -> None:
-    """A statement that is cancelled rolls back, and the run knows that by itself."""
+    """A cancelled statement rolls back, and the run knows that without asking the server."""
     with (
         pytest.raises(VarveError, match="Nothing was published") as caught,
         explain.explained(staged, PROJECT.settings),

@@ -1,4 +1,4 @@
-"""Growing weeks under the sensor: as a SQL header says it, closed when they are over, opened again by a person."""
+"""Growing weeks under the sensor: declared in SQL, closed when they are over, and opened again by a person."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def send(folder: Path, name: str, sold: int, age: float = 60.0) -> None:
 
 @dataclass
 class Runner:
-    """The sensor of some datasets, and the runs that it asks for, on one instance of Dagster."""
+    """Ticks the arrival sensor of some datasets and executes the runs that it requests, in one Dagster instance."""
 
     assets: list[DatasetAsset]
     instance: dg.DagsterInstance
 
     def asked(self) -> list[dg.RunRequest]:
-        """What a look at the landing folder asks for."""
+        """Tick the sensor, and return the runs that it requests."""
         sensor = arrival_sensor(graph_of(self.assets), PROJECT)
         with dg.build_sensor_context(self.instance) as context:
             result: Any = sensor(context)
@@ -88,7 +88,7 @@ class Runner:
         return list(result.run_requests)
 
     def ran(self) -> list[str]:
-        """The same, and the runs done as they were asked for; why each was."""
+        """Tick the sensor and execute the runs that it requests; return the reason of each."""
         requests = self.asked()
         job = build_defs(self.assets).resolve_implicit_global_asset_job_def()
         for request in requests:
@@ -117,7 +117,7 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     last = monday.subtract(weeks=1).to_date_string()
     folder = Path(settings.landing) / db / "orders"
     this = folder / f"week={monday.to_date_string()}"
-    # Of the window that is open: all that is there at each look, and then one more.
+    # In the open window each look takes every file that is there; then one more file comes.
     send(this, "h00", 1)
     send(this, "h01", 2)
     assert runner.ran() == ["missing"]
@@ -125,7 +125,7 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     assert runner.ran() == ["re-sent"]
     assert [row[:2] for row in rows(workbench, assets, f"{db}.orders")] == [("h00", 1), ("h01", 2), ("h02", 3)]
     assert runner.asked() == []
-    # A window that was over before anything came takes its first files; then it is closed to those that come late.
+    # A window that was over before any file came takes its first files; then it is closed to late ones.
     send(folder / f"week={last}", "h00", 10)
     assert runner.ran() == ["missing"]
     send(folder / f"week={last}", "h01", 11)
@@ -141,7 +141,7 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     opened = reopen.reopen(f"{db}.orders", [f"week={last}"], reason="a shop was late", close=False, dry_run=False)
     assert opened["partitions"] == [f"week={last}"]
     assert runner.ran() == ["re-sent"]
-    # What was added to a window that is over is put together by a run of its own.
+    # A run of its own folds the parts of a window that is over.
     assert runner.ran() == [REASON]
     assert runner.asked() == []
     reopen.reopen(f"{db}.orders", [f"week={last}"], reason="they all came", close=True, dry_run=False)
@@ -192,7 +192,7 @@ def test_the_header_says_whether_a_partition_grows_and_when_it_is_closed(
     (asset,) = orders("shop", clause)
     assert asset.dataset.incremental == incremental
     assert parse(SourceFile("orders.sql", formatted(SourceFile("orders.sql", text)))).incremental == incremental
-    # How batches come to be is no other code: what was read stays.
+    # INCREMENTAL does not change the code version: partitions that were read are not computed again.
     assert asset.code_version == orders("shop", "COMMENT 'x'")[0].code_version
 
 
@@ -211,7 +211,7 @@ def test_what_cannot_grow_is_refused_with_its_place(text: str, expected_message:
     with pytest.raises(SqlErrors) as caught:
         sql_assets(compiled([SourceFile("orders.sql", text.format(db="shop", clause="INCREMENTAL"))], {}))
     assert expected_message in str(caught.value)
-    # Where a unit is missing, the next word is no unit.
+    # Where the unit is missing, the next word is taken for it and refused.
     assert str(caught.value).startswith(("orders.sql:6:", "orders.sql:7:1: expected a unit"))
 
 
@@ -279,6 +279,6 @@ def test_a_file_of_a_closed_partition_that_goes_or_changes_takes_nothing_away() 
     assert look.take == []
     assert {uri: arrival.kind for uri, arrival in look.rejected.items()} == {again.uri: RejectionKind.CLOSED}
     assert look.standing == {"week=2026-11-02"}
-    # What had nothing before was never closed.
+    # A partition without any files was never closed.
     first = Sorter(CLOSING, {}, {}, None, END + 5 * HOUR, 5.0).sort([kept])
     assert [key.path for key, _ in first.take] == ["week=2026-11-02"]

@@ -1,4 +1,4 @@
-"""Landing files under the sensor: their names and options as the header says them, of any number of dimensions."""
+"""Landing files under the sensor: names and options as the header declares them, with any number of dimensions."""
 
 from __future__ import annotations
 

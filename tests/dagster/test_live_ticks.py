@@ -135,7 +135,7 @@ CONTENTS = ["n\n1\n", "n\n1\n2\n", "n\n", "x\n1\n", "n\n1", ""]
 
 @dataclass(frozen=True)
 class Send:
-    """Somebody puts a file into a landing folder, with a modification time so many seconds from now."""
+    """Put a file into a landing folder, with a modification time so many seconds from now."""
 
     table: str
     name: str
@@ -145,7 +145,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Remove:
-    """Somebody takes a file away."""
+    """Remove a file from a landing folder."""
 
     table: str
     name: str
@@ -153,7 +153,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Jump:
-    """Time passes, or the clock is set back."""
+    """Let time pass, or set the clock back."""
 
     hours: float
 
@@ -184,7 +184,7 @@ class World:
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """Every clock that Varve and Dagster look at shows the world's time."""
+        """Let every clock that Varve and Dagster read show the world's time."""
         now = self.now
         with (
             mock.patch("dagster._time._mockable_get_current_datetime", return_value=now.in_timezone("UTC")),
@@ -216,10 +216,10 @@ class World:
         return folder / (name if "." in name else f"{name}.csv")
 
     def tick(self) -> int:
-        """Both sensors as the daemon evaluates them; how many runs they asked for."""
+        """Evaluate both sensors as the daemon does, and return how many runs they requested."""
         count = 0
         for name in ("arrivals", "downstream"):
-            # Nothing here may take two looks at one instant.
+            # No two ticks may happen at the same instant.
             self.now = self.now.add(seconds=1)
             with self.clock():
                 count += self._sensor(name)
@@ -239,7 +239,7 @@ class World:
         return len(result.run_requests or ())
 
     def _run(self, request: dg.RunRequest) -> None:
-        """What the daemon launches: exactly the partitions that Dagster gives a run of these tags."""
+        """Return what the daemon launches: exactly the partitions that Dagster gives a run with these tags."""
         repository = DEFS.get_repository_def()
         dataset = GRAPH.datasets[request.tags[DATASET_TAG]]
         job = repository.get_implicit_job_def_for_assets(request.asset_selection)
@@ -294,7 +294,7 @@ class World:
             return RejectedArrivals(connection).left_out()
 
 
-# Where each key's window begins in New York, and where it ends: written down, not computed by what is tested.
+# Where each key's window begins and ends in New York; written by hand, not computed by the code under test.
 HOURS_OF = {
     "2026-11-01T00": "2026-11-01T04", "2026-11-01T01": "2026-11-01T05", "2026-11-01T01-0500": "2026-11-01T06",
     "2026-11-01T02": "2026-11-01T07", "2026-11-02T00": "2026-11-02T05",
@@ -306,7 +306,7 @@ DAYS_OF = {
 
 
 def begins(table: str, name: str) -> dt.datetime | None:
-    """When a file's window begins, in UTC; None: it is of no window of its dataset."""
+    """Return when a file's window begins, in UTC; None where the dataset has no such window."""
     if table == "hours":
         first_hour = HOURS_OF.get(name)
         return dt.datetime.fromisoformat(f"{first_hour}:00+00:00") if first_hour else None
@@ -321,7 +321,7 @@ def begins(table: str, name: str) -> dt.datetime | None:
 
 
 def good(name: str, content: bytes) -> bool:
-    """Whether a file is what its name says, and whole."""
+    """Return whether a file has the format that its name says, and is complete."""
     if name.endswith(".parquet"):
         return content.startswith(b"PAR1")
     if name.endswith(".gz"):
@@ -330,7 +330,7 @@ def good(name: str, content: bytes) -> bool:
 
 
 def in_format(name: str, content: str) -> bytes:
-    """A file of the ending's format; where its content is bad, something that is not of that format."""
+    """Return a file in the format of its suffix, or where its content is bad, bytes that have not that format."""
     text = content.encode()
     if good("x.csv", text) and name.endswith(".gz"):
         return gzip.compress(text, mtime=0)
@@ -373,7 +373,7 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         for table in ("arrival", "rejected_arrival", "left_out", "current", "batch", "publish", "published", "change"):
             if connection.execute("select to_regclass(%s)", (f"varve.{table}",)).fetchone() != (None,):
                 connection.execute(sql.SQL("truncate varve.{} cascade").format(sql.Identifier(table)))
-    # A sensor of an earlier example knows nothing that the catalog does not.
+    # The state of a sensor of an earlier example may be lost: the catalog knows everything.
     global DEFS  # noqa: PLW0603 - as a code server that is started anew
     DEFS = build_defs(ASSETS)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -382,7 +382,7 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         for step in steps:
             world.step(step)
             world.tick()
-        # Whatever the clock did, it comes to be right again, and later than it ever was.
+        # Whatever the clock did, in the end it is right again, and later than it ever was.
         world.now = max(world.now, START).add(hours=30)
         world.until_quiet()
         now = dt.datetime.fromtimestamp(world.now.timestamp(), tz=dt.UTC)
@@ -401,7 +401,7 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
             made = {
                 path: {trace_input.version for trace_input in inputs} for path, inputs in world.current(dataset).items()
             }
-            # What was made of a file that went, or was replaced by a bad one, stays.
+            # Batches of a file that was removed, or replaced by a bad one, stay.
             assert {path: made.get(path) for path in expected} == {path: {digest} for path, digest in expected.items()}
         assert world.rejected() == rejected
         assert world.left_out() == []
@@ -423,12 +423,12 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         files = {(name, path) for name, paths in arrived.items() for path in paths}
         for name, partitions in rebuilt.items():
             for path, made_from in partitions.items():
-                # A rebuild cannot have what was made of a file that has gone, or was replaced by a bad one.
+                # A rebuild cannot have batches of a file that was removed, or replaced by a bad one.
                 assert {taken for taken in lived[name][path] if taken[:2] in files} == made_from, f"{name} {path}"
 
 
 def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str]]]:
-    """The files that each current partition was made of, through all batches: dataset, partition, fingerprint."""
+    """Return the files that each current partition was made from, as dataset, partition and fingerprint."""
     if dataset.landing:
         return {
             path: {(dataset.name, path, trace_input.version) for trace_input in inputs}
@@ -439,7 +439,7 @@ def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str
     with connect(world.settings, application="varve test") as connection:
         current = {path: str(batch.batch_id) for path, batch in Catalog(connection).current(edge.upstream.name).items()}
     inputs_by_path = world.current(dataset)
-    # Nothing is stale: what was read is what is current.
+    # No partition is stale: the batches that were read are the current ones.
     assert all(
         trace_input.version == current[trace_input.partition]
         for inputs in inputs_by_path.values()
@@ -453,7 +453,7 @@ def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str
 
 @contextmanager
 def clean_database(settings: Settings) -> Iterator[Settings]:
-    """The same settings with an empty catalog."""
+    """Yield the same settings with an empty catalog."""
     server, name = PostgresServer(settings.home_dir), f"ticks_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
@@ -478,7 +478,7 @@ def test_a_dataset_that_cannot_be_looked_at_costs_only_itself(world_settings: Se
     DEFS = build_defs(ASSETS)
     with dg.DagsterInstance.ephemeral() as instance:
         world = World(world_settings, instance)
-        # A file lies where the folder of one dataset should be; the two beside it are asked for.
+        # A file lies where the folder of one dataset should be; the runs of the other two are requested.
         world.step(Send("days", "2026-10-31", "n\n1\n", 0.0))
         world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))
         folder = world.file("hours", "x").parent
@@ -519,7 +519,7 @@ def test_many_files_of_one_dataset_keep_no_other_waiting(
             return slow(dataset, uri)
 
         with mock.patch("varve.dagster.automation.arriving.inspect", slowly):
-            # The clock of the machine is ahead of the one that ticks here: a file of the future is looked at twice.
+            # The machine's clock is ahead of this test's clock, and a file from the future takes two looks.
             world.tick()
             world.tick()
             world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))

@@ -1,4 +1,4 @@
-"""Dagster's mappings beside ours: they cover what is read, and are what they say they are."""
+"""Dagster's mappings beside ours: they cover what is read, and are exact where they say so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def grow(instance: dg.DagsterInstance, partitioning: Partitioning) -> None:
-    """Dagster's sets as they stand at NOW."""
+    """A Dagster instance with the sets as they are at NOW."""
     for fold in partitioning.folds.values():
         name = set_of(fold)
         texts = fold_texts(fold, MEMBERS, NOW)
@@ -42,7 +42,7 @@ def grow(instance: dg.DagsterInstance, partitioning: Partitioning) -> None:
 
 
 class Sides:
-    """One dependency asked of Dagster."""
+    """One dependency, as Dagster maps it."""
 
     def __init__(self, dependency: Dependency, instance: dg.DagsterInstance) -> None:
         self.dependency, self.instance = dependency, instance

@@ -1,4 +1,4 @@
-"""EXTERNAL tables under the sensors: partitions run as they come and as they change, and what reads them follows."""
+"""EXTERNAL tables under the sensors: new and changed partitions run, and so do the datasets that read them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files(db: str, options: str) -> list[DatasetAsset]:
 
 
 def tick(sensor: dg.SensorDefinition) -> dict[tuple[str, str, str], str]:
-    """What one tick asks for: the dataset and the ends of the range, and why."""
+    """Return what one tick requests: by table and the ends of the range, the reason."""
     with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance) as context:
         result: Any = sensor(context)
     if isinstance(result, dg.SkipReason):
@@ -110,7 +110,7 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
     assert tick(arrivals) == {}
     assert ("y", 5, "2022-03-02") in rows(workbench, assets, f"{db}.receipts")
 
-    # It is gone between the look and the run: the run says so, and the next look does not ask for it again.
+    # The partition is gone between the look and the run: the run says so, and the next look does not request it.
     run(f"INSERT INTO {table} VALUES ('w', 3, '2022-03-03')")
     assert list(tick(arrivals)) == [("receipts", "2022-03-03", "2022-03-03")]
     gone = f"ALTER TABLE {table} DROP PARTITION (day = '2022-03-03')"
@@ -118,7 +118,7 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
     failed = materialise(assets, f"{db}.receipts", "2022-03-03", "2022-03-03")
     assert f"{table} has no partition day=2022-03-03" in str(failed.failure_data_for_node(f"{db}__receipts"))
     assert tick(arrivals) == {}
-    # The table itself is gone: what was built stays, and nobody is asked for anything.
+    # The table itself is gone: its batches stay, and no run is requested.
     before = rows(workbench, assets, f"{db}.receipts")
     run(f"DROP TABLE {table}")
     assert tick(arrivals) == {}
@@ -131,7 +131,7 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
 
 
 @pytest.mark.spark
-# For each read whether somebody writes right after it: of a run that is published, and of one that is refused.
+# For each read, whether somebody writes right after it: for a run that is published, and for one that is refused.
 @pytest.mark.parametrize(
     ("rows_for_spark", "writes", "price"), [(1_000, ([0, 1], [1, 1, 1]), 2), (0, ([0], [1]), 1)], ids=["small", "large"]
 )

@@ -1,4 +1,4 @@
-"""Our dimensions as Dagster's: folded to two, with the same windows where it tiles alike, and any character."""
+"""Our dimensions as Dagster's: folded to two, with the same windows where Dagster can, and any characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTS = st.lists(TEXTS, min_size=1, max_size=4, unique=True).map(tuple)
 
 @st.composite
 def products(draw: st.DrawFn) -> Partitioning:
-    """Products of one to five dimensions with keys of any characters."""
+    """Draw products of one to five dimensions whose keys have any characters."""
     dimensions: list[Dimension] = [
         StaticDimension(f"d{place}", draw(LISTS)) for place in range(draw(st.integers(1, 4)))
     ]
@@ -93,7 +93,7 @@ def test_a_key_of_200_bytes_is_a_key() -> None:
 def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(
     cron: str, zone: str, data: st.DataObject
 ) -> None:
-    # Dagster cannot walk crons of both; see the test below.
+    # Dagster cannot iterate over crons that name both; see the test below.
     assume("#" not in cron or cron.split()[2] == "*")
     calendar = calendar_of(cron, zone)
     moved = stretch(zone, data.draw(st.integers(SINCE, UNTIL))).start

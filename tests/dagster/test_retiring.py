@@ -1,4 +1,4 @@
-"""The retirement sensor and its job on real stores: what leaves the graph leaves readers' sight, by itself."""
+"""The retirement sensor and its job on real stores: partitions that leave the graph are hidden from readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graph_of(dataset: Dataset) -> Graph:
 
 
 def look(graph: Graph, instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
-    """One tick: the runs asked for, or why there are none."""
+    """Tick the sensor: return the runs that it requests, or the reason why there are none."""
     with dg.build_sensor_context(instance) as context:
         result = retirement_sensor(graph)(context)
     if isinstance(result, dg.SkipReason):
@@ -61,7 +61,7 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
         assert look(graph, instance) == "Every partition that has a batch is one of the graph."
         records = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
         assert [record.asset_observation.metadata["varve/retired"].value for record in records] == [keys[0].path]  # type: ignore[union-attr]
-    # Nothing holds it back where it returns to the graph.
+    # The partition runs again when it returns to the graph.
     catalog = workbench.catalog()
     assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).held == 0
     catalog.connection.close()

@@ -1,4 +1,4 @@
-"""Schedules decoupled from partitions: what each tick asks for, from the real catalog and Dagster's own evaluation."""
+"""Schedules whose ticks need not match the windows: what each tick requests, evaluated by Dagster itself."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ NEW_YORK = "America/New_York"
 HOUR = TimeDimension.of("hour", "@hourly", "2013-01-01", "2014-01-01", timezone=NEW_YORK)
 DAY = TimeDimension.of("day", "@daily", "2013-01-01", "2014-01-01", timezone=NEW_YORK)
 
-# Dagster's own tags of a key of two dimensions are of a form that it means to give up.
+# Dagster warns that the form of its own tags for keys of two dimensions is deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
 
 
 def dataset(*dimensions: Dimension) -> Dataset:
-    """A dataset of its own database for one test."""
+    """Return a dataset in a database of its own, for one test."""
     columns = Schema((Column("text", ColumnType.STRING, "anything"),))
     return Dataset(f"t{uuid.uuid4().hex[:8]}.rows", Partitioning(dimensions), columns, StoreKind.LAKE, "Rows.")
 
 
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
-    """Dagster's own records in the suite's PostgreSQL."""
+    """A Dagster instance whose storage is the suite's PostgreSQL."""
     with dg.DagsterInstance.from_config(str(ROOT)) as configured:
         yield configured
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """Schedules at work."""
+    """Evaluates schedules over one catalog and one Dagster instance."""
 
     instance: dg.DagsterInstance
 
     def at(
         self, dataset: Dataset, cron: str, tick: pendulum.DateTime, *, timezone: str = NEW_YORK
     ) -> tuple[list[dg.RunRequest], str | None]:
-        """One tick as Dagster evaluates it: the runs asked for, or why there are none."""
+        """Evaluate one tick as Dagster does: return the requested runs, and the reason where there are none."""
 
         @dataset_asset(dataset)
         def rows() -> None: ...
@@ -85,7 +85,7 @@ def ticks(instance: dg.DagsterInstance) -> Ticks:
 
 
 def publish(catalog: Catalog, dataset: Dataset, keys: Iterable[PartitionKey]) -> None:
-    """What a run by hand leaves in the catalog, without the data."""
+    """Enter in the catalog what a run by hand leaves there, without the data."""
     listed = list(keys)
     build = catalog.begin(dataset, listed, run_id=str(uuid.uuid4()), code_version="test")
     catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1) for key in listed])
@@ -94,7 +94,7 @@ def publish(catalog: Catalog, dataset: Dataset, keys: Iterable[PartitionKey]) ->
 
 
 def ends_of(request: dg.RunRequest) -> tuple[str, str]:
-    """The first and the last partition asked for."""
+    """Return the first and the last partition that are requested."""
     if request.partition_key is not None:
         return request.partition_key, request.partition_key
     return request.tags[RANGE_START_TAG], request.tags[RANGE_END_TAG]

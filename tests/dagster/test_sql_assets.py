@@ -32,7 +32,7 @@ ROWS = [("x", 1, "2022-03-01"), ("y", 2, "2022-03-01"), ("x", 3, "2022-03-02"), 
 
 
 def scored(spark: SparkSession, scope: dict[str, Any], trailing: DataFrame) -> DataFrame:
-    """The foreign function: how many receipts there are until the scope's day, and the day that it was given."""
+    """The foreign function: it counts the receipts until the scope's day, and returns the day that it was given."""
     return spark.sql("SELECT COUNT(*) AS n, {today} AS seen FROM {trailing}", trailing=trailing, today=scope["today"])
 
 
@@ -68,7 +68,7 @@ def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
     table = f"default.{db}_dumps"
     frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
     frame.write.partitionBy("day").saveAsTable(table)
-    # A partition without rows is one too; one that is not there is not.
+    # A partition without rows exists; a partition that is not listed does not.
     workbench.spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2022-03-03')")
     return db, files(db, table)
 
@@ -101,7 +101,7 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     monkeypatch.setattr(running, "AT_ONCE", 2)
     assert materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-04").success
     assert rows(workbench, assets, f"{db}.receipts") == sorted(ROWS)
-    # Days without rows are partitions too.
+    # Days without rows are partitions, too.
     run_result = materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-03")
     assert run_result.success
     assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True]
@@ -127,7 +127,7 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
 
 
 PRICES = [("x", 1), ("x", 2), ("y", 10), ("y", 20), ("z", -128), ("O'Brien", 7)]
-# Each of these once ran as something else.
+# Each of these texts was once executed with another meaning.
 AS_WRITTEN = """SELECT 'O''Brien' AS name, TO_CHAR(SUM(price), 'S999') AS sum,
   PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY price DESC) AS quarter,
   PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY price DESC) AS step,

@@ -1,4 +1,4 @@
-"""SPARK: programs run by spark-submit, and every way in which one can be no good."""
+"""SPARK: programs that spark-submit runs, and every way in which a program can fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def project(db: str, program: Path | str, options: str = "", columns: str = "pro
 
 
 def failure_text(assets: list[DatasetAsset], db: str, first: str, last: str) -> str:
-    """What a run says that fails, with everything on one line."""
+    """Return the message of a run that fails, on one line."""
     failed = materialise(assets, f"{db}.scores", first, last)
     assert not failed.success
     data = failed.failure_data_for_node(f"{db}__scores")
@@ -52,7 +52,7 @@ def failure_text(assets: list[DatasetAsset], db: str, first: str, last: str) -> 
 
 
 def left(settings: Settings, db: str) -> list[Path]:
-    """What is left of private folders."""
+    """Return the private folders that are left."""
     return list((Path(settings.lake) / db / "scores").glob(".*"))
 
 
@@ -107,7 +107,7 @@ def test_a_jar_is_a_program_and_folders_of_partitions_are_not_guessed_at(
             jar.write(file, file.name)
     assets = project(db, tmp_path / "score.jar", "OPTIONS (class = 'Main', driver_memory = '1g')", "score BIGINT")
     assert materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-04").success
-    # A folder day=2022-03-02 would be a DATE to Spark, and what is declared is a text.
+    # Spark would read a folder day=2022-03-02 as a DATE, and the column is declared as a text.
     assert materialise(assets, f"{db}.scores", "2022-03-02", "2022-03-04").success
     assert {(3, "2022-03-02"), (3, "2022-03-03"), (4, "2022-03-04")} <= set(rows(workbench, assets, f"{db}.scores"))
 

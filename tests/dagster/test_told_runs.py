@@ -1,4 +1,4 @@
-"""A run says what it did: what it would leave out fails it by name, and what failed it is in the catalog."""
+"""A run reports what it did: partitions that it would leave out fail it by name, and failures are in the catalog."""
 
 import datetime as dt
 import uuid
@@ -28,7 +28,7 @@ DAY = TimeDimension.of("day", "@daily", "2026-11-01")
 
 
 def asset(compute: Any, *, dimension: TimeDimension = DAY, policy: Policy | None = None) -> DatasetAsset:
-    """A dataset of its own with this body."""
+    """Return the asset of a new dataset with this body."""
     dataset = Dataset(
         f"told{uuid.uuid4().hex[:8]}.days", Partitioning((dimension,)), Schema((Column("n", ColumnType.BIGINT),)),
         StoreKind.LAKE, "", policy=policy or Policy(),
@@ -46,7 +46,7 @@ def run(days_asset: DatasetAsset, first: object, last: object) -> dg.ExecuteInPr
 
 
 def failures(workbench: Workbench, days_asset: DatasetAsset) -> dict[str, str]:
-    """Why the last batch of each partition failed, as `varve why` prints it."""
+    """Return why the last batch of each partition failed, as `varve why` prints it."""
     catalog = workbench.catalog()
     try:
         listed = History(catalog.connection).batches(days_asset.dataset.name, None)
@@ -85,7 +85,7 @@ def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workb
     )
     assert definition is not None
     shown = definition.get_partition_keys()
-    # What is missing for ever is not listed, and what is listed is what the planner keeps.
+    # Dagster lists no partitions that would be missing for ever: exactly those that the planner keeps.
     assert shown == [str(TODAY - dt.timedelta(days=days)) for days in (3, 2, 1)]
     done = run(days_asset, "2026-11-10", "2026-11-10")
     assert not done.success
@@ -111,7 +111,7 @@ def test_what_failed_a_step_before_its_output_is_in_the_catalog(
     assert not run(days_asset, YESTERDAY, YESTERDAY).success
     assert list(failures(workbench, days_asset)) == [f"day={YESTERDAY}"]
     assert expected_message in failures(workbench, days_asset)[f"day={YESTERDAY}"]
-    # Its locks are free: the next run is another attempt.
+    # The locks of the failed run are free, so that the next run is another attempt.
     catalog = workbench.catalog()
     assert Catalog(catalog.connection).in_flight(days_asset.dataset.name) == set()
     catalog.connection.close()

@@ -1,4 +1,4 @@
-"""REJECT UP TO n ROWS INTO: what is taken and what is rejected are published together by one run, or neither is."""
+"""REJECT UP TO n ROWS INTO: one run publishes accepted and rejected rows together, or neither of them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
         (str(path), 4, "product", "", "nothing stands there, and it is NOT NULL", None, ",2.00"),
     ]
     taken, rejected = (current(settings, f"{db}.{name}")[KEY.path] for name in ("orders", "orders_rejected"))
-    # One transaction: the same instant; and what was taken is what the rejected rows are of.
+    # Both are of one transaction and one instant, and the rejected rows were made from the accepted batch.
     assert taken.published_at == rejected.published_at
     assert (taken.rows, rejected.rows, taken.run_id) == (1, 2, rejected.run_id)
     assert {(trace_input.source, trace_input.version) for trace_input in rejected.inputs} == {
@@ -122,10 +122,10 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     assert [about[f"varve/rejected_{name}"].value for name in ("rows", "at_most", "into")] == [
         2, 3, f"{db}.orders_rejected",
     ]  # fmt: skip
-    # The planner asks for what reads the rejected rows, and never for these.
+    # The planner requests runs of what reads the rejected rows, and never of the rejected rows themselves.
     assert {dataset for dataset, _, _ in tick(downstream_sensor(graph_of(assets), PROJECT))} <= {"counts"}
 
-    # One row too many: nothing changes, of either.
+    # With one rejected row too many, neither dataset changes.
     send(settings, db, BAD + "cap\npad,x\n")
     failed = materialise(assets, f"{db}.orders", FIRST, FIRST)
     assert not failed.success
@@ -137,7 +137,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     assert current(settings, f"{db}.orders") == {KEY.path: taken}
     assert current(settings, f"{db}.orders_rejected") == {KEY.path: rejected}
 
-    # Another has put rejected rows in force meanwhile: neither is published.
+    # Another run has published rejected rows in between: neither dataset is published.
     publish = group.publish
 
     def disturbed(builds: Any, ready: Sequence[Any]) -> None:
@@ -160,13 +160,13 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     assert [current(settings, f"{db}.{name}")[KEY.path].rows for name in ("orders", "orders_rejected")] == [2, 0]
     assert rows(workbench, every, f"{db}.orders_rejected") == []
     if store == "LAKE":
-        # What reads rejected rows reads empty batches of them too.
+        # Readers of rejected rows read empty batches, too.
         send(settings, db, GOOD, "2026-09-01|US.csv")
         assert materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-01|US").success
         assert materialise(assets, f"{db}.counts", "2026-09-01", "2026-09-01").success
         assert [row[0] for row in rows(workbench, assets, f"{db}.counts")] == [0]
 
-    # Either goes back with the other.
+    # A rollback of either dataset rolls back the other one.
     commands_on(graph_of(assets), monkeypatch)
     plans = rollback.plan_batch(f"{db}.orders", ["day=2026-09-01", "region=EU"], taken.batch_id.millis)
     assert {plan.dataset for plan in plans} == {f"{db}.orders", f"{db}.orders_rejected"}
@@ -272,7 +272,7 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
     assert node.parent_keys == {dg.AssetKey(["shop", "sales"])}
     assert node.partitions_def is not None
     assert not node.is_executable
-    # It never is a sensor's to ask for.
+    # No sensor requests runs of a dataset of rejected rows.
     assert {sensor.name for sensor in repository.sensor_defs} == {"arrivals", "retirement"}
 
     @dataset_asset(declared("shop.sales_rejected"))

@@ -17,7 +17,7 @@ import yaml
 
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
-from varve.cli.context import chosen_project, chosen_settings
+from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
 from varve.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from varve.model.errors import ServiceUnavailable, VarveError
@@ -256,9 +256,7 @@ def _rejected_rows(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _broken() -> list[dict[str, Any]]:
-    from varve.dagster.assets.sql_assets import sql_datasets
-
-    return broken_values(sql_datasets(chosen_project().assets).broken)
+    return broken_values(chosen_sql_files().broken)
 
 
 def _spark_hint(spark: dict[str, Any]) -> str:

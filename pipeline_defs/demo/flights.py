@@ -1,7 +1,8 @@
-"""`varve demo`: the whole story on real data, in a few minutes, and checked as it goes.
+"""`varve demo`: the whole pipeline on real data, in a few minutes, with checks.
 
-Files arrive, sensors ask for runs, the weekly view appears; then the partner corrects a day while a reader keeps
-querying the view. Every figure printed is compared with the source or with the catalog; a difference ends with exit 1.
+Files arrive, sensors request runs, the weekly view appears; then the partner corrects a day while a reader keeps
+querying the view. Every printed figure is compared with the source or with the catalog; a difference ends with exit
+code 1.
 """
 
 from __future__ import annotations
@@ -58,17 +59,17 @@ _STATE_OF_VIEW = """
 
 
 def land(console: Console, days: int) -> None:
-    """Lay the sample files of the first `days` days of 2013."""
+    """Write the sample files of the first `days` days of 2013 into the landing folder."""
     folder = writable(Path(chosen_settings().landing))
-    chosen, hours = _days_and_hours(days)
+    days_to_send, hours = _days_and_hours(days)
     with _progress(console) as progress:
-        task = progress.add_task(f"files into {folder}", total=len(chosen) + len(hours) + 1)
-        for _ in partner.send_days(folder, chosen, hours):
+        task = progress.add_task(f"files into {folder}", total=len(days_to_send) + len(hours) + 1)
+        for _ in partner.send_days(folder, days_to_send, hours):
             progress.advance(task)
 
 
 def run(console: Console, *, days: int, fresh: bool) -> None:
-    """The demo. Raises VarveError where a count differs from its source."""
+    """Run the demo. Raises VarveError where a count differs from its source."""
     settings = chosen_settings()
     if fresh:
         _forget(console, settings)
@@ -94,19 +95,26 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
 
 
 def assign(instance: dg.DagsterInstance, carriers: Sequence[str]) -> None:
-    """Put the carriers into their set: each is a partition from now on."""
+    """Add the carriers to their dynamic set; each of them is a partition from now on."""
     sets_of(instance, graph).add(_carriers(), carriers)
 
 
 def _carriers() -> DynamicDimension:
-    found = graph.datasets["flights.carrier_model"].partitioning["carrier"]
-    assert isinstance(found, DynamicDimension)
-    return found
+    dimension = graph.datasets["flights.carrier_model"].partitioning["carrier"]
+    assert isinstance(dimension, DynamicDimension)
+    return dimension
 
 
 @dataclass
 class Reader:
-    """Somebody else's dashboard: asks the view again and again, on one connection, and keeps every distinct answer."""
+    """A dashboard of other people: it queries the view again and again, on one connection, and keeps each new answer.
+
+    Attributes:
+        reads: how many answers there were.
+        slowest: how long the slowest answer took, in seconds.
+        states: the answers, without those that equal the answer before.
+        errors: the messages of failed queries.
+    """
 
     url: str
     reads: int = 0
@@ -128,7 +136,7 @@ class Reader:
 
     def _read(self) -> None:
         with open_session(self.url, application="dashboard") as connection:
-            # One read after the end as well, so that the last state is among them.
+            # The view is read once more after the end was asked for, so that `states` has the last state.
             while True:
                 last = self._stop.is_set()
                 start = time.monotonic()
@@ -148,15 +156,15 @@ class Reader:
 
 
 def _days_and_hours(days: int) -> tuple[list[dt.date], list[str]]:
-    chosen = [
+    first_days = [
         key for key in itertools.islice(DEPARTURES.partitioning.dimensions[0].keys(), days) if isinstance(key, dt.date)
     ]
     keys = [
         key
-        for day in chosen
+        for day in first_days
         for key in Dependency(DEPARTURES.partitioning, WEATHER.partitioning).upstream_of(PartitionKey.of(day=day)).keys
     ]
-    return chosen, sorted({str(key["hour"]) for key in keys})
+    return first_days, sorted({str(key["hour"]) for key in keys})
 
 
 def _forget(console: Console, settings: Settings) -> None:
@@ -189,7 +197,7 @@ def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -
 
 
 def _size(request: dg.RunRequest) -> int:
-    """How many partitions a run request asks for."""
+    """Return how many partitions a run request asks for."""
     if request.partition_key is not None:
         return 1
     dataset = graph.datasets[request.tags[DATASET_TAG]]
@@ -207,7 +215,7 @@ def _current(catalog: Catalog) -> dict[str, dict[str, Batch]]:
 
 
 def _correct(console: Console, settings: Settings) -> None:
-    """The partner found out that every departure of the day was reported five minutes too early."""
+    """Send the corrected file of the day, in which every delay is five minutes longer."""
     key = CORRECTED.isoformat()
     rows = partner.flights_by_day([CORRECTED])[key]
     for row in rows:
@@ -220,17 +228,17 @@ def _correct(console: Console, settings: Settings) -> None:
 
 def _check_source(catalog: Catalog, days: int) -> None:
     for dataset, expected in _source_rows(days).items():
-        found = sum(catalog.current(dataset.name)[path].rows for path in expected)
-        if found != sum(expected.values()):
-            raise VarveError(f"{dataset} holds {found:,} rows; its files have {sum(expected.values()):,}.")
+        row_count = sum(catalog.current(dataset.name)[path].rows for path in expected)
+        if row_count != sum(expected.values()):
+            raise VarveError(f"{dataset} holds {row_count:,} rows; its files have {sum(expected.values()):,}.")
 
 
 def _source_rows(days: int) -> dict[Dataset, dict[str, int]]:
-    """How many rows the package has for every landed partition."""
-    chosen, hours = _days_and_hours(days)
-    flights, weather = partner.flights_by_day(chosen), partner.weather_by_hour(hours)
+    """Return how many rows the source package has for every landed partition, by dataset and partition path."""
+    days_of_year, hours = _days_and_hours(days)
+    flights, weather = partner.flights_by_day(days_of_year), partner.weather_by_hour(hours)
     return {
-        DEPARTURES: {PartitionKey.of(day=day).path: len(flights[day.isoformat()]) for day in chosen},
+        DEPARTURES: {PartitionKey.of(day=day).path: len(flights[day.isoformat()]) for day in days_of_year},
         WEATHER: {PartitionKey.of(hour=hour).path: len(weather[hour]) for hour in hours},
         FLEET: {PartitionKey.of(of_year="2013").path: len(partner.planes())},
     }
@@ -261,21 +269,21 @@ def _show_change(
 
 
 def _span(paths: Sequence[str]) -> str:
-    """What partitions have in each column: `2013-01-03 ... 2013-01-09, EWR ... LGA`."""
+    """Return the range of values in each partition column as text: `2013-01-03 ... 2013-01-09, EWR ... LGA`."""
     columns = zip(*([part.split("=", 1)[1] for part in path.split("/")] for path in paths), strict=True)
     ends = [(min(values), max(values)) for values in columns]
     return ", ".join(first if first == last else f"{first} ... {last}" for first, last in ends)
 
 
 def _expected_change() -> dict[str, set[str]]:
-    """The corrected day and all that is downstream of it, by the mappings alone."""
-    touched = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
+    """Return the paths of the corrected day and of everything downstream of it, computed from the mappings alone."""
+    affected = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
     for dataset in graph.in_order():
         for edge in graph.edges[dataset.name]:
-            for key in touched.get(edge.upstream.name, ()):
-                found = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
-                touched.setdefault(dataset.name, set()).update(found.keys)
-    return {dataset.name: {key.path for key in touched.get(dataset.name, ())} for dataset in graph.in_order()}
+            for key in affected.get(edge.upstream.name, ()):
+                readers = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
+                affected.setdefault(dataset.name, set()).update(readers.keys)
+    return {dataset.name: {key.path for key in affected.get(dataset.name, ())} for dataset in graph.in_order()}
 
 
 def _state(row: tuple[Any, ...]) -> str:
@@ -287,11 +295,11 @@ def _show_result(console: Console, catalog: Catalog, days: int) -> None:
     table = Table(title="What there is now", title_justify="left")
     for name in ("dataset", "store", "partitions", "rows", "source", "batches"):
         table.add_column(name, no_wrap=True)
-    for one in catalog.counts():
-        if one.dataset in graph.datasets:
+    for count in catalog.counts():
+        if count.dataset in graph.datasets:
             table.add_row(
-                one.dataset, one.store, f"{one.partitions:,}", f"{one.rows:,}",
-                f"{source[one.dataset]:,}" if one.dataset in source else "", f"{one.batches:,}",
+                count.dataset, count.store, f"{count.partitions:,}", f"{count.rows:,}",
+                f"{source[count.dataset]:,}" if count.dataset in source else "", f"{count.batches:,}",
             )  # fmt: skip
     console.print(table)
     answer = catalog.connection.execute(

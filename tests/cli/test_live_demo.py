@@ -1,4 +1,4 @@
-"""What the live demo compares: a partner who writes down what he sent, and a reader whose answers are checked."""
+"""The comparison of the live demo: the partner notes what was sent, and the reader's answers are checked."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FIRST, SECOND = Totals(3, 100), Totals(5, 250)
 
 @pytest.fixture
 def partner(tmp_path: Path) -> Partner:
-    """He has sent everything."""
-    found = Partner(tmp_path / "orders", every=0.0, finish=time.time() + 3600)
+    """A partner that has sent every kind of file."""
+    new_partner = Partner(tmp_path / "orders", every=0.0, finish=time.time() + 3600)
     for _ in range(15):
-        found.send_next()
-    return found
+        new_partner.send_next()
+    return new_partner
 
 
 def file_of(partner: Partner, sending: Sending) -> Path:
@@ -37,9 +37,11 @@ def file_of(partner: Partner, sending: Sending) -> Path:
 
 
 def test_the_partner_sends_every_kind_and_writes_down_what_can_be_seen(partner: Partner) -> None:
-    assert {each.kind for each in partner.sendings} == set(SendingKind)
-    newest = {each.slot: each for each in partner.sendings}
-    assert {file.name for file in partner.folder.iterdir()} == {file_of(partner, each).name for each in newest.values()}
+    assert {sending.kind for sending in partner.sendings} == set(SendingKind)
+    newest = {sending.slot: sending for sending in partner.sendings}
+    assert {file.name for file in partner.folder.iterdir()} == {
+        file_of(partner, sending).name for sending in newest.values()
+    }
     for slot, sending in newest.items():
         content = file_of(partner, sending).read_bytes()
         assert hashlib.blake2b(content, digest_size=16).hexdigest() == sending.fingerprint
@@ -68,8 +70,8 @@ def test_a_broken_file_is_cut_off_and_no_version_until_it_is_mended(tmp_path: Pa
 
 
 def test_what_is_sent_twice_is_the_same_bytes_and_the_same_version(partner: Partner) -> None:
-    again = next(each for each in partner.sendings if each.kind is SendingKind.AGAIN)
-    before = [each for each in partner.sendings[: again.number - 1] if each.slot == again.slot][-1]
+    again = next(sending for sending in partner.sendings if sending.kind is SendingKind.AGAIN)
+    before = [sending for sending in partner.sendings[: again.number - 1] if sending.slot == again.slot][-1]
     assert (again.fingerprint, again.version) == (before.fingerprint, before.version)
 
 
@@ -78,7 +80,7 @@ def test_a_partner_whose_time_is_short_mends_what_he_broke(tmp_path: Path) -> No
     broken = [partner.send_next() for _ in range(3)][-1]
     partner.finish = time.time()
     partner.until_finish(threading.Event())
-    assert [each.kind for each in partner.sendings[3:]] == [SendingKind.MENDED]
+    assert [sending.kind for sending in partner.sendings[3:]] == [SendingKind.MENDED]
     assert partner.sendings[-1].slot == broken.slot
 
 
@@ -99,7 +101,7 @@ def test_answers_that_were_sent_in_their_order_are_right(reader: CheckedReader) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected_message"),
     [
         ({SLOT: Totals(4, 100)}, "was never sent"),
         ({SLOT: FIRST}, "version 0 after version 1"),
@@ -108,11 +110,13 @@ def test_answers_that_were_sent_in_their_order_are_right(reader: CheckedReader) 
     ],
     ids=["mixed", "back", "missing", "misdated"],
 )
-def test_an_answer_that_nobody_may_get_is_wrong(reader: CheckedReader, answer: dict[Slot, Totals], told: str) -> None:
+def test_an_answer_that_nobody_may_get_is_wrong(
+    reader: CheckedReader, answer: dict[Slot, Totals], expected_message: str
+) -> None:
     sent = {SLOT: (FIRST, SECOND)}
     reader.check({SLOT: SECOND}, sent, 1.0)
     reader.check(answer, sent, 2.0)
-    assert told in reader.wrong[0]
+    assert expected_message in reader.wrong[0]
 
 
 def contents_of(partner: Partner) -> Contents:
@@ -135,6 +139,6 @@ def test_every_difference_in_the_end_is_found(partner: Partner) -> None:
     assert "which was not sent" in differences(twice, right, partner)[0]
     (hour, shop, product, orders, cents), *rest = right.revenue
     other = Contents(((hour, shop, product, orders, int(str(cents)) + 1), *rest), right.orders)
-    assert any("only in the rebuild" in each for each in differences(other, right, partner))
+    assert any("only in the rebuild" in difference for difference in differences(other, right, partner))
     fewer = Contents(tuple(rest), right.orders)
-    assert any("orders in the view" in each for each in differences(right, fewer, partner))
+    assert any("orders in the view" in difference for difference in differences(right, fewer, partner))

@@ -1,4 +1,4 @@
-"""`varve retire` on real stores: what the graph has no more goes out of sight, and nothing is deleted."""
+"""`varve retire` on real stores: partitions that left the graph are hidden from readers, and nothing is deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key(store: str) -> PartitionKey:
 
 
 def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
-    """Make it the only dataset of the project."""
+    """Make the dataset the only one of the project."""
     commands_on(Graph({dataset.name: dataset}, {dataset.name: ()}, {}), patch)
 
 
@@ -39,7 +39,7 @@ def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
 def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
 ) -> None:
-    # The command sets them; here they must go again.
+    # The command sets these variables; monkeypatch removes them after the test.
     monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
     monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
     before = sales_dataset(kind)
@@ -55,7 +55,7 @@ def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
     assert retire.retire(None, dry_run=False) == gone
     assert set(workbench.current(after)) == {keys[1].path}
     assert workbench.read(after) == [(dt.date(2013, 1, 5), "Paris", "tea", 2)]
-    # Its rows are kept until a sweep takes them.
+    # The rows of the retired partition stay until a sweep deletes them.
     with closing(workbench.catalog().connection) as connection:
         states = connection.execute(
             "select state from varve.batch where dataset = %s and partition = %s", (after.name, keys[0].path)
@@ -77,9 +77,9 @@ def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
     declare(monkeypatch, left)
     assert retire.retire(None, dry_run=False) == []
     assert len(workbench.read(gone)) == 2
-    found = retire.retire(gone.name, dry_run=False)
-    assert [one["partition"] for one in found] == [each.path for each in keys]
-    assert {one["reason"] for one in found} == {"the code declares its dataset no more"}
+    retired = retire.retire(gone.name, dry_run=False)
+    assert [partition["partition"] for partition in retired] == [partition_key.path for partition_key in keys]
+    assert {partition["reason"] for partition in retired} == {"the code declares its dataset no more"}
     assert workbench.current(gone) == {}
     assert workbench.read(gone) == []
     with pytest.raises(VarveError, match="no dataset"):

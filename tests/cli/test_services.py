@@ -28,13 +28,13 @@ VARVE = str(Path(sys.executable).parent / "varve")
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    """An environment with an empty home; its services are stopped afterwards."""
+    """The environment of a process with an empty home; its services are stopped afterwards."""
     home = Path(tempfile.mkdtemp(prefix="varve-cli-"))
     home.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
-    found = {**kept, "VARVE_HOME": str(home)}
-    yield found
-    subprocess.run([VARVE, "down"], env=found, check=True, capture_output=True)
+    environment = {**kept, "VARVE_HOME": str(home)}
+    yield environment
+    subprocess.run([VARVE, "down"], env=environment, check=True, capture_output=True)
     shutil.rmtree(home, ignore_errors=True)
 
 
@@ -50,8 +50,8 @@ def test_help_teaches_every_command() -> None:
 
 
 def test_status_starts_nothing(environment: dict[str, str]) -> None:
-    found = json.loads(varve(environment, "status", "--json").stdout)
-    assert (found["postgres"]["up"], found["spark"]["up"], found["datasets"]) == (False, False, [])
+    status = json.loads(varve(environment, "status", "--json").stdout)
+    assert (status["postgres"]["up"], status["spark"]["up"], status["datasets"]) == (False, False, [])
 
 
 def test_up_twice_at_once_is_one_set_of_services(environment: dict[str, str]) -> None:
@@ -59,8 +59,8 @@ def test_up_twice_at_once_is_one_set_of_services(environment: dict[str, str]) ->
         subprocess.Popen([VARVE, "up"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=200)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    outputs = [process.communicate(timeout=200)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
     first = json.loads(varve(environment, "status", "--json").stdout)
     assert first["postgres"]["up"]
     assert first["spark"]["up"]
@@ -123,7 +123,7 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
             time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
     finally:
-        # To the process alone: what it has started is for it to end.
+        # The signal goes to this process alone, which has to end its children itself.
         process.send_signal(ending)
         try:
             code = process.wait(60)

@@ -57,27 +57,31 @@ def test_fmt_says_what_it_would_change_and_then_changes_it(copy: Path) -> None:
 
 
 def test_show_prints_the_sql_that_runs() -> None:
-    said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--sql", "--in", str(EXAMPLE))
-    assert "WHERE stores_sales.day = CAST('2022-03-31' AS STRING)" in said
-    assert "SELECT product_id, SUM(nb_sales) AS nb_sales, SUM(revenue) AS revenue" in said
-    assert "FROM varve.scopes AS __varve CROSS JOIN bigdataflow.stores_sales AS `stores_sales`" in said
+    output = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--sql", "--in", str(EXAMPLE))
+    assert "WHERE stores_sales.day = CAST('2022-03-31' AS STRING)" in output
+    assert "SELECT product_id, SUM(nb_sales) AS nb_sales, SUM(revenue) AS revenue" in output
+    assert "FROM varve.scopes AS __varve CROSS JOIN bigdataflow.stores_sales AS `stores_sales`" in output
 
 
 def test_show_prints_the_seed_s_scope_and_dependencies() -> None:
-    said = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--in", str(EXAMPLE))
-    assert "2022-03-31T00:00:00Z" in said
-    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Detroit" in said
-    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Paris" in said
+    output = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--in", str(EXAMPLE))
+    assert "2022-03-31T00:00:00Z" in output
+    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Detroit" in output
+    assert "- bigdataflow.stores_sales/day=2022-03-31/store=Paris" in output
 
 
 def test_graph_tells_which_column_is_made_of_which() -> None:
-    said = run("graph", "--columns", "--in", str(EXAMPLE))
-    assert "bigdataflow.products_sales.revenue <- bigdataflow.stores_sales.revenue" in said
-    assert "bigdataflow.stores_sales.revenue <- bigdataflow.receipts.price" in said
-    assert "bigdataflow.stores_sales.nb_sales <- no column" in said
+    output = run("graph", "--columns", "--in", str(EXAMPLE))
+    assert "bigdataflow.products_sales.revenue <- bigdataflow.stores_sales.revenue" in output
+    assert "bigdataflow.stores_sales.revenue <- bigdataflow.receipts.price" in output
+    assert "bigdataflow.stores_sales.nb_sales <- no column" in output
     drawn = run("graph", "--columns", "--format", "mermaid", "--in", str(EXAMPLE))
     assert "bigdataflow_stores_sales__revenue --> bigdataflow_products_sales__revenue" in drawn
-    found = json.loads(run("graph", "--format", "json", "--in", str(EXAMPLE)))
-    (sales,) = [each for each in found["datasets"] if each["name"] == "bigdataflow.products_sales"]
+    dataset_graph = json.loads(run("graph", "--format", "json", "--in", str(EXAMPLE)))
+    (sales,) = [
+        dataset_values
+        for dataset_values in dataset_graph["datasets"]
+        if dataset_values["name"] == "bigdataflow.products_sales"
+    ]
     assert sales["made_of"]["nb_sales"] == ["bigdataflow.stores_sales.nb_sales"]
-    assert [each["dataset"] for each in sales["reads"]] == ["bigdataflow.stores_sales"]
+    assert [upstream["dataset"] for upstream in sales["reads"]] == ["bigdataflow.stores_sales"]

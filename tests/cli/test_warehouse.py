@@ -42,7 +42,7 @@ def own(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting
         administrator.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-def said(*words: str) -> str:
+def printed_by(*words: str) -> str:
     done = CliRunner().invoke(app, ["warehouse", *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return " ".join(done.output.split())
@@ -59,17 +59,17 @@ def test_migrate_tells_the_exact_sql_first_and_then_does_it(own: Settings) -> No
         shop = Shop(catalog)
         shop.publish(replace(WEEKLY_DELAYS, schema=Schema(tuple(narrow))), {WEEK: [("UA", 7, 1, 0, 12)]})
 
-        looked = said("migrate", "flights.weekly_delays", "--dry-run")
-        assert 'drop view "flights"."weekly_delays";' in looked
-        assert "days: integer -> bigint. That is what would be done; nothing was changed." in looked
+        dry_run_output = printed_by("migrate", "flights.weekly_delays", "--dry-run")
+        assert 'drop view "flights"."weekly_delays";' in dry_run_output
+        assert "days: integer -> bigint. That is what would be done; nothing was changed." in dry_run_output
         (before,) = connection.execute("select pg_typeof(days)::text from flights.weekly_delays").fetchone() or ("",)
         assert before == "integer"
 
-        done = json.loads(said("migrate", "flights.weekly_delays", "--json"))
+        done = json.loads(printed_by("migrate", "flights.weekly_delays", "--json"))
         assert done["changes"] == ["days: integer -> bigint"]
         rows = connection.execute("select week, carrier, days, pg_typeof(days)::text from flights.weekly_delays")
         assert rows.fetchall() == [(WEEK["week"], "UA", 7, "bigint")]
-    assert said("migrate", "flights.weekly_delays") == "The view of flights.weekly_delays is as it is declared."
+    assert printed_by("migrate", "flights.weekly_delays") == "The view of flights.weekly_delays is as it is declared."
 
 
 def test_a_dataset_that_is_not_in_the_warehouse_is_refused_with_those_that_are(own: Settings) -> None:
@@ -77,16 +77,16 @@ def test_a_dataset_that_is_not_in_the_warehouse_is_refused_with_those_that_are(o
         VarveError,
         match=r"flights\.departures is no dataset of the warehouse; those are flights\.monthly_fleet, flights\.week",
     ):
-        said("migrate", "flights.departures")
+        printed_by("migrate", "flights.departures")
 
 
 def test_compact_says_that_there_is_nothing_to_do(own: Settings) -> None:
-    assert said("compact", "flights.weekly_delays") == "flights.weekly_delays has no period to put together."
+    assert printed_by("compact", "flights.weekly_delays") == "flights.weekly_delays has no period to put together."
 
 
 def test_roles_are_told_without_being_made(own: Settings) -> None:
-    told = said("roles", "--dry-run")
-    assert "create role varve_reader login" in told.replace('"', "") or told == "Both roles are there."
+    statements = printed_by("roles", "--dry-run")
+    assert "create role varve_reader login" in statements.replace('"', "") or statements == "Both roles are there."
 
 
 def test_the_commands_over_batches_work_on_the_warehouse_as_on_the_lake(own: Settings) -> None:
@@ -114,7 +114,7 @@ def test_the_commands_over_batches_work_on_the_warehouse_as_on_the_lake(own: Set
         assert seen() == [(2,)]
         varve("sweep", name, "--older-than", "0d", "--keep-last", "0")
         tables = connection.execute("select count(*) from pg_tables where schemaname = 'flights_periods'").fetchone()
-        # In force, and pinned; the third is gone.
+        # Two tables stay, of the current batch and of the pinned one; the third is gone.
         assert tables == (2,)
         assert seen() == [(2,)]
         assert "All is well" in varve("doctor", name)

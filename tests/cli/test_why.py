@@ -1,4 +1,4 @@
-"""`varve why` of a partition that a run is on: which run, where, its last sign of life, and how to end it."""
+"""`varve why` of a partition that a run builds: which run, where, its last sign of life, and how to end it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ def test_why_names_the_process_that_is_on_a_partition_and_how_to_end_it(
     with connect(ours) as connection:
         catalog = Catalog(connection)
         catalog.begin(graph.datasets["flights.fleet"], [key], run_id=run, code_version="")
-        found = why("flights.fleet", ["of_year=2013"])
+        judgement = why("flights.fleet", ["of_year=2013"])
     hearts.end(run)
-    said = StringIO()
-    show(Console(file=said, width=1_000), found)
-    assert found["in_flight"]["run"] == run
-    assert found["in_flight"]["holder"] == f"process {os.getpid()} on {socket.gethostname()}"
-    assert "last sign of life" in said.getvalue()
-    assert f"To end it: Terminate, on the page of run {run} in the Dagster UI, or end that process." in said.getvalue()
+    output = StringIO()
+    show(Console(file=output, width=1_000), judgement)
+    assert judgement["in_flight"]["run"] == run
+    assert judgement["in_flight"]["holder"] == f"process {os.getpid()} on {socket.gethostname()}"
+    assert "last sign of life" in output.getvalue()
+    assert (
+        f"To end it: Terminate, on the page of run {run} in the Dagster UI, or end that process." in output.getvalue()
+    )

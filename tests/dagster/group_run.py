@@ -27,7 +27,7 @@ DAYS = ("2013-01-05", "2013-01-06")
 
 
 def datasets(db: str) -> dict[str, Dataset]:
-    """A dataset of the lake, and two of the warehouse that read it; of the lake, where the name says so."""
+    """Return a dataset of the lake and two that read it, which are of the warehouse unless `db` says lake."""
     schema = Schema((Column("version", ColumnType.INT, "which run has made it"),))
     first = Dataset(f"{db}.lake_first", Partitioning((DAY,)), schema, StoreKind.LAKE, "The rows.")
     shown = replace(first, store=StoreKind.LAKE if db.startswith("lake") else StoreKind.WAREHOUSE)
@@ -35,18 +35,21 @@ def datasets(db: str) -> dict[str, Dataset]:
 
 
 def project(db: str) -> list[DatasetAsset]:
-    """Their assets."""
-    found = datasets(db)
+    """Return the assets of the three datasets."""
+    datasets_by_name = datasets(db)
 
-    @dataset_asset(found["lake_first"])
+    @dataset_asset(datasets_by_name["lake_first"])
     def lake_first(context: dg.AssetExecutionContext) -> DataFrame:
         return _rows(context, "lake_first")
 
-    @dataset_asset(found["shown_first"], reads={"rows": found["lake_first"]})
+    @dataset_asset(datasets_by_name["shown_first"], reads={"rows": datasets_by_name["lake_first"]})
     def shown_first(context: dg.AssetExecutionContext, rows: DataFrame) -> DataFrame:
         return _checked(context, "shown_first", rows)
 
-    @dataset_asset(found["shown_last"], reads={"rows": found["lake_first"], "before": found["shown_first"]})
+    @dataset_asset(
+        datasets_by_name["shown_last"],
+        reads={"rows": datasets_by_name["lake_first"], "before": datasets_by_name["shown_first"]},
+    )
     def shown_last(context: dg.AssetExecutionContext, rows: DataFrame, before: DataFrame) -> DataFrame:
         return _checked(context, "shown_last", rows.join(before, ["day", "version"]))
 
@@ -55,18 +58,18 @@ def project(db: str) -> list[DatasetAsset]:
 
 @dg.asset
 def no_dataset() -> None:
-    """An asset of another kind, with which a group has nothing to do."""
+    """An asset that is no dataset; publishing together does not concern it."""
 
 
 def job(db: str) -> dg.JobDefinition:
-    """The job of all three, and of an asset that is no dataset."""
+    """Return the job of all three datasets and of the asset that is no dataset."""
     whole = dg.define_asset_job("whole", selection="*", executor_def=dg.in_process_executor)
-    found = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
-    return found.resolve_job_def("whole")
+    definitions = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
+    return definitions.resolve_job_def("whole")
 
 
 def tags(*, together: str | None = TOGETHER) -> dict[str, str]:
-    """Those of a run of both days."""
+    """Return the tags of a run of both days."""
     spans = {"dagster/asset_partition_range_start": DAYS[0], "dagster/asset_partition_range_end": DAYS[-1]}
     return spans if together is None else {**spans, TAG: together}
 
@@ -88,7 +91,7 @@ def _checked(context: dg.AssetExecutionContext, table: str, read: DataFrame) -> 
 
 
 def main() -> None:
-    """A run of the project of this name, as the environment says."""
+    """Run the project of this name in this process; the environment says what fails."""
     done = job(sys.argv[1]).execute_in_process(tags=tags(), raise_on_error=False)
     sys.exit(0 if done.success else 1)
 

@@ -1,4 +1,4 @@
-"""The same query asked of the same inputs again: the planner's runs put the earlier batch back; people's compute."""
+"""The same query over the same inputs: a run of the planner reuses the earlier batch; a run by hand computes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.spark
 DAY, PATH = "2022-03-01", "day=2022-03-01"
 
 
-def planned(found: list[DatasetAsset], name: str) -> dg.ExecuteInProcessResult:
-    """As the planner asks for it."""
-    job = build_defs(found).resolve_implicit_global_asset_job_def()
+def planned(assets: list[DatasetAsset], name: str) -> dg.ExecuteInProcessResult:
+    """Run one partition with the tags of a run of the planner."""
+    job = build_defs(assets).resolve_implicit_global_asset_job_def()
     done = job.execute_in_process(
         asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags={AGAIN_TAG: "yes"}
     )
@@ -37,56 +37,56 @@ def planned(found: list[DatasetAsset], name: str) -> dg.ExecuteInProcessResult:
     return done
 
 
-def current(workbench: Workbench, found: list[DatasetAsset], name: str) -> int:
-    (dataset,) = [each.dataset for each in found if each.dataset.name == name]
+def current(workbench: Workbench, assets: list[DatasetAsset], name: str) -> int:
+    (dataset,) = [asset.dataset for asset in assets if asset.dataset.name == name]
     return workbench.current(dataset)[PATH].batch_id.millis
 
 
 def test_a_rolled_back_input_brings_the_earlier_batch_back(
     workbench: Workbench, project: tuple[str, list[DatasetAsset]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db, found = project
+    db, assets = project
     receipts, sales = f"{db}.receipts", f"{db}.sales"
-    (source,) = [each.dataset for each in found if each.dataset.name == receipts]
-    assert materialise(found, receipts, DAY, DAY).success
-    first_input = current(workbench, found, receipts)
-    planned(found, sales)
-    first = current(workbench, found, sales)
-    before = rows(workbench, found, sales)
+    (source,) = [asset.dataset for asset in assets if asset.dataset.name == receipts]
+    assert materialise(assets, receipts, DAY, DAY).success
+    first_input = current(workbench, assets, receipts)
+    planned(assets, sales)
+    first = current(workbench, assets, sales)
+    before = rows(workbench, assets, sales)
 
-    # Asked for again while it is in force: somebody wants it computed.
-    planned(found, sales)
-    second = current(workbench, found, sales)
+    # A run by hand of what is current computes it again.
+    planned(assets, sales)
+    second = current(workbench, assets, sales)
     assert second > first
 
-    # Another input: computed. The input as it was: the newest batch that was made from it is back.
-    assert materialise(found, receipts, DAY, DAY).success
-    planned(found, sales)
-    third = current(workbench, found, sales)
+    # A changed input is computed. Where the input is as before, the newest batch made from it is current again.
+    assert materialise(assets, receipts, DAY, DAY).success
+    planned(assets, sales)
+    third = current(workbench, assets, sales)
     assert third > second
     catalog = workbench.catalog()
     key = source.partitioning.from_path(PATH)
     build = catalog.take(source, [key], run_id="rollback")
     catalog.repoint(build, {key: BatchId(first_input)})
     catalog.release(build)
-    done = planned(found, sales)
-    assert current(workbench, found, sales) == second
-    assert rows(workbench, found, sales) == before
-    (event,) = done.asset_materializations_for_node(f"{db}__sales")
+    run_result = planned(assets, sales)
+    assert current(workbench, assets, sales) == second
+    assert rows(workbench, assets, sales) == before
+    (event,) = run_result.asset_materializations_for_node(f"{db}__sales")
     assert event.metadata["varve/again"].value == "the same code and inputs as before"
     assert event.metadata["varve/batch_id"].value == str(second)
-    assert [each.passed for each in done.get_asset_check_evaluations()] == [True]
+    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True]
     left = catalog.connection.execute(
         "select count(*) from varve.batch where dataset = %s and state not in ('published', 'retired')", (sales,)
     ).fetchone()
     assert left == (0,)
     assert catalog.connection.execute("select count(*) from varve.hold where dataset = %s", (sales,)).fetchone() == (0,)
 
-    # What it was made from, for people.
-    commands_on(graph_of(found), monkeypatch)
-    said = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
-    assert said.exit_code == 0, said.output
-    (trace,) = json.loads(said.output)["partitions"]
+    # The command shows what the batch was made from.
+    commands_on(graph_of(assets), monkeypatch)
+    result = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
+    assert result.exit_code == 0, result.output
+    (trace,) = json.loads(result.output)["partitions"]
     assert trace["in_force"]
     assert trace["code_is_the_same"]
     assert trace["inputs"] == [
@@ -97,18 +97,18 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     refused = CliRunner().invoke(app, ["show", sales, "--batch", "17"])
     assert f"{sales}: no batch 17." in str(refused.exception)
 
-    # A mark says that the data is wrong, whatever it was made from.
+    # A backfill's mark says that the data is wrong, so nothing is reused.
     Backfills(catalog.connection).add({sales: [PATH]}, reason="wrong", owner="me")
-    planned(found, sales)
-    assert current(workbench, found, sales) > third
+    planned(assets, sales)
+    assert current(workbench, assets, sales) > third
     catalog.connection.close()
 
 
 def test_a_run_by_hand_computes(workbench: Workbench, project: tuple[str, list[DatasetAsset]]) -> None:
-    db, found = project
-    assert materialise(found, f"{db}.receipts", DAY, DAY).success
+    db, assets = project
+    assert materialise(assets, f"{db}.receipts", DAY, DAY).success
     for _ in range(2):
-        assert materialise(found, f"{db}.sales", DAY, DAY).success
+        assert materialise(assets, f"{db}.sales", DAY, DAY).success
     catalog = workbench.catalog()
     made = catalog.connection.execute("select count(*) from varve.batch where dataset = %s", (f"{db}.sales",))
     assert made.fetchone() == (2,)

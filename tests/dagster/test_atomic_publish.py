@@ -1,4 +1,4 @@
-"""Runs that publish all of their datasets at once: one instant for every reader, or nothing of the run at all."""
+"""Runs that publish all their datasets at once: at one instant for every reader, or nothing of the run."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def run(db: str, version: int, monkeypatch: pytest.MonkeyPatch, **tags: str | No
     return group_run.job(db).execute_in_process(tags=group_run.tags(**tags), raise_on_error=False)
 
 
-def told(result: dg.ExecuteInProcessResult | dg.JobExecutionResult) -> str:
+def failure_text(result: dg.ExecuteInProcessResult | dg.JobExecutionResult) -> str:
     return str([event.event_specific_data for event in result.all_events if event.is_step_failure])
 
 
 def in_force(workbench: Workbench, db: str) -> dict[str, set[int]]:
-    """The versions that each dataset shows, read as its readers would."""
+    """Return the versions that each dataset shows, read as its readers would read it."""
     catalog = workbench.catalog()
     try:
-        found = {}
+        versions_by_table = {}
         for name, dataset in group_run.datasets(db).items():
             batches = list(catalog.current(dataset.name).values())
             rows = workbench.store(dataset, catalog).read(dataset, batches).collect()
             assert len(rows) in {0, len(group_run.DAYS)}
-            found[name] = {row["version"] for row in rows}
-        return found
+            versions_by_table[name] = {row["version"] for row in rows}
+        return versions_by_table
     finally:
         catalog.connection.close()
 
 
 def left_behind(catalog: Catalog, db: str) -> list[tuple[str, ...]]:
-    """Period tables that no current batch has."""
+    """Return the period tables that belong to no current batch."""
     return catalog.connection.execute(
         "select tablename from pg_tables where schemaname = %s and tablename not in "
         "(select location from varve.current join varve.batch using (dataset, partition, batch_id))",
@@ -97,14 +97,14 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
             done.set()
         assert reading.result(60) <= {(1, 1), (2, 2)}
     assert in_force(workbench, db) == {name: {2} for name in TABLES}
-    # Of both stores, by the catalog's own record: whoever asks for a time sees all of the run or nothing.
+    # By the catalog's record of both stores, a reader as of any time sees all of the run or nothing.
     instants = catalog.connection.execute(
         "select count(distinct p.published_at), count(distinct p.dataset) from varve.publication p "
         "where p.dataset like %s group by run_id",
         (f"{db}.%",),
     ).fetchall()
     assert instants == [(1, 3), (1, 3)]
-    # Made from what the run itself has staged, not from what was in force when it began.
+    # The batches were made from what the run itself has staged, not from what was current when it began.
     traced = catalog.connection.execute(
         "select distinct i ->> 2 = c.batch_id::text from varve.current x join varve.batch b "
         "using (dataset, partition, batch_id), jsonb_array_elements(b.inputs) i join varve.current c "
@@ -117,7 +117,7 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
 
 
 def go_back(workbench: Workbench, db: str) -> None:
-    """None of the datasets to the batches before where one's is gone, then all of them at one instant."""
+    """Roll back no dataset where the data of one batch is gone; then roll back all of them at one instant."""
     catalog = workbench.catalog()
     try:
         returns = {}
@@ -125,10 +125,10 @@ def go_back(workbench: Workbench, db: str) -> None:
             keys = [dataset.partitioning.from_path(path) for path in catalog.current(dataset.name)]
             build = catalog.take(dataset, keys, run_id="going back")
             batches = History(catalog.connection).batches(dataset.name)
-            first = min(one.batch_id for one in batches if one.state == "retired")
+            first = min(batch.batch_id for batch in batches if batch.state == "retired")
             returns[dataset.name] = build, list(History(catalog.connection).batch(dataset.name, first).values())
         last = group_run.datasets(db)["shown_last"].name
-        gone = {**returns, last: (returns[last][0], [replace(one, location="gone") for one in returns[last][1]])}
+        gone = {**returns, last: (returns[last][0], [replace(batch, location="gone") for batch in returns[last][1]])}
 
         def store_of(dataset: Dataset) -> Store:
             return workbench.store(dataset, catalog)
@@ -158,13 +158,13 @@ def test_where_a_step_fails_nothing_of_the_run_is_published_and_it_must_run_whol
     whole = build_reconstructable_job("tests.dagster.group_run", "job", (db,))
     with dg.instance_for_test() as instance:
         with dg.execute_job(whole, instance, tags=group_run.tags()) as failed:
-            assert "shown_last fails as it was told to" in told(failed)
+            assert "shown_last fails as it was told to" in failure_text(failed)
         assert in_force(workbench, db) == {name: {1} for name in TABLES}
         assert left_behind(catalog, db) == []
         monkeypatch.delenv(FAILING)
         again = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
         with dg.execute_job(whole, instance, tags=group_run.tags(), reexecution_options=again) as half:
-            assert f"is not to compute {db}.lake_first, {db}.shown_first" in told(half)
+            assert f"is not to compute {db}.lake_first, {db}.shown_first" in failure_text(half)
     assert in_force(workbench, db) == {name: {1} for name in TABLES}
     assert run(db, 3, monkeypatch).success
     assert in_force(workbench, db) == {name: {3} for name in TABLES}
@@ -174,10 +174,10 @@ def test_where_a_step_fails_nothing_of_the_run_is_published_and_it_must_run_whol
 def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
     workbench: Workbench, settings: Settings, db: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # In one store alone this time.
+    # This time all datasets are of one store.
     db = f"lake_{db}"
     assert run(db, 1, monkeypatch).success
-    # A Spark of its own, whose metastore nobody else has.
+    # The test needs a Spark server with a metastore of its own.
     own = {
         "VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": warehouse_url(settings), "VARVE_LAKE_ROOT": settings.lake,
         "VARVE_SPARK_MASTER": "local[2]",
@@ -194,10 +194,10 @@ def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
 
 
 def test_a_group_is_refused_where_it_could_not_be_kept_back() -> None:
-    both, one = {"a.one", "a.other"}, {"a.one"}
-    assert group.members({}, both, one) == []
+    both, first_only = {"a.one", "a.other"}, {"a.one"}
+    assert group.members({}, both, first_only) == []
     assert group.members({group.TAG: "together"}, both, both) == ["a.one", "a.other"]
     with pytest.raises(VarveError, match=r"is not to compute a\.other.*dg\.in_process_executor"):
-        group.members({group.TAG: "together"}, both, one)
+        group.members({group.TAG: "together"}, both, first_only)
     with pytest.raises(VarveError, match=r"varve/publish is 'all'; it may be 'together'"):
-        group.members({group.TAG: "all"}, one, one)
+        group.members({group.TAG: "all"}, first_only, first_only)

@@ -54,7 +54,7 @@ DAY = TimeDimension.of("day", "@daily", "2026-11-01")
 
 
 class Look:
-    """Looks at landing folders, and what the planner makes of what they leave in the catalog."""
+    """Looks at landing folders, and plans made from what the looks leave in the catalog."""
 
     def __init__(self, settings: Settings, folder: Path, catalog: Catalog) -> None:
         self.settings = settings.model_copy(update={"landing_root": str(folder), "settle_seconds": 0.0})
@@ -68,12 +68,12 @@ class Look:
         return path
 
     def at(self, *datasets: Dataset, ahead: float = 60.0) -> list[LeftOut]:
-        """One look, so many seconds from now: every file has settled then. What it could not look at."""
-        looking = ArrivalLook(self.catalog, self.settings, {}, logging.getLogger("test"))
+        """Make one look, so many seconds from now, when every file has settled; return what could not be looked at."""
+        arrival_look = ArrivalLook(self.catalog, self.settings, {}, logging.getLogger("test"))
         now = time.time() + ahead
         with mock.patch("varve.dagster.automation.arriving.time.time", return_value=now):
-            looking.at(datasets)
-        return looking.left_out
+            arrival_look.at(datasets)
+        return arrival_look.left_out
 
     def arrived(self, dataset: Dataset) -> set[str]:
         return set(self.catalog.arrived_files(dataset.name))
@@ -96,7 +96,7 @@ def look(settings: Settings, catalog: Catalog, tmp_path: Path) -> Look:
 
 @contextmanager
 def as_somebody_without_rights() -> Iterator[None]:
-    """As nobody, where we are root, who may list anything."""
+    """Run as the user nobody where the tests run as root, who may list any folder."""
     us = os.geteuid()
     if us == 0:
         os.seteuid(NOBODY)
@@ -112,11 +112,11 @@ def test_a_folder_that_cannot_be_listed_costs_only_itself_and_forgets_nothing(wh
     file = look.send(broken, "2026-11-20")
     look.send(broken, "misnamed")
     for folder in (file.parents[2], *file.parents[2].parents):
-        # pytest's own folders are ours alone.
+        # Only the owner may read pytest's own folders.
         folder.chmod(folder.stat().st_mode | 0o011)
     assert look.at(broken, other) == []
     before = RejectedArrivals(look.catalog.connection).of(broken.name)
-    assert (look.arrived(broken), [each.kind for each in before.values()]) == (
+    assert (look.arrived(broken), [arrival.kind for arrival in before.values()]) == (
         {"day=2026-11-20"},
         [RejectionKind.NO_KEY],
     )
@@ -140,7 +140,7 @@ def test_a_folder_that_cannot_be_listed_costs_only_itself_and_forgets_nothing(wh
     assert (left_out.dataset, left_out.kind) == (broken.name, "look")
     assert ("a file lies where the folder" if "file" in what else "Permission denied") in left_out.reason
     assert look.arrived(other) == {"day=2026-11-21"}
-    # What is known of it stays as it was: nobody has taken a file away.
+    # The catalog's arrivals of the dataset stay: no file was removed.
     assert look.arrived(broken) == {"day=2026-11-20"}
     assert RejectedArrivals(look.catalog.connection).of(broken.name) == before
     assert look.asked(broken) == {"day=2026-11-20"}
@@ -164,7 +164,7 @@ def test_a_file_that_is_deleted_after_it_was_recorded_is_not_asked_for_and_its_b
     look.at(dataset)
     assert look.asked(dataset) == set()
     assert set(look.catalog.current(dataset.name)) == {key.path}
-    # It comes back, as it was and corrected.
+    # The file comes back, first unchanged and then corrected.
     look.send(dataset, "2026-11-20")
     look.send(dataset, "2026-11-21", "n\n2\n")
     look.at(dataset)
@@ -188,7 +188,7 @@ def test_three_thousand_files_at_once_are_a_few_runs_and_are_looked_into_once(lo
         "varve.dagster.automation.arriving.inspect", side_effect=AssertionError("it was looked into before")
     ):
         assert look.at(dataset) == []
-    # Another tick asks for the same runs, which Dagster knows by their identity.
+    # Another tick requests the same runs, which Dagster recognises by their identity.
     assert {run.identity for run in look.runs(dataset)} == {run.identity for run in runs}
 
 
@@ -230,20 +230,20 @@ def test_today_may_have_23_or_25_hours(day: str, hours: int, look: Look) -> None
     assert isinstance(midnight, pendulum.DateTime)
     look.send(daily, day)
     look.send(daily, midnight.add(days=1).to_date_string())
-    # Every text that the clock of any day may show, and both of an hour that comes twice.
+    # Every text that the clock of a day may show, and both texts of an hour that comes twice.
     texts = [f"{day}T{hour:02}" for hour in range(24)] + [f"{day}T01-0500"]
     for text in texts:
         look.send(hourly, text)
     taken: list[int] = []
     for hour in range(hours + 1):
-        # To a clock of March a file of today is one of the future: it is looked at twice.
+        # For a clock in March, a file of today is from the future, so it takes two looks.
         for second in (60, 62):
             look.at(daily, hourly, ahead=midnight.timestamp() + 3_600 * hour + second - time.time())
         assert len(look.arrived(daily)) == (2 if hour == hours else 1), "tomorrow begins when today is over"
         taken.append(len(look.arrived(hourly)))
-    # One more in each hour that there is, and in none that there is not.
+    # Every hour that exists gets one more row, and no other hour does.
     assert taken == [*range(1, hours + 1), hours]
-    refused = {Path(each.uri).stem for each in RejectedArrivals(look.catalog.connection).of(hourly.name).values()}
+    refused = {Path(arrival.uri).stem for arrival in RejectedArrivals(look.catalog.connection).of(hourly.name).values()}
     assert refused == {23: {f"{day}T02", f"{day}T01-0500"}, 24: {f"{day}T01-0500"}, 25: set()}[hours]
 
 
@@ -254,10 +254,10 @@ def test_a_clock_that_jumps_by_hours_takes_no_file_twice_and_forgets_no_batch(lo
     look.send(dataset, today)
     look.at(dataset)
     first = {run.identity for run in look.runs(dataset)}
-    seen = {path: found.stamp for path, found in look.catalog.arrived_files(dataset.name).items()}
+    seen = {path: arrived.stamp for path, arrived in look.catalog.arrived_files(dataset.name).items()}
     for hours in (5, -9, 9, -30, 30, 0):
         look.at(dataset, ahead=60.0 + 3_600.0 * hours)
         assert "day=2026-11-20" in look.arrived(dataset), hours
-    assert {path: found.stamp for path, found in look.catalog.arrived_files(dataset.name).items()} == seen
-    # The same runs as before: Dagster launches none twice.
+    assert {path: arrived.stamp for path, arrived in look.catalog.arrived_files(dataset.name).items()} == seen
+    # The runs are the same as before, so that Dagster launches none twice.
     assert {run.identity for run in look.runs(dataset)} == first

@@ -1,4 +1,4 @@
-"""One file with an error stops nothing else: it is shown as broken, its readers wait, and all data stays as it is."""
+"""A file with an error stops no other dataset: it is shown as broken, its readers wait, and all data stays."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def reading(name: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A root, a good and a broken reader of it, and two that wait for the broken one."""
-    found = tmp_path / f"assets_{uuid.uuid4().hex[:8]}"
-    found.mkdir()
+    """A folder with a root dataset, a good and a broken reader of it, and two that wait for the broken one."""
+    sql_folder = tmp_path / f"assets_{uuid.uuid4().hex[:8]}"
+    sql_folder.mkdir()
     texts = {
         "sales": dataset("sales", "EXTERNAL", "(id INT, price DOUBLE) "),
         "good": dataset("good", reading("sales")),
@@ -61,8 +61,8 @@ def folder(tmp_path: Path) -> Path:
         "last": dataset("last", reading("reader")),
     }
     for name, text in texts.items():
-        (found / f"{name}.sql").write_text(text)
-    return found
+        (sql_folder / f"{name}.sql").write_text(text)
+    return sql_folder
 
 
 def graph(files: SqlFiles) -> Graph:
@@ -74,10 +74,10 @@ def printed() -> Console:
 
 
 def test_the_others_can_be_used_and_only_the_author_of_the_mistake_is_blamed(folder: Path) -> None:
-    found = load_usable(folder)
-    assert set(found) == {"shop.sales", "shop.good"}
-    broken = {each.name: each for each in found.broken}
-    assert {name: each.state for name, each in broken.items()} == {
+    files = load_usable(folder)
+    assert set(files) == {"shop.sales", "shop.good"}
+    broken = {broken_dataset.name: broken_dataset for broken_dataset in files.broken}
+    assert {name: broken_dataset.state for name, broken_dataset in broken.items()} == {
         "shop.bad": "broken", "shop.reader": "on hold", "shop.last": "on hold",
     }  # fmt: skip
     (error,) = broken["shop.bad"].errors
@@ -85,7 +85,7 @@ def test_the_others_can_be_used_and_only_the_author_of_the_mistake_is_blamed(fol
     assert broken["shop.last"].waits_for == ("shop.reader",)
     assert "bad.sql:3:15" in broken["shop.last"].reason
     with pytest.raises(DatasetIsBroken, match=r"shop.bad is broken.*\n.*bad.sql:3:15"):
-        found["shop.bad"]
+        files["shop.bad"]
 
 
 def test_graph_and_show_go_on_and_say_where_it_is_broken(folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_graph_and_show_go_on_and_say_where_it_is_broken(folder: Path) -> None:
     assert "on hold: shop.last: it reads shop.reader" in text
     sql_command.graph(console := printed(), form="json", folder=folder)
     values = json.loads(console.file.getvalue())  # type: ignore[attr-defined]
-    assert [each["state"] for each in values["broken"]] == ["broken", "on hold", "on hold"]
+    assert [broken_dataset["state"] for broken_dataset in values["broken"]] == ["broken", "on hold", "on hold"]
     show_command.show(console := printed(), "shop.sales", [], as_json=False, folder=folder)
     assert "read by shop.bad, which is broken" in console.file.getvalue()  # type: ignore[attr-defined]
     with pytest.raises(DatasetIsBroken, match=r"it reads shop\.bad"):
@@ -129,10 +129,10 @@ def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
     workbench.publish(sales, [first], [(first, "bread", 1)])
     db, table = sales.name.split(".")
     assert sales.name in removed(catalog, graph(load_usable(folder)))
-    # The file has its name, and nothing else that can be read.
+    # Of this file only the name of the dataset can be read.
     (folder / "theirs.sql").write_text(f"CREATE DATASET {db}.{table} PARTITOINED BY (day DATE)")
     assert sales.name not in removed(catalog, graph(load_usable(folder)))
-    # It has not even that: it may be anybody's.
+    # Of this file not even the name can be read, so that it may declare any dataset.
     (folder / "theirs.sql").write_text(f"CRAETE DATASET {db}.{table} PARTITIONED BY (day DATE)")
     assert removed(catalog, graph(load_usable(folder))) == {}
 
@@ -147,14 +147,14 @@ def test_the_rejected_rows_of_a_broken_landing_dataset_are_not_nobodys(
     whole = graph(load_usable(folder))
     assert {"shop.refused", "shop.refusals"} <= set(whole.datasets)
     (folder / "landed.sql").write_text(landed.replace("PARTITIONED", mistake))
-    found = graph(load_usable(folder))
-    broken = found.broken_dataset("shop.refused")
+    dataset_graph = graph(load_usable(folder))
+    broken = dataset_graph.broken_dataset("shop.refused")
     assert broken is not None
     assert broken.name == "shop.landed"
-    reader = found.broken_dataset("shop.refusals")
+    reader = dataset_graph.broken_dataset("shop.refusals")
     assert reader is not None
     assert (reader.state, reader.waits_for) == ("on hold", ("shop.refused",))
-    commands_on(found, monkeypatch)
+    commands_on(dataset_graph, monkeypatch)
     with pytest.raises(DatasetIsBroken, match=r"shop\.landed is broken"):
         retire_command.retire("shop.refused", dry_run=True)
 

@@ -1,4 +1,4 @@
-"""What a body may ask about its partitions; tests/e2e/test_partition_kinds.py asks the same in a run."""
+"""`RunPartitions`, what a body may ask about its partitions; tests/e2e/test_partition_kinds.py does so in a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOUR = TimeDimension.of("hour", "@hourly", "2013-01-01", "2014-01-01", timezone=
 
 
 class Position(PartitionKey):
-    """A key with fields of its own, and its own way to show them."""
+    """A key with several fields and a text form of its own."""
 
     x: float
     y: float
@@ -42,12 +42,12 @@ class Position(PartitionKey):
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
 
 
 def running(instance: dg.DagsterInstance, dimensions: Sequence[Dimension], *values: Sequence[Value]) -> RunPartitions:
-    """A run of the partitions with these values."""
+    """Return a run of the partitions with these values."""
     columns = Schema((Column("text", ColumnType.STRING, "anything"),))
     dataset = Dataset("shop.rows", Partitioning(tuple(dimensions)), columns, StoreKind.LAKE, "Rows.")
     keys = in_order(dataset, map(dataset.partitioning.key, values))
@@ -81,7 +81,7 @@ def test_the_window_of_several_is_from_the_first_start_to_the_last_end(instance:
     assert (run.window.start.isoformat(), run.window.end.isoformat()) == (
         "2013-11-03T00:00:00-04:00", "2013-11-03T02:00:00-05:00",
     )  # fmt: skip
-    # The hour that the clock shows twice comes twice, in order.
+    # The hour that the clock shows twice has two partitions, in order.
     assert [key["hour"] for key in run.keys] == ["2013-11-03T00", "2013-11-03T01", "2013-11-03T01-0500"]
 
 
@@ -136,6 +136,6 @@ def test_where_holds_for_the_rows_of_the_run_and_no_others(
 ) -> None:
     run = running(instance, dimensions, *values[:count])
     names = ", ".join(f"{column.name} {column.type}" for column in run.dataset.partition_columns)
-    rows = [tuple(map(plain, each)) for each in values]
-    found = spark.createDataFrame([*rows, tuple([None] * len(dimensions))], names).where(run.where).collect()
-    assert sorted(map(tuple, found)) == sorted(rows[:count])
+    rows = [tuple(map(plain, row)) for row in values]
+    selected = spark.createDataFrame([*rows, tuple([None] * len(dimensions))], names).where(run.where).collect()
+    assert sorted(map(tuple, selected)) == sorted(rows[:count])

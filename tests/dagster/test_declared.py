@@ -1,4 +1,4 @@
-"""SQL files that read datasets which Python declares, and Python files that read those which SQL declares."""
+"""SQL files that read datasets of Python files, and Python files that read datasets of SQL files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Files:
         self.forget()
 
     def forget(self) -> None:
-        """As another process would find it."""
+        """Forget the modules of the folder, so that they are imported again as in a new process."""
         for name in [name for name in sys.modules if name.partition(".")[0] == self.folder.name]:
             del sys.modules[name]
 
@@ -83,11 +83,11 @@ class Files:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    # A module that is written twice within a second would be taken from its cache.
+    # Python would take a module that is written twice within a second from its bytecode cache.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    found = Files(tmp_path)
-    yield found
-    found.forget()
+    new_files = Files(tmp_path)
+    yield new_files
+    new_files.forget()
 
 
 def counts(files: Files) -> tuple[int, int]:
@@ -98,10 +98,10 @@ def counts(files: Files) -> tuple[int, int]:
 
 @pytest.mark.spark
 def test_a_query_reads_what_a_python_function_computes(files: Files, workbench: Workbench) -> None:
-    found = assets_of(loaded(files.folder), files.folder)
-    assert materialise(found, f"{files.db}.stock", "2022-03-01", "2022-03-02").success
-    assert materialise(found, f"{files.db}.total", "2022-03-01", "2022-03-02").success
-    assert rows(workbench, found, f"{files.db}.total") == [(1, "2022-03-01"), (3, "2022-03-02")]
+    assets = assets_of(loaded(files.folder), files.folder)
+    assert materialise(assets, f"{files.db}.stock", "2022-03-01", "2022-03-02").success
+    assert materialise(assets, f"{files.db}.total", "2022-03-01", "2022-03-02").success
+    assert rows(workbench, assets, f"{files.db}.total") == [(1, "2022-03-01"), (3, "2022-03-02")]
 
 
 def test_check_and_graph_know_what_python_declares(files: Files) -> None:
@@ -136,10 +136,10 @@ def test_a_python_file_may_ask_for_sql_datasets_below_its_own(files: Files) -> N
         "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import loaded\n"
         f"TOTAL = loaded(Path(__file__).parent)['{files.db}.total'].dataset\n"
     )
-    # Read before the file that declares, and after it.
+    # One module is imported before the file that declares the dataset, one after it.
     files.python("early", asks)
     files.python("zz_late", asks)
-    assert {each.dataset.table for each in assets_of(loaded(files.folder), files.folder)} == {"stock", "total"}
+    assert {asset.dataset.table for asset in assets_of(loaded(files.folder), files.folder)} == {"stock", "total"}
     files.forget()
     files.python("stock", STOCK.format(db=files.db, kind="BIGINT") + asks)
     assert loaded(files.folder)[f"{files.db}.total"].upstreams[f"{files.db}.stock"].table == "stock"
@@ -175,5 +175,5 @@ def test_against_knows_the_columns_of_python(files: Files, tmp_path: Path) -> No
 
 
 def test_the_graph_has_both(files: Files) -> None:
-    found = graph_of(assets_of(loaded(files.folder), files.folder))
-    assert {dataset.table for dataset in found.upstreams(found.datasets[f"{files.db}.total"])} == {"stock"}
+    graph = graph_of(assets_of(loaded(files.folder), files.folder))
+    assert {dataset.table for dataset in graph.upstreams(graph.datasets[f"{files.db}.total"])} == {"stock"}

@@ -98,12 +98,12 @@ def test_a_column_schema_with_units_and_partition_columns_is_shown() -> None:
 
 def test_a_dataset_that_reads_an_undeclared_one_is_refused_by_name() -> None:
     with pytest.raises(VarveError, match=r"flights\.delays reads flights\.departures, flights\.weather, which nobody"):
-        graph_of([found for found in discover(PROJECT) if found.dataset is flights.DELAYS])
+        graph_of([asset for asset in discover(PROJECT) if asset.dataset is flights.DELAYS])
 
 
 def test_other_code_is_another_code_version() -> None:
     @dataset_asset(flights.DEPARTURES)
     def departures() -> None:
-        """Something else."""
+        """An asset that is not Varve's."""
 
     assert departures.code_version != graph.code_versions["flights.departures"]

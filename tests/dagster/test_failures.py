@@ -1,4 +1,4 @@
-"""What a run says that loses PostgreSQL: what became of its batches, as the server knows it, never a guess."""
+"""Messages of a run that loses PostgreSQL: they say what the server knows of its batches, and never guess."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ PARIS, ZURICH = (PartitionKey.of(day=dt.date(2013, 1, 5), store=store) for store
 
 @pytest.fixture
 def staged(settings: Settings, catalog: Catalog) -> Iterator[OpenBuild]:
-    """A build that may be published, over a connection of its own."""
+    """A staged build over a connection of its own, ready to be published."""
     assert catalog is not None  # its tables are there
     with connect(settings, application="varve test of losses") as connection:
         own = Catalog(connection)
         build = own.begin(sales_dataset(StoreKind.LAKE), (PARIS, ZURICH), run_id="run", code_version="test")
-        found = [StagedBatch(key, f"/lake/{key.path}", rows=1, size=1, files=1) for key in build.partitions]
-        own.staged(build, found)
-        yield OpenBuild(build, own, staged=found)
+        staged_batches = [StagedBatch(key, f"/lake/{key.path}", rows=1, size=1, files=1) for key in build.partitions]
+        own.staged(build, staged_batches)
+        yield OpenBuild(build, own, staged=staged_batches)
 
 
 def cut(opened: OpenBuild, catalog: Catalog) -> None:
-    """End the build's session as a server does that goes away, and let the build notice."""
+    """End the build's session, as a server that goes away does, and let the build notice it."""
     session = (opened.catalog.connection.info.backend_pid,)
     catalog.connection.execute("select pg_terminate_backend(%s, 5000)", session)
     with pytest.raises(psycopg.OperationalError):
         opened.catalog.connection.execute("select 1")
 
 
-def said_of(opened: OpenBuild, catalog: Catalog, *, published: bool) -> str:
+def message_of(opened: OpenBuild, catalog: Catalog, *, published: bool) -> str:
     with pytest.raises(VarveError) as caught, explain.explained(opened, PROJECT.settings):  # noqa: PT012 - as a run does it
         if published:
             opened.catalog.publish(opened.build)
@@ -59,17 +59,17 @@ def said_of(opened: OpenBuild, catalog: Catalog, *, published: bool) -> str:
 def test_a_run_that_is_cut_off_right_after_its_commit_does_not_say_that_nothing_was_published(
     staged: OpenBuild, catalog: Catalog
 ) -> None:
-    told = said_of(staged, catalog, published=True)
-    assert "The batch had come into force by then" in told
-    assert "Nothing was published" not in told
+    message = message_of(staged, catalog, published=True)
+    assert "The batch had come into force by then" in message
+    assert "Nothing was published" not in message
     assert set(catalog.current(staged.build.dataset.name)) == {PARIS.path, ZURICH.path}
 
 
 def test_one_that_is_cut_off_before_it_says_so_and_can_be_run_again_at_once(
     staged: OpenBuild, catalog: Catalog
 ) -> None:
-    told = said_of(staged, catalog, published=False)
-    assert "Nothing was published" in told
+    message = message_of(staged, catalog, published=False)
+    assert "Nothing was published" in message
     assert catalog.current(staged.build.dataset.name) == {}
     again = catalog.begin(staged.build.dataset, staged.build.partitions, run_id="again", code_version="test")
     catalog.release(again)
@@ -80,13 +80,13 @@ def test_where_the_server_does_not_answer_it_says_that_it_cannot_know(
 ) -> None:
     monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://127.0.0.1:1/varve")
     monkeypatch.setattr(explain, "_ASK_SECONDS", 0.0)
-    told = said_of(staged, catalog, published=True)
-    assert f"`varve history {staged.build.dataset}`" in told
-    assert "Nothing was published" not in told
+    message = message_of(staged, catalog, published=True)
+    assert f"`varve history {staged.build.dataset}`" in message
+    assert "Nothing was published" not in message
 
 
 def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild, catalog: Catalog) -> None:
-    """A statement that is cancelled rolls back, and the run knows that by itself."""
+    """A cancelled statement rolls back, and the run knows that without asking the server."""
     with (
         pytest.raises(VarveError, match="Nothing was published") as caught,
         explain.explained(staged, PROJECT.settings),

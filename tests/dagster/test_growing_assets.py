@@ -1,4 +1,4 @@
-"""Growing weeks under the sensor: as a SQL header says it, closed when they are over, opened again by a person."""
+"""Growing weeks under the sensor: declared in SQL, closed when they are over, and opened again by a person."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def send(folder: Path, name: str, sold: int, age: float = 60.0) -> None:
 
 @dataclass
 class Runner:
-    """The sensor of some datasets, and the runs that it asks for, on one instance of Dagster."""
+    """Ticks the arrival sensor of some datasets and executes the runs that it requests, in one Dagster instance."""
 
-    found: list[DatasetAsset]
+    assets: list[DatasetAsset]
     instance: dg.DagsterInstance
 
     def asked(self) -> list[dg.RunRequest]:
-        """What a look at the landing folder asks for."""
-        sensor = arrival_sensor(graph_of(self.found), PROJECT)
+        """Tick the sensor, and return the runs that it requests."""
+        sensor = arrival_sensor(graph_of(self.assets), PROJECT)
         with dg.build_sensor_context(self.instance) as context:
             result: Any = sensor(context)
         if isinstance(result, dg.SkipReason):
@@ -89,9 +89,9 @@ class Runner:
         return list(result.run_requests)
 
     def ran(self) -> list[str]:
-        """The same, and the runs done as they were asked for; why each was."""
+        """Tick the sensor and execute the runs that it requests; return the reason of each."""
         requests = self.asked()
-        job = build_defs(self.found).resolve_implicit_global_asset_job_def()
+        job = build_defs(self.assets).resolve_implicit_global_asset_job_def()
         for request in requests:
             done = job.execute_in_process(
                 asset_selection=list(request.asset_selection or ()), partition_key=request.partition_key,
@@ -112,21 +112,21 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     settings: Settings, workbench: Workbench, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = f"l{uuid.uuid4().hex[:8]}"
-    found = orders(db, "INCREMENTAL CLOSED AFTER 2 HOURS")
-    graph, runner = graph_of(found), Runner(found, instance)
+    assets = orders(db, "INCREMENTAL CLOSED AFTER 2 HOURS")
+    graph, runner = graph_of(assets), Runner(assets, instance)
     monday = pendulum.now("UTC").start_of("week")
     last = monday.subtract(weeks=1).to_date_string()
     folder = Path(settings.landing) / db / "orders"
     this = folder / f"week={monday.to_date_string()}"
-    # Of the window that is open: all that is there at each look, and then one more.
+    # In the open window each look takes every file that is there; then one more file comes.
     send(this, "h00", 1)
     send(this, "h01", 2)
     assert runner.ran() == ["missing"]
     send(this, "h02", 3)
     assert runner.ran() == ["re-sent"]
-    assert [row[:2] for row in rows(workbench, found, f"{db}.orders")] == [("h00", 1), ("h01", 2), ("h02", 3)]
+    assert [row[:2] for row in rows(workbench, assets, f"{db}.orders")] == [("h00", 1), ("h01", 2), ("h02", 3)]
     assert runner.asked() == []
-    # A window that was over before anything came takes its first files; then it is closed to those that come late.
+    # A window that was over before any file came takes its first files; then it is closed to late ones.
     send(folder / f"week={last}", "h00", 10)
     assert runner.ran() == ["missing"]
     send(folder / f"week={last}", "h01", 11)
@@ -142,16 +142,18 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     opened = reopen.reopen(f"{db}.orders", [f"week={last}"], reason="a shop was late", close=False, dry_run=False)
     assert opened["partitions"] == [f"week={last}"]
     assert runner.ran() == ["re-sent"]
-    # What was added to a window that is over is put together by a run of its own.
+    # A run of its own folds the parts of a window that is over.
     assert runner.ran() == [REASON]
     assert runner.asked() == []
     reopen.reopen(f"{db}.orders", [f"week={last}"], reason="they all came", close=True, dry_run=False)
     send(folder / f"week={last}", "h00", 77)
     assert runner.asked() == []
     with connect(settings) as connection:
-        assert [one.kind for one in RejectedArrivals(connection).of(f"{db}.orders").values()] == [RejectionKind.CLOSED]
+        assert [arrival.kind for arrival in RejectedArrivals(connection).of(f"{db}.orders").values()] == [
+            RejectionKind.CLOSED
+        ]
         assert len(examine.tables_under(connection, f"{db}.orders")) == 3
-    assert sorted(row[:2] for row in rows(workbench, found, f"{db}.orders")) == [
+    assert sorted(row[:2] for row in rows(workbench, assets, f"{db}.orders")) == [
         ("h00", 1), ("h00", 10), ("h01", 2), ("h01", 11), ("h02", 3)
     ]  # fmt: skip
 
@@ -161,15 +163,15 @@ def test_without_the_word_all_files_that_have_settled_make_one_new_batch_at_each
     settings: Settings, workbench: Workbench, instance: dg.DagsterInstance
 ) -> None:
     db = f"l{uuid.uuid4().hex[:8]}"
-    found = orders(db, "COMMENT 'plain'")
-    runner = Runner(found, instance)
+    assets = orders(db, "COMMENT 'plain'")
+    runner = Runner(assets, instance)
     monday = pendulum.now("UTC").start_of("week").to_date_string()
     folder = Path(settings.landing) / db / "orders" / f"week={monday}"
     for hours in ((0, 1, 2), (3,), (4, 5)):
         for hour in hours:
             send(folder, f"h{hour:02}", hour)
         assert len(runner.ran()) == 1
-        assert [row[1] for row in rows(workbench, found, f"{db}.orders")] == list(range(hours[-1] + 1))
+        assert [row[1] for row in rows(workbench, assets, f"{db}.orders")] == list(range(hours[-1] + 1))
         with connect(settings) as connection:
             assert len(examine.tables_under(connection, f"{db}.orders")) == 1
     assert runner.asked() == []
@@ -188,15 +190,15 @@ def test_the_header_says_whether_a_partition_grows_and_when_it_is_closed(
     clause: str, incremental: Incremental | None
 ) -> None:
     text = HEAD.format(db="shop", clause=clause)
-    (found,) = orders("shop", clause)
-    assert found.dataset.incremental == incremental
+    (asset,) = orders("shop", clause)
+    assert asset.dataset.incremental == incremental
     assert parse(SourceFile("orders.sql", formatted(SourceFile("orders.sql", text)))).incremental == incremental
-    # How batches come to be is no other code: what was read stays.
-    assert found.code_version == orders("shop", "COMMENT 'x'")[0].code_version
+    # INCREMENTAL does not change the code version: partitions that were read are not computed again.
+    assert asset.code_version == orders("shop", "COMMENT 'x'")[0].code_version
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected_message"),
     [
         (HEAD.replace("week={{week}}/*.csv", "{{week}}.csv"), "it has no more than one"),
         (HEAD.replace("{clause}", "INCREMENTAL CLOSED AFTER 2"), "expected a unit"),
@@ -206,16 +208,16 @@ def test_the_header_says_whether_a_partition_grows_and_when_it_is_closed(
         ),
     ],
 )
-def test_what_cannot_grow_is_refused_with_its_place(text: str, told: str) -> None:
+def test_what_cannot_grow_is_refused_with_its_place(text: str, expected_message: str) -> None:
     with pytest.raises(SqlErrors) as caught:
         sql_assets(compiled([SourceFile("orders.sql", text.format(db="shop", clause="INCREMENTAL"))], {}))
-    assert told in str(caught.value)
-    # Where a unit is missing, the next word is no unit.
+    assert expected_message in str(caught.value)
+    # Where the unit is missing, the next word is taken for it and refused.
     assert str(caught.value).startswith(("orders.sql:6:", "orders.sql:7:1: expected a unit"))
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected_message"),
     [
         ({"landing": True}, "it has no more than one"),
         ({"partitioning": Partitioning((StaticDimension("week", ("a",)),))}, "INCREMENTAL needs a time dimension"),
@@ -225,12 +227,12 @@ def test_what_cannot_grow_is_refused_with_its_place(text: str, told: str) -> Non
         ({"incremental": Incremental(dt.timedelta(hours=-1))}, "before its window is over"),
     ],
 )
-def test_a_python_declaration_that_cannot_grow_is_refused(given: dict[str, Any], told: str) -> None:
+def test_a_python_declaration_that_cannot_grow_is_refused(given: dict[str, Any], expected_message: str) -> None:
     declared = {
         "partitioning": Partitioning((WEEK,)), "landing": LandingOptions(files="week={week}/*.csv"),
         "incremental": Incremental(),
     }  # fmt: skip
-    with pytest.raises(VarveError, match=told):
+    with pytest.raises(VarveError, match=expected_message):
         Dataset(
             name="shop.orders", schema=Schema((Column("n", ColumnType.BIGINT),)), store=StoreKind.WAREHOUSE, comment="",
             **{**declared, **given},
@@ -264,7 +266,7 @@ def test_a_file_is_late_by_its_own_time_unless_a_person_has_opened_its_partition
     assert [[file.uri for file in files] for _, files in look.take] == (
         [["/in/old.csv", "/in/new.csv"]] if taken else []
     )
-    assert {uri: one.kind for uri, one in look.rejected.items()} == (
+    assert {uri: arrival.kind for uri, arrival in look.rejected.items()} == (
         {} if taken else {"/in/new.csv": RejectionKind.CLOSED}
     )
     assert look.standing == {"week=2026-11-02"}
@@ -272,12 +274,12 @@ def test_a_file_is_late_by_its_own_time_unless_a_person_has_opened_its_partition
 
 def test_a_file_of_a_closed_partition_that_goes_or_changes_takes_nothing_away() -> None:
     kept, changed, gone = (listed(f"{name}.csv", END - HOUR) for name in ("kept", "changed", "gone"))
-    arrived = {"week=2026-11-02": Arrived(kept.uri, " ".join(sorted(one.token for one in (kept, changed, gone))))}
+    arrived = {"week=2026-11-02": Arrived(kept.uri, " ".join(sorted(file.token for file in (kept, changed, gone))))}
     again = listed("changed.csv", END + 4 * HOUR, "2")
     look = Sorter(CLOSING, arrived, {}, None, END + 5 * HOUR, 5.0).sort([kept, again])
     assert look.take == []
-    assert {uri: one.kind for uri, one in look.rejected.items()} == {again.uri: RejectionKind.CLOSED}
+    assert {uri: arrival.kind for uri, arrival in look.rejected.items()} == {again.uri: RejectionKind.CLOSED}
     assert look.standing == {"week=2026-11-02"}
-    # What had nothing before was never closed.
+    # A partition without any files was never closed.
     first = Sorter(CLOSING, {}, {}, None, END + 5 * HOUR, 5.0).sort([kept])
     assert [key.path for key, _ in first.take] == ["week=2026-11-02"]

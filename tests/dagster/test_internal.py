@@ -41,7 +41,7 @@ def test_the_private_names_are_those_of_this_version() -> None:
 
 
 class Recording(dg.IOManager):
-    """Notes what the adapter says of the step it is called in."""
+    """Notes what the adapter returns for the step in which it is called."""
 
     def __init__(self) -> None:
         self.seen: dict[str, object] = {}
@@ -96,7 +96,7 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
     assert numbers == {name: number for number, name in enumerate(expected)}
 
 
-# A run of somebody's job, which knows nothing of Varve, under another host name where one is given.
+# A run of a job without Varve's assets, under another host name where one is given.
 STRANGE_RUN = """
 import socket, sys, time
 import dagster as dg
@@ -120,7 +120,7 @@ with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
 
 @contextmanager
 def strange_run(home: Path, *host: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The run's id and its process, in the middle of its work."""
+    """Start a run, and yield its id and its process while it works."""
     process = subprocess.Popen(
         [sys.executable, "-c", STRANGE_RUN, str(home), *host],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -134,7 +134,7 @@ def strange_run(home: Path, *host: str) -> Iterator[tuple[str, subprocess.Popen[
 
 
 def look_until(instance: dg.DagsterInstance, run_id: str, status: dg.DagsterRunStatus, *, seconds: float = 30) -> str:
-    """What Dagster's monitor does at each of its looks, until the run has a status; what the run's log ends with."""
+    """Do what Dagster's monitor does until the run has this status; return the last message of the run's log."""
     from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
     deadline = time.monotonic() + seconds
@@ -171,9 +171,9 @@ def test_a_run_whose_process_was_killed_is_told_from_one_that_lives_on_any_host(
             assert leases.lost([run_id]) == set()
             time.sleep(0.1)
         process.kill()
-        told = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)
-    assert lease.holder in told
-    assert "last sign of life" in told
+        reason = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)
+    assert lease.holder in reason
+    assert "last sign of life" in reason
 
 
 def test_a_run_that_died_before_any_code_of_ours_ran_does_not_stay_in_flight(
@@ -181,7 +181,7 @@ def test_a_run_that_died_before_any_code_of_ours_ran_does_not_stay_in_flight(
 ) -> None:
     started = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTED))
     look_until(instance, started.run_id, dg.DagsterRunStatus.FAILURE)
-    # And as the planner asks, of one that only its launcher knew of.
+    # The planner gets the same answer for a run of which only its launcher has entered a lease.
     launched = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTING))
     leases.keep([launched.run_id], "launched by process 1 on elsewhere", 1.0)
     deadline = time.monotonic() + 30
@@ -213,7 +213,7 @@ def test_the_lease_ends_with_its_run(instance: dg.DagsterInstance, leases: Lease
     with strange_run(tmp_path) as (run_id, _):
         run = instance.get_run_by_id(run_id)
         assert run is not None
-        # As "force termination" does in the UI: the process lives on, and has no say any more.
+        # "Force termination" in the UI does this: the process lives on, but may not publish any more.
         instance.report_run_canceled(run)
         lease = leases.of(run_id)
         assert lease is not None
@@ -225,7 +225,7 @@ def test_dagster_yaml_opens_storage_on_the_embedded_server(settings: Settings, m
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
         assert isinstance(instance.run_storage, dagster_postgres.PostgresRunStorage)
-        # A run's process gets the instance as a reference and opens the same storage from it.
+        # A run's process gets a reference to the instance, and opens the same storage from it.
         with dg.DagsterInstance.from_ref(instance.get_ref()) as again:
             assert again.run_storage.postgres_url == instance.run_storage.postgres_url
             assert str(settings.home_dir) in again.run_storage.postgres_url.replace("%2F", "/")
@@ -245,12 +245,12 @@ def test_the_events_of_a_run_of_many_partitions_are_all_there_and_told_of_each(s
     assert settings.home_dir  # whose PostgreSQL it is
     with dg.instance_for_test(overrides={"storage": storage}) as instance:
         run = dg.materialize([many], instance=instance, tags=tags).run_id
-        found = {
+        keys_by_definition = {
             kind: [event.get_dagster_event().partition for event in instance.all_logs(run, of_type=kind)]
             for kind in (dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_MATERIALIZATION)
         }
         record = instance.get_asset_records([key])[0].asset_entry
-        assert all(sorted(partitions) == wanted for partitions in found.values())
+        assert all(sorted(partitions) == wanted for partitions in keys_by_definition.values())
         assert instance.get_materialized_partitions(key) == set(wanted)
         assert record.last_run_id == run
         assert record.last_materialization is not None

@@ -1,4 +1,4 @@
-"""Landing files under the sensor: their names and options as the header says them, of any number of dimensions."""
+"""Landing files under the sensor: names and options as the header declares them, with any number of dimensions."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def test_files_of_two_dimensions_run_their_partitions(options: str, settings: Se
         path.write_text(f'product,price\n"{region} ""1""\n2",1.50\n')
     stray = folder / "readme.txt"
     stray.write_text("not an order")
-    found = orders(db, options)
-    sensor = arrival_sensor(graph_of(found), PROJECT)
+    assets = orders(db, options)
+    sensor = arrival_sensor(graph_of(assets), PROJECT)
     asked = {(key.replace("|", ""), end.replace("|", "")) for _, key, end in tick(sensor)}
     assert asked <= {("2026-09-01EU", "2026-09-01US"), ("2026-09-01EU",) * 2, ("2026-09-01US",) * 2}
     assert {region for key in asked for part in key for region in (part[-2:],)} == {"EU", "US"}
     with connect(settings) as connection:
         assert list(RejectedArrivals(connection).of(f"{db}.orders")) == [str(stray)]
-    assert materialise(found, f"{db}.orders", "2026-09-01|EU", "2026-09-01|US").success
-    assert [(row[0], str(row[1]), row[-1]) for row in rows(workbench, found, f"{db}.orders")] == [
+    assert materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-01|US").success
+    assert [(row[0], str(row[1]), row[-1]) for row in rows(workbench, assets, f"{db}.orders")] == [
         ('EU "1"\n2', "1.50", "EU"), ('US "1"\n2', "1.50", "US"),
     ]  # fmt: skip
     assert tick(sensor) == {}
 
 
 def test_options_of_a_header_are_those_of_python() -> None:
-    (found,) = orders("l", "separator = 'tab', header = 'by name', null = 'NA,-', format = 'csv', encoding = 'latin-1'")
-    assert found.dataset.landing == LandingOptions(
+    (asset,) = orders("l", "separator = 'tab', header = 'by name', null = 'NA,-', format = 'csv', encoding = 'latin-1'")
+    assert asset.dataset.landing == LandingOptions(
         separator="\t", header=Header.BY_NAME, null=("NA", "-"), format=LandingFormat.CSV, encoding="latin-1"
     )
     (plain,) = orders("l", "source = 'landing'")
@@ -79,7 +79,7 @@ def test_options_of_a_header_are_those_of_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected_message"),
     [
         ("seperator = ';'", "EXTERNAL has no option seperator"),
         ("seperator = ';'", "Did you mean separator?"),
@@ -100,8 +100,8 @@ def test_options_of_a_header_are_those_of_python() -> None:
         ("source = 'table', table = 'a.b', separator = ';'", "source 'table' has no option separator"),
     ],
 )
-def test_options_that_cannot_be_are_refused_with_their_place(options: str, told: str) -> None:
+def test_options_that_cannot_be_are_refused_with_their_place(options: str, expected_message: str) -> None:
     with pytest.raises(SqlErrors) as caught:
         orders("shop", options)
-    assert told in str(caught.value)
+    assert expected_message in str(caught.value)
     assert str(caught.value).startswith("orders.sql:5:")

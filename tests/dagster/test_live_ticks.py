@@ -135,7 +135,7 @@ CONTENTS = ["n\n1\n", "n\n1\n2\n", "n\n", "x\n1\n", "n\n1", ""]
 
 @dataclass(frozen=True)
 class Send:
-    """Somebody puts a file into a landing folder, with a modification time so many seconds from now."""
+    """Put a file into a landing folder, with a modification time so many seconds from now."""
 
     table: str
     name: str
@@ -145,7 +145,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Remove:
-    """Somebody takes a file away."""
+    """Remove a file from a landing folder."""
 
     table: str
     name: str
@@ -153,7 +153,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Jump:
-    """Time passes, or the clock is set back."""
+    """Let time pass, or set the clock back."""
 
     hours: float
 
@@ -184,7 +184,7 @@ class World:
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """Every clock that Varve and Dagster look at shows the world's time."""
+        """Let every clock that Varve and Dagster read show the world's time."""
         now = self.now
         with (
             mock.patch("dagster._time._mockable_get_current_datetime", return_value=now.in_timezone("UTC")),
@@ -216,10 +216,10 @@ class World:
         return folder / (name if "." in name else f"{name}.csv")
 
     def tick(self) -> int:
-        """Both sensors as the daemon evaluates them; how many runs they asked for."""
+        """Evaluate both sensors as the daemon does, and return how many runs they requested."""
         count = 0
         for name in ("arrivals", "downstream"):
-            # Nothing here may take two looks at one instant.
+            # No two ticks may happen at the same instant.
             self.now = self.now.add(seconds=1)
             with self.clock():
                 count += self._sensor(name)
@@ -239,7 +239,7 @@ class World:
         return len(result.run_requests or ())
 
     def _run(self, request: dg.RunRequest) -> None:
-        """What the daemon launches: exactly the partitions that Dagster gives a run of these tags."""
+        """Return what the daemon launches: exactly the partitions that Dagster gives a run with these tags."""
         repository = DEFS.get_repository_def()
         dataset = GRAPH.datasets[request.tags[DATASET_TAG]]
         job = repository.get_implicit_job_def_for_assets(request.asset_selection)
@@ -263,9 +263,9 @@ class World:
 
     def _made_from(self, catalog: Catalog, dataset: Dataset, key: Any) -> set[Input]:
         if dataset.landing:
-            found = inspect(dataset, catalog.arrived_files(dataset.name)[key.path].uri)
-            assert found is not None, f"{dataset} {key}: asked for without a file"
-            return {Input(landing_source(dataset), key.path, found.fingerprint)}
+            inspected = inspect(dataset, catalog.arrived_files(dataset.name)[key.path].uri)
+            assert inspected is not None, f"{dataset} {key}: asked for without a file"
+            return {Input(landing_source(dataset), key.path, inspected.fingerprint)}
         (edge,) = GRAPH.edges[dataset.name]
         above = catalog.current(edge.upstream.name, edge.dependency.upstream_of(key).keys)
         assert above, f"{dataset} {key}: asked for without anything to read"
@@ -284,14 +284,17 @@ class World:
     def rejected(self) -> set[tuple[str, str]]:
         with connect(self.settings, application="varve test") as connection:
             listed = RejectedArrivals(connection).all()
-        return {(dataset.partition(".")[2], one.uri.rsplit("/", 1)[-1].removesuffix(".csv")) for dataset, one in listed}
+        return {
+            (dataset.partition(".")[2], arrival.uri.rsplit("/", 1)[-1].removesuffix(".csv"))
+            for dataset, arrival in listed
+        }
 
     def left_out(self) -> Sequence[object]:
         with connect(self.settings, application="varve test") as connection:
             return RejectedArrivals(connection).left_out()
 
 
-# Where each key's window begins in New York, and where it ends: written down, not computed by what is tested.
+# Where each key's window begins and ends in New York; written by hand, not computed by the code under test.
 HOURS_OF = {
     "2026-11-01T00": "2026-11-01T04", "2026-11-01T01": "2026-11-01T05", "2026-11-01T01-0500": "2026-11-01T06",
     "2026-11-01T02": "2026-11-01T07", "2026-11-02T00": "2026-11-02T05",
@@ -303,10 +306,10 @@ DAYS_OF = {
 
 
 def begins(table: str, name: str) -> dt.datetime | None:
-    """When a file's window begins, in UTC; None: it is of no window of its dataset."""
+    """Return when a file's window begins, in UTC; None where the dataset has no such window."""
     if table == "hours":
-        found = HOURS_OF.get(name)
-        return dt.datetime.fromisoformat(f"{found}:00+00:00") if found else None
+        first_hour = HOURS_OF.get(name)
+        return dt.datetime.fromisoformat(f"{first_hour}:00+00:00") if first_hour else None
     if table == "regions":
         day, _, region = name.partition("|")
         return begins("days", day) if region in {"EU", "US"} else None
@@ -318,7 +321,7 @@ def begins(table: str, name: str) -> dt.datetime | None:
 
 
 def good(name: str, content: bytes) -> bool:
-    """Whether a file is what its name says, and whole."""
+    """Return whether a file has the format that its name says, and is complete."""
     if name.endswith(".parquet"):
         return content.startswith(b"PAR1")
     if name.endswith(".gz"):
@@ -327,7 +330,7 @@ def good(name: str, content: bytes) -> bool:
 
 
 def in_format(name: str, content: str) -> bytes:
-    """A file of the ending's format; where its content is bad, something that is not of that format."""
+    """Return a file in the format of its suffix, or where its content is bad, bytes that have not that format."""
     text = content.encode()
     if good("x.csv", text) and name.endswith(".gz"):
         return gzip.compress(text, mtime=0)
@@ -342,8 +345,8 @@ def in_format(name: str, content: str) -> bytes:
 def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.setenv("VARVE_LANDING_ROOT", str(tmp_path / "landing"))
     monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
-    with clean_database(settings) as found:
-        yield found
+    with clean_database(settings) as database_settings:
+        yield database_settings
 
 
 # The tags that Dagster itself gives a run of two dimensions are not what it wants of others.
@@ -370,7 +373,7 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         for table in ("arrival", "rejected_arrival", "left_out", "current", "batch", "publish", "published", "change"):
             if connection.execute("select to_regclass(%s)", (f"varve.{table}",)).fetchone() != (None,):
                 connection.execute(sql.SQL("truncate varve.{} cascade").format(sql.Identifier(table)))
-    # A sensor of an earlier example knows nothing that the catalog does not.
+    # The state of a sensor of an earlier example may be lost: the catalog knows everything.
     global DEFS  # noqa: PLW0603 - as a code server that is started anew
     DEFS = build_defs(ASSETS)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -379,7 +382,7 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         for step in steps:
             world.step(step)
             world.tick()
-        # Whatever the clock did, it comes to be right again, and later than it ever was.
+        # Whatever the clock did, in the end it is right again, and later than it ever was.
         world.now = max(world.now, START).add(hours=30)
         world.until_quiet()
         now = dt.datetime.fromtimestamp(world.now.timestamp(), tz=dt.UTC)
@@ -395,8 +398,10 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
                     parts = zip(dataset.partitioning.names, key.split("|"), strict=True)
                     path = "/".join(f"{name}={part}" for name, part in parts)
                     expected[path] = hashlib.blake2b(content, digest_size=16).hexdigest()
-            made = {path: {each.version for each in inputs} for path, inputs in world.current(dataset).items()}
-            # What was made of a file that went, or was replaced by a bad one, stays.
+            made = {
+                path: {trace_input.version for trace_input in inputs} for path, inputs in world.current(dataset).items()
+            }
+            # Batches of a file that was removed, or replaced by a bad one, stay.
             assert {path: made.get(path) for path in expected} == {path: {digest} for path, digest in expected.items()}
         assert world.rejected() == rejected
         assert world.left_out() == []
@@ -404,9 +409,9 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
             catalog = Catalog(connection)
             above = {path: str(batch.batch_id) for path, batch in catalog.current("ticks.days").items()}
         complete = {path: version for path, version in above.items() if _over(path, now)}
-        assert {path: {each.version for each in inputs} for path, inputs in world.current(TOTALS).items()} == {
-            path: {version} for path, version in complete.items()
-        }
+        assert {
+            path: {trace_input.version for trace_input in inputs} for path, inputs in world.current(TOTALS).items()
+        } == {path: {version} for path, version in complete.items()}
         lived = {dataset.name: made_of(world, dataset) for dataset in GRAPH.in_order()}
         with clean_database(world_settings) as clean, dg.DagsterInstance.ephemeral() as other:
             DEFS = build_defs(ASSETS)
@@ -418,39 +423,46 @@ def test_no_arrival_and_no_clock_stops_the_sensors_or_is_lost(
         files = {(name, path) for name, paths in arrived.items() for path in paths}
         for name, partitions in rebuilt.items():
             for path, made_from in partitions.items():
-                # A rebuild cannot have what was made of a file that has gone, or was replaced by a bad one.
-                assert {each for each in lived[name][path] if each[:2] in files} == made_from, f"{name} {path}"
+                # A rebuild cannot have batches of a file that was removed, or replaced by a bad one.
+                assert {taken for taken in lived[name][path] if taken[:2] in files} == made_from, f"{name} {path}"
 
 
 def made_of(world: World, dataset: Dataset) -> dict[str, set[tuple[str, str, str]]]:
-    """The files that each current partition was made of, through all batches: dataset, partition, fingerprint."""
+    """Return the files that each current partition was made from, as dataset, partition and fingerprint."""
     if dataset.landing:
         return {
-            path: {(dataset.name, path, each.version) for each in inputs}
+            path: {(dataset.name, path, trace_input.version) for trace_input in inputs}
             for path, inputs in world.current(dataset).items()
         }
     (edge,) = GRAPH.edges[dataset.name]
     above = made_of(world, edge.upstream)
     with connect(world.settings, application="varve test") as connection:
         current = {path: str(batch.batch_id) for path, batch in Catalog(connection).current(edge.upstream.name).items()}
-    found = world.current(dataset)
-    # Nothing is stale: what was read is what is current.
-    assert all(each.version == current[each.partition] for inputs in found.values() for each in inputs)
-    return {path: {one for each in inputs for one in above[each.partition]} for path, inputs in found.items()}
+    inputs_by_path = world.current(dataset)
+    # No partition is stale: the batches that were read are the current ones.
+    assert all(
+        trace_input.version == current[trace_input.partition]
+        for inputs in inputs_by_path.values()
+        for trace_input in inputs
+    )
+    return {
+        path: {source for trace_input in inputs for source in above[trace_input.partition]}
+        for path, inputs in inputs_by_path.items()
+    }
 
 
 @contextmanager
 def clean_database(settings: Settings) -> Iterator[Settings]:
-    """The same settings with an empty catalog."""
+    """Yield the same settings with an empty catalog."""
     server, name = PostgresServer(settings.home_dir), f"ticks_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
         try:
             with mock.patch.dict(os.environ, VARVE_POSTGRES_URL=server.url(name)):
-                found = type(settings)()
-                with connect(found, application="varve test") as connection:
+                fresh_settings = type(settings)()
+                with connect(fresh_settings, application="varve test") as connection:
                     Catalog(connection).ensure_schema()
-                yield found
+                yield fresh_settings
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
@@ -466,7 +478,7 @@ def test_a_dataset_that_cannot_be_looked_at_costs_only_itself(world_settings: Se
     DEFS = build_defs(ASSETS)
     with dg.DagsterInstance.ephemeral() as instance:
         world = World(world_settings, instance)
-        # A file lies where the folder of one dataset should be; the two beside it are asked for.
+        # A file lies where the folder of one dataset should be; the runs of the other two are requested.
         world.step(Send("days", "2026-10-31", "n\n1\n", 0.0))
         world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))
         folder = world.file("hours", "x").parent
@@ -507,7 +519,7 @@ def test_many_files_of_one_dataset_keep_no_other_waiting(
             return slow(dataset, uri)
 
         with mock.patch("varve.dagster.automation.arriving.inspect", slowly):
-            # The clock of the machine is ahead of the one that ticks here: a file of the future is looked at twice.
+            # The machine's clock is ahead of this test's clock, and a file from the future takes two looks.
             world.tick()
             world.tick()
             world.step(Send("ends", "2026-10-31", "n\n1\n", 0.0))

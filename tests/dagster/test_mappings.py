@@ -1,4 +1,4 @@
-"""Dagster's mappings beside ours: they cover what is read, and are what they say they are."""
+"""Dagster's mappings beside ours: they cover what is read, and are exact where they say so."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as found:
-        yield found
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
 
 
 def grow(instance: dg.DagsterInstance, partitioning: Partitioning) -> None:
-    """Dagster's sets as they stand at NOW."""
+    """A Dagster instance with the sets as they are at NOW."""
     for fold in partitioning.folds.values():
         name = set_of(fold)
         texts = fold_texts(fold, MEMBERS, NOW)
@@ -42,7 +42,7 @@ def grow(instance: dg.DagsterInstance, partitioning: Partitioning) -> None:
 
 
 class Sides:
-    """One dependency asked of Dagster."""
+    """One dependency, as Dagster maps it."""
 
     def __init__(self, dependency: Dependency, instance: dg.DagsterInstance) -> None:
         self.dependency, self.instance = dependency, instance
@@ -55,19 +55,19 @@ class Sides:
         with dg.partition_loading_context(NOW, self.instance), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             subset = self.reader.subset_with_partition_keys([self.dependency.reader.to_dagster(key) for key in keys])
-            found = self.compiled.mapping.get_upstream_mapped_partitions_result_for_partitions(
+            upstream_result = self.compiled.mapping.get_upstream_mapped_partitions_result_for_partitions(
                 subset, self.reader, self.upstream, NOW, self.instance
             )
-            return set(found.partitions_subset.get_partition_keys())
+            return set(upstream_result.partitions_subset.get_partition_keys())
 
     def readers_of(self, keys: Iterable[PartitionKey]) -> set[str]:
         with dg.partition_loading_context(NOW, self.instance), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             texts = [self.dependency.upstream.to_dagster(key) for key in keys]
-            found = self.compiled.mapping.get_downstream_partitions_for_partitions(
+            reader_subset = self.compiled.mapping.get_downstream_partitions_for_partitions(
                 self.upstream.subset_with_partition_keys(texts), self.upstream, self.reader, NOW, self.instance
             )
-            return set(found.get_partition_keys())
+            return set(reader_subset.get_partition_keys())
 
 
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -80,9 +80,9 @@ def test_dagster_reads_at_least_what_is_read_and_just_that_where_it_says_so(
     sides = Sides(dependency, instance)
     chosen = data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
     ours = {
-        dependency.upstream.to_dagster(found)
+        dependency.upstream.to_dagster(upstream_key)
         for key in chosen
-        for found in dependency.upstream_of(key, members=MEMBERS, now=NOW).keys
+        for upstream_key in dependency.upstream_of(key, members=MEMBERS, now=NOW).keys
     }
     theirs = sides.upstream_of(chosen)
     assert ours <= theirs
@@ -101,9 +101,9 @@ def test_dagster_finds_at_least_the_readers_and_just_those_where_it_says_so(
     sides = Sides(dependency, instance)
     chosen = data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
     ours = {
-        dependency.reader.to_dagster(found)
+        dependency.reader.to_dagster(reader_key)
         for key in chosen
-        for found in dependency.readers_of(key, members=MEMBERS, now=NOW).keys
+        for reader_key in dependency.readers_of(key, members=MEMBERS, now=NOW).keys
     }
     theirs = sides.readers_of(chosen)
     assert ours <= theirs
@@ -114,7 +114,7 @@ def test_dagster_finds_at_least_the_readers_and_just_those_where_it_says_so(
 def test_a_mapping_that_is_not_exact_says_why_even_where_it_follows_one_dimension() -> None:
     user, device = DynamicDimension("user", "users"), DynamicDimension("device", "devices", int)
     reader, upstream = Partitioning((user,)), Partitioning((user, device))
-    found = compiled(Dependency(reader, upstream, {"device": Latest()}))
-    assert isinstance(found.mapping, dg.MultiToSingleDimensionPartitionMapping)
-    assert not found.exact
-    assert found.why
+    dagster_mapping = compiled(Dependency(reader, upstream, {"device": Latest()}))
+    assert isinstance(dagster_mapping.mapping, dg.MultiToSingleDimensionPartitionMapping)
+    assert not dagster_mapping.exact
+    assert dagster_mapping.why

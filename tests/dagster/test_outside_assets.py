@@ -1,4 +1,4 @@
-"""EXTERNAL tables under the sensors: partitions run as they come and as they change, and what reads them follows."""
+"""EXTERNAL tables under the sensors: new and changed partitions run, and so do the datasets that read them."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def files(db: str, options: str) -> list[DatasetAsset]:
 
 
 def tick(sensor: dg.SensorDefinition) -> dict[tuple[str, str, str], str]:
-    """What one tick asks for: the dataset and the ends of the range, and why."""
+    """Return what one tick requests: by table and the ends of the range, the reason."""
     with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance) as context:
         result: Any = sensor(context)
     if isinstance(result, dg.SkipReason):
         assert "Nothing was looked at" not in str(result.skip_message)
         return {}
-    found = {}
+    reasons = {}
     for request in result.run_requests:
         first = request.partition_key or request.tags[RANGE_START_TAG]
         last = request.tags.get(RANGE_END_TAG, first)
-        found[request.asset_selection[0].path[-1], first, last] = request.tags[REASON_TAG]
-    return found
+        reasons[request.asset_selection[0].path[-1], first, last] = request.tags[REASON_TAG]
+    return reasons
 
 
 @pytest.mark.spark
@@ -86,8 +86,8 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
         monkeypatch.setenv(URL, fresh_database)
         options = f"source = 'postgres', table = '{table}', url = '{URL}'"
         change = "update receipts set price = 5 where product = 'y'"
-    found = files(db, options)
-    graph = graph_of(found)
+    assets = files(db, options)
+    graph = graph_of(assets)
     arrivals, downstream = arrival_sensor(graph, PROJECT), downstream_sensor(graph, PROJECT)
     assert tick(arrivals) == {}
     assert tick(downstream) == {}
@@ -96,42 +96,42 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
     assert tick(arrivals) == {
         ("receipts", "2022-03-01", "2022-03-02"): "missing", ("receipts", "2022-03-04", "2022-03-04"): "missing",
     }  # fmt: skip
-    assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-02").success
-    assert materialise(found, f"{db}.receipts", "2022-03-04", "2022-03-04").success
+    assert materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-02").success
+    assert materialise(assets, f"{db}.receipts", "2022-03-04", "2022-03-04").success
     assert tick(arrivals) == {}
     assert set(tick(downstream)) == {("sales", "2022-03-01", "2022-03-02"), ("sales", "2022-03-04", "2022-03-04")}
-    assert rows(workbench, found, f"{db}.receipts") == [
+    assert rows(workbench, assets, f"{db}.receipts") == [
         ("x", 1, "2022-03-01"), ("y", 2, "2022-03-02"), ("z", 3, "2022-03-04"),
     ]  # fmt: skip
 
     run(change)
     assert tick(arrivals) == {("receipts", "2022-03-02", "2022-03-02"): f"changed in {table}"}
-    assert materialise(found, f"{db}.receipts", "2022-03-02", "2022-03-02").success
+    assert materialise(assets, f"{db}.receipts", "2022-03-02", "2022-03-02").success
     assert tick(arrivals) == {}
-    assert ("y", 5, "2022-03-02") in rows(workbench, found, f"{db}.receipts")
+    assert ("y", 5, "2022-03-02") in rows(workbench, assets, f"{db}.receipts")
 
-    # It is gone between the look and the run: the run says so, and the next look does not ask for it again.
+    # The partition is gone between the look and the run: the run says so, and the next look does not request it.
     run(f"INSERT INTO {table} VALUES ('w', 3, '2022-03-03')")
     assert list(tick(arrivals)) == [("receipts", "2022-03-03", "2022-03-03")]
     gone = f"ALTER TABLE {table} DROP PARTITION (day = '2022-03-03')"
     run(gone if source == "table" else "delete from receipts where product = 'w'")
-    failed = materialise(found, f"{db}.receipts", "2022-03-03", "2022-03-03")
+    failed = materialise(assets, f"{db}.receipts", "2022-03-03", "2022-03-03")
     assert f"{table} has no partition day=2022-03-03" in str(failed.failure_data_for_node(f"{db}__receipts"))
     assert tick(arrivals) == {}
-    # The table itself is gone: what was built stays, and nobody is asked for anything.
-    before = rows(workbench, found, f"{db}.receipts")
+    # The table itself is gone: its batches stay, and no run is requested.
+    before = rows(workbench, assets, f"{db}.receipts")
     run(f"DROP TABLE {table}")
     assert tick(arrivals) == {}
     catalog = workbench.catalog()
     plan = reconcile(graph, CatalogFacts(catalog.connection), now=dt.datetime.now(dt.UTC))
     catalog.connection.close()
-    states = {path: one.state for path, one in plan.judgements[f"{db}.receipts"].items()}
+    states = {path: judgement.state for path, judgement in plan.judgements[f"{db}.receipts"].items()}
     assert {path: state for path, state in states.items() if state is State.DUE} == {}
-    assert rows(workbench, found, f"{db}.receipts") == before
+    assert rows(workbench, assets, f"{db}.receipts") == before
 
 
 @pytest.mark.spark
-# For each read whether somebody writes right after it: of a run that is published, and of one that is refused.
+# For each read, whether somebody writes right after it: for a run that is published, and for one that is refused.
 @pytest.mark.parametrize(
     ("rows_for_spark", "writes", "price"), [(1_000, ([0, 1], [1, 1, 1]), 2), (0, ([0], [1]), 1)], ids=["small", "large"]
 )
@@ -151,23 +151,23 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_published(  # noqa: 
         shop.execute("create table receipts as select 'x' as product, 1 as price, '2022-03-01' as day")
 
         def disturbed(*arguments: Any) -> Any:
-            found = read(*arguments)
+            read_rows = read(*arguments)
             if now.pop():
                 shop.execute("update receipts set price = price + 1")
-            return found
+            return read_rows
 
         monkeypatch.setattr(PostgresTable, "read", disturbed)
-        found = files(db, f"source = 'postgres', table = 'public.receipts', url = '{URL}'")
-        assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-01").success
+        assets = files(db, f"source = 'postgres', table = 'public.receipts', url = '{URL}'")
+        assert materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-01").success
         now = then
-        failed = materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-01")
+        failed = materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-01")
     assert "changed while it was read" in str(failed.failure_data_for_node(f"{db}__receipts"))
     assert now == []
-    assert rows(workbench, found, f"{db}.receipts") == [("x", price, "2022-03-01")]
+    assert rows(workbench, assets, f"{db}.receipts") == [("x", price, "2022-03-01")]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected_message"),
     [
         ("source = 'odbc', table = 'a.b'", "it is one of 'landing', 'table', 'postgres', 'jdbc'"),
         ("source = 'tabel', table = 'a.b'", "Did you mean table?"),
@@ -184,10 +184,10 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_published(  # noqa: 
         ("source = 'table', table = 'a.b', changed = ''", "changed is empty"),
     ],
 )
-def test_options_of_external_are_refused_with_their_place(options: str, told: str) -> None:
+def test_options_of_external_are_refused_with_their_place(options: str, expected_message: str) -> None:
     with pytest.raises(SqlErrors) as caught:
         files("shop", options)
-    assert told in str(caught.value)
+    assert expected_message in str(caught.value)
     assert str(caught.value).startswith("receipts.sql:6:")
 
 
@@ -200,9 +200,9 @@ def test_a_table_that_cannot_be_asked_keeps_nobody_waiting(
         "files": "EXTERNAL",
     }
     heads = {name: HEAD.format(db=db, name=name, columns="product STRING, price INT") for name in texts}
-    found = sql_assets(compiled([SourceFile(f"{name}.sql", heads[name] + body) for name, body in texts.items()], {}))
+    assets = sql_assets(compiled([SourceFile(f"{name}.sql", heads[name] + body) for name, body in texts.items()], {}))
     folder = Path(settings.landing) / db / "files"
     folder.mkdir(parents=True)
     (folder / "2022-03-01.csv").write_text("product,price\nx,1\n", encoding="utf-8")
-    assert tick(arrival_sensor(graph_of(found), PROJECT)) == {("files", "2022-03-01", "2022-03-01"): "missing"}
+    assert tick(arrival_sensor(graph_of(assets), PROJECT)) == {("files", "2022-03-01", "2022-03-01"): "missing"}
     assert f"a.b was not looked at: {db}.receipts: the environment variable {URL} is not set" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Dynamic sets in Dagster's own storage, on PostgreSQL: shared, folded, interrupted, mended, and touched by hand."""
+"""Dynamic sets in Dagster's own storage, on PostgreSQL: shared, folded, interrupted, mended, and edited by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STRANGE = ("a|b", "x,y", "[z]", "it's", 'say "so"', "in/out", "👋🏽", "50%",
 
 
 class Place(PartitionKey):
-    """A key with fields of its own."""
+    """A key with several fields."""
 
     x: float
     name: str
@@ -46,14 +46,14 @@ class Place(PartitionKey):
 
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
-    """Dagster's own records in the suite's PostgreSQL."""
-    with dg.DagsterInstance.from_config(str(ROOT)) as found:
-        yield found
+    """A Dagster instance whose storage is the suite's PostgreSQL."""
+    with dg.DagsterInstance.from_config(str(ROOT)) as configured:
+        yield configured
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Three partitionings that share one set of their own: alone, in a product, and folded with another dimension."""
+    """Three partitionings that share one set: alone, in a product, and folded with another dimension."""
 
     sets: PartitionSets
     tenant: DynamicDimension
@@ -72,7 +72,7 @@ class Shared:
 
 
 def fresh(value_type: type = str) -> DynamicDimension:
-    """A dynamic dimension of a set of its own."""
+    """Return a dynamic dimension with a set of its own."""
     return DynamicDimension("tenant", f"tenants_{uuid.uuid4().hex[:8]}", value_type)
 
 
@@ -87,20 +87,20 @@ def shared(instance: dg.DagsterInstance) -> Shared:
 
 
 def graph(*dimensions: tuple[Dimension, ...]) -> Graph:
-    """Datasets with these dimensions."""
+    """Return a graph of datasets with these dimensions."""
     columns = Schema((Column("text", ColumnType.STRING, "anything"),))
     name = f"t{uuid.uuid4().hex[:8]}"
 
-    def declared(number: int, each: tuple[Dimension, ...]) -> Dataset:
-        return Dataset(f"{name}.d{number}", Partitioning(each), columns, StoreKind.LAKE, "Rows.")
+    def declared(number: int, product: tuple[Dimension, ...]) -> Dataset:
+        return Dataset(f"{name}.d{number}", Partitioning(product), columns, StoreKind.LAKE, "Rows.")
 
-    def asset(found: Dataset) -> object:
-        @dataset_asset(found)
+    def asset(dataset: Dataset) -> object:
+        @dataset_asset(dataset)
         def rows() -> None: ...
 
         return rows
 
-    return graph_of(asset(declared(number, each)) for number, each in enumerate(dimensions))  # type: ignore[misc]
+    return graph_of(asset(declared(number, product)) for number, product in enumerate(dimensions))  # type: ignore[misc]
 
 
 def test_keys_that_are_added_are_members_once_and_in_order(shared: Shared) -> None:
@@ -124,7 +124,7 @@ def test_keys_of_every_type_come_back_as_they_went_in(
     shared = sharing(instance, fresh(value_type))
     shared.sets.add(shared.tenant, keys)
     assert shared.sets.members()[shared.tenant.set_name] == tuple(sorted(keys))
-    # Dagster itself takes every one of them for a partition of the product.
+    # Dagster itself accepts each of the keys as a partition of the product.
     product = shared.sets.partitionings[2]
     definition = partitions_def(product)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
@@ -167,13 +167,13 @@ def test_an_addition_that_dies_before_the_folds_is_mended_by_the_sensor_and_told
     project = graph((DAY, PART, tenant))
     sets = sets_of(instance, project)
     (fold,) = sets.folds
-    # What `add` does first, and then no more.
+    # This is the first step of `add`, which then was interrupted.
     instance.add_dynamic_partitions(f"varve/{tenant.set_name}", ["ann"])
     assert instance.get_dynamic_partitions(fold) == []
     with dg.build_sensor_context(instance=instance) as context:
-        said = partition_sets_sensor(project)(context)
-    assert isinstance(said, dg.SkipReason)
-    assert said.skip_message == f"{fold}: 2 keys added, 0 taken out"
+        skip_reason = partition_sets_sensor(project)(context)
+    assert isinstance(skip_reason, dg.SkipReason)
+    assert skip_reason.skip_message == f"{fold}: 2 keys added, 0 taken out"
     assert sorted(instance.get_dynamic_partitions(fold)) == ["a%7Cb%7Ec~ann", "left~ann"]
     assert grow(instance, project) == []
 
@@ -204,10 +204,10 @@ def test_a_run_that_adds_a_key_while_another_follows_keeps_it(shared: Shared, mo
     members = PartitionSets.members
 
     def meanwhile(self: PartitionSets) -> object:
-        found = members(self)
+        keys_by_set = members(self)
         if self is shared.sets:
             others.add(shared.tenant, ["bob"])
-        return found
+        return keys_by_set
 
     monkeypatch.setattr(PartitionSets, "members", meanwhile)
     shared.sets.follow()
@@ -217,13 +217,13 @@ def test_a_run_that_adds_a_key_while_another_follows_keeps_it(shared: Shared, mo
 def test_the_same_product_of_two_datasets_is_one_set_and_another_product_another() -> None:
     tenant = fresh()
     folds = [Partitioning((DAY, *others)).folds for others in ((PART, tenant), (PART, tenant), (tenant, PART))]
-    names = [set_of(next(fold for fold in each.values() if len(fold) > 1)) for each in folds]
+    names = [set_of(next(fold for fold in fold_by_name.values() if len(fold) > 1)) for fold_by_name in folds]
     assert names[0] == names[1]
     assert names[0] != names[2]
 
 
 class TestWindows:
-    """Windows that Dagster cannot tile are a set that is filled as they come to pass."""
+    """Windows that Dagster cannot express are a set that is filled as time passes."""
 
     @staticmethod
     def spans(minutes: int, start: pendulum.DateTime, end: pendulum.DateTime | None = None) -> TimeDimension:
@@ -231,7 +231,7 @@ class TestWindows:
 
     @pytest.fixture
     def start(self) -> pendulum.DateTime:
-        """A moment that no other test starts at: equal dimensions share a set."""
+        """Return an instant at which no other test starts, as equal dimensions share a set."""
         return pendulum.datetime(2013, 1, 1).add(minutes=uuid.uuid4().int % 100_000)
 
     def test_they_are_added_in_order_a_limited_number_at_a_time(
@@ -239,9 +239,13 @@ class TestWindows:
     ) -> None:
         span = self.spans(90, start, start.add(minutes=90 * 16))
         project = graph((span,), (span, PART))
-        said = [grow(instance, project, limit=10), grow(instance, project, limit=10), grow(instance, project, limit=10)]
-        # The second dataset has the same windows: it finds the set as the first one left it, and goes on.
-        assert [len(each) for each in said] == [2, 0, 0]
+        changes = [
+            grow(instance, project, limit=10),
+            grow(instance, project, limit=10),
+            grow(instance, project, limit=10),
+        ]
+        # The second dataset has the same windows, so it continues the set where the first one left it.
+        assert [len(call_changes) for call_changes in changes] == [2, 0, 0]
         assert instance.get_dynamic_partitions(time_set(span)) == [str(key) for key in span.keys()]  # noqa: SIM118
 
     def test_only_complete_windows_are_there_and_more_as_time_passes(self, instance: dg.DagsterInstance) -> None:

@@ -1,4 +1,4 @@
-"""Our dimensions as Dagster's: folded to two, with the same windows where it tiles alike, and any character."""
+"""Our dimensions as Dagster's: folded to two, with the same windows where Dagster can, and any characters."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LISTS = st.lists(TEXTS, min_size=1, max_size=4, unique=True).map(tuple)
 
 @st.composite
 def products(draw: st.DrawFn) -> Partitioning:
-    """Products of one to five dimensions with keys of any characters."""
+    """Draw products of one to five dimensions whose keys have any characters."""
     dimensions: list[Dimension] = [
         StaticDimension(f"d{place}", draw(LISTS)) for place in range(draw(st.integers(1, 4)))
     ]
     if draw(st.booleans()):
         day = TimeDimension.of("e_day", "@daily", "2024-03-09", "2024-03-12", timezone="America/New_York")
         dimensions.insert(draw(st.integers(0, len(dimensions))), day)
-    found = Partitioning(tuple(dimensions))
-    found.check()
-    return found
+    product = Partitioning(tuple(dimensions))
+    product.check()
+    return product
 
 
 @settings(deadline=None, max_examples=80)
@@ -44,7 +44,9 @@ def products(draw: st.DrawFn) -> Partitioning:
 def test_folding_and_unfolding_any_number_of_dimensions_is_the_identity(
     partitioning: Partitioning, data: st.DataObject
 ) -> None:
-    key = partitioning.key([data.draw(st.sampled_from(list(each.keys()))) for each in partitioning.dimensions])
+    key = partitioning.key(
+        [data.draw(st.sampled_from(list(dimension.keys()))) for dimension in partitioning.dimensions]
+    )
     text = partitioning.to_dagster(key)
     assert partitioning.from_dagster(text) == key
     assert partitioning.from_path(key.path) == key
@@ -91,7 +93,7 @@ def test_a_key_of_200_bytes_is_a_key() -> None:
 def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(
     cron: str, zone: str, data: st.DataObject
 ) -> None:
-    # Dagster cannot walk crons of both; see the test below.
+    # Dagster cannot iterate over crons that name both; see the test below.
     assume("#" not in cron or cron.split()[2] == "*")
     calendar = calendar_of(cron, zone)
     moved = stretch(zone, data.draw(st.integers(SINCE, UNTIL))).start
@@ -121,10 +123,10 @@ def test_windows_of_two_zones_that_start_at_one_instant_are_two_definitions_of_d
 def test_the_fold_of_a_dynamic_dimension_is_a_set_that_equal_products_share() -> None:
     user, store = DynamicDimension("user", "users"), StaticDimension("store", ("a", "b"))
     day = TimeDimension.of("day", "@daily", "2024-03-09")
-    one, other = Partitioning((day, user, store)), Partitioning((user, day, store))
-    assert one.folds["user~store"] == other.folds["user~store"]
-    assert fold_texts(one.folds["user~store"], {"users": ("x",)}) == ["x~a", "x~b"]
-    assert partitions_def(one) == partitions_def(other)
+    first, second = Partitioning((day, user, store)), Partitioning((user, day, store))
+    assert first.folds["user~store"] == second.folds["user~store"]
+    assert fold_texts(first.folds["user~store"], {"users": ("x",)}) == ["x~a", "x~b"]
+    assert partitions_def(first) == partitions_def(second)
 
 
 @pytest.mark.parametrize("text", ["2024-03-09", "a|b|2024-03-09", "a~b|2024-03-09", "2024-03-09|zz", ""])

@@ -59,11 +59,11 @@ def test_a_dataset_is_read_as_of_a_batch_a_time_and_a_run(workbench: Workbench, 
     assert sold(reader.read(sales, run=second.run_id)) == [("Paris", 10), ("Zürich", 2)]
     assert sold(reader.read(sales, as_of=first.published_at, where={"store": "Zürich"})) == [("Zürich", 2)]
     assert reader.batches(sales, as_of=first.published_at - dt.timedelta(seconds=1)) == []
-    for wrong, told in (
+    for wrong, expected_message in (
         ({"where": {"store": "Rome"}}, "no partition with {'store': 'Rome'}"),
         ({"where": {"shop": "Paris"}}, "is not partitioned by shop"),
     ):
-        with pytest.raises(UnknownPartition, match=told):
+        with pytest.raises(UnknownPartition, match=expected_message):
             reader.read(sales, **wrong)
     with pytest.raises(VarveError, match="run 'nobody' has published nothing"):
         reader.read(sales, run="nobody")
@@ -73,12 +73,12 @@ def test_a_dataset_is_read_as_of_a_batch_a_time_and_a_run(workbench: Workbench, 
 
 def test_each_row_tells_its_batch_where_asked(workbench: Workbench, reader: Reader, sales: Dataset) -> None:
     first = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
-    one = reader.read(sales, with_batch_id=True)
-    assert one.columns[-1] == "_batch_id"
-    assert {row["_batch_id"] for row in one.collect()} == {first[PARIS.path].batch_id.millis}
+    batch_frame = reader.read(sales, with_batch_id=True)
+    assert batch_frame.columns[-1] == "_batch_id"
+    assert {row["_batch_id"] for row in batch_frame.collect()} == {first[PARIS.path].batch_id.millis}
     second = workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
-    found = {row["store"]: row["_batch_id"] for row in reader.read(sales, with_batch_id=True).collect()}
-    assert found == {
+    batch_by_store = {row["store"]: row["_batch_id"] for row in reader.read(sales, with_batch_id=True).collect()}
+    assert batch_by_store == {
         "Paris": second[PARIS.path].batch_id.millis,
         "Zürich": first[ZURICH.path].batch_id.millis,
     }

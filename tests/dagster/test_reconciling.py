@@ -1,4 +1,4 @@
-"""What Dagster's runs mean to the planner: those not started are in flight, such as ended in silence are retried."""
+"""Dagster's runs in the planner: runs that have not started are in flight, runs that ended silently are retried."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def planned() -> Run:
 
 
 def record(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str], table: str) -> str:
-    """A run as Dagster keeps it."""
+    """Store a run in Dagster's instance."""
     run = dg.DagsterRun(
         job_name="__ASSET_JOB", run_id=str(uuid.uuid4()), status=status, tags=tags,
         asset_selection=frozenset({dg.AssetKey(["flights", table])}),
@@ -74,7 +74,7 @@ def test_a_run_that_counts_as_dead_is_not_in_flight_and_dagster_is_told(
             reconciler.tick(connection, instance, settings)
             seen.append(looked_up(graph, connection, instance, PROJECT.settings)[0].in_flight)
         ended = instance.get_run_by_id(run_id)
-    # Seen without a lease, seen late, seen late again.
+    # The run is seen without a lease, then late, then late again.
     assert [bool(in_flight.get(DELAYS.name)) for in_flight in seen] == [True, True, False, False]
     assert ended is not None
     assert ended.status is dg.DagsterRunStatus.FAILURE
@@ -86,9 +86,9 @@ def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(st
         first = run_request(planned())
         assert ended_runs([planned().identity], instance) == {}
         record(instance, status, dict(first.tags), "departures")
-        found = ended_runs([planned().identity], instance)[planned().identity]
-        assert (found.count, found.in_vain) == (1, 1)
-        assert run_request(planned(), found).run_key != first.run_key
+        ended_run = ended_runs([planned().identity], instance)[planned().identity]
+        assert (ended_run.count, ended_run.in_vain) == (1, 1)
+        assert run_request(planned(), ended_run).run_key != first.run_key
 
 
 def test_what_ends_without_a_word_backs_off_and_is_given_up() -> None:

@@ -1,4 +1,4 @@
-"""The report in Dagster: what it shows of a real catalog, and its check."""
+"""The report in Dagster: the picture of a real catalog, and its check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def materialise(graph: Graph) -> tuple[dg.AssetMaterialization, dg.AssetCheckEva
 
 
 def cells_of(markdown: str) -> dict[State, int]:
-    """How many squares of the picture have the colour of each state."""
+    """Return how many squares of the picture have the colour of each state."""
     image = re.search(r"data:image/svg\+xml;base64,([^)]+)", markdown)
     assert image is not None
     drawing = ET.fromstring(base64.b64decode(image[1]))  # noqa: S314 - our own
@@ -56,7 +56,7 @@ def test_a_partition_that_was_given_up_fails_the_check_by_name(graph: Graph, cat
     (sales,) = graph.datasets.values()
     _, none_yet = materialise(graph)
     assert none_yet.passed
-    # Nothing asks for a partition that reads nothing; a mark does.
+    # A partition without inputs is only requested by the mark of a backfill.
     Backfills(catalog.connection).add({sales.name: [key(5).path, key(6).path]}, reason="wrong", owner="me")
     event, evaluation = materialise(graph)
     assert evaluation.passed

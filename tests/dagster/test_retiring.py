@@ -1,4 +1,4 @@
-"""The retirement sensor and its job on real stores: what leaves the graph leaves readers' sight, by itself."""
+"""The retirement sensor and its job on real stores: partitions that leave the graph are hidden from readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graph_of(dataset: Dataset) -> Graph:
 
 
 def look(graph: Graph, instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
-    """One tick: the runs asked for, or why there are none."""
+    """Tick the sensor: return the runs that it requests, or the reason why there are none."""
     with dg.build_sensor_context(instance) as context:
         result = retirement_sensor(graph, PROJECT)(context)
     if isinstance(result, dg.SkipReason):
@@ -60,9 +60,9 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
         assert done.success
         assert workbench.read(before) == [(FIFTH, "Paris", "tea", 2)]
         assert look(graph, instance) == "Every partition that has a batch is one of the graph."
-        told = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
-        assert [record.asset_observation.metadata["varve/retired"].value for record in told] == [keys[0].path]  # type: ignore[union-attr]
-    # Nothing holds it back where it returns to the graph.
+        records = instance.fetch_observations(dg.AssetKey(before.name.split(".")), limit=10).records
+        assert [record.asset_observation.metadata["varve/retired"].value for record in records] == [keys[0].path]  # type: ignore[union-attr]
+    # The partition runs again when it returns to the graph.
     catalog = workbench.catalog()
     assert CatalogFacts(catalog.connection).of(before.name, None).get(keys[0].path, NOTHING).rolled_back == 0
     catalog.connection.close()
@@ -77,8 +77,8 @@ def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbe
     workbench.publish(before, keys, [(key, "tea", 1) for key in keys])
     graph = graph_of(replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Detroit",))))))
     with dg.DagsterInstance.ephemeral() as instance:
-        said = look(graph, instance)
-    assert said == (
+        skip_reason = look(graph, instance)
+    assert skip_reason == (
         f"{before}: 11 of its 11 partitions have left the graph at once, and none was retired. If that is meant: "
         f"varve retire {before}. If not, mend its declaration."
     )

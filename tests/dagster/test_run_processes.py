@@ -1,4 +1,4 @@
-"""The processes of runs begin with what every run needs already imported, and share nothing else."""
+"""The processes of runs start with the common modules imported, and share nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.needs_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
-# Stands for Dagster's code server, which begins a run just so.
+# This script stands for Dagster's code server, which starts a run in the same way.
 SERVER = """
 import multiprocessing, sys
 from tests.dagster.test_run_processes import describe
@@ -23,26 +23,26 @@ if __name__ == "__main__":
     sys.argv[1:] = {words!r}
     fork_runs()
     context = multiprocessing.get_context("spawn")
-    queue, told = context.Queue(), []
+    queue, answers = context.Queue(), []
     for _ in range(2):
         process = context.Process(target=describe, args=[queue])
         process.start()
-        told.append(queue.get(timeout=60))
+        answers.append(queue.get(timeout=60))
         process.join(60)
         assert process.exitcode == 3
-    print(*told, sep="\\n")
+    print(*answers, sep="\\n")
 """
 
 
 def describe(queue: object) -> None:
-    """What a run's process finds when it begins."""
-    found = {
+    """Describe what a run's process has when it starts, in the queue."""
+    description = {
         "pid": os.getpid(),
         "warm": "pyspark.sql.connect.session" in sys.modules,
-        # The project's own modules are the run's to import: what they open must not be shared.
+        # The run's process imports the project's own modules itself: what they open must not be shared.
         "definitions": "pipeline_defs.definitions" in sys.modules,
     }
-    queue.put(json.dumps(found))  # type: ignore[attr-defined]
+    queue.put(json.dumps(description))  # type: ignore[attr-defined]
     queue.close()  # type: ignore[attr-defined]
     queue.join_thread()  # type: ignore[attr-defined]
     os._exit(3)

@@ -1,4 +1,4 @@
-"""Schedules decoupled from partitions: what each tick asks for, from the real catalog and Dagster's own evaluation."""
+"""Schedules whose ticks need not match the windows: what each tick requests, evaluated by Dagster itself."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ NEW_YORK = "America/New_York"
 HOUR = TimeDimension.of("hour", "@hourly", "2013-01-01", "2014-01-01", timezone=NEW_YORK)
 DAY = TimeDimension.of("day", "@daily", "2013-01-01", "2014-01-01", timezone=NEW_YORK)
 
-# Dagster's own tags of a key of two dimensions are of a form that it means to give up.
+# Dagster warns that the form of its own tags for keys of two dimensions is deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
 
 
 def dataset(*dimensions: Dimension) -> Dataset:
-    """A dataset of its own database for one test."""
+    """Return a dataset in a database of its own, for one test."""
     columns = Schema((Column("text", ColumnType.STRING, "anything"),))
     return Dataset(f"t{uuid.uuid4().hex[:8]}.rows", Partitioning(dimensions), columns, StoreKind.LAKE, "Rows.")
 
 
 @pytest.fixture(scope="module")
 def instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
-    """Dagster's own records in the suite's PostgreSQL."""
-    with dg.DagsterInstance.from_config(str(ROOT)) as found:
-        yield found
+    """A Dagster instance whose storage is the suite's PostgreSQL."""
+    with dg.DagsterInstance.from_config(str(ROOT)) as configured:
+        yield configured
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """Schedules at work."""
+    """Evaluates schedules over one catalog and one Dagster instance."""
 
     instance: dg.DagsterInstance
 
     def at(
         self, dataset: Dataset, cron: str, tick: pendulum.DateTime, *, timezone: str = NEW_YORK
     ) -> tuple[list[dg.RunRequest], str | None]:
-        """One tick as Dagster evaluates it: the runs asked for, or why there are none."""
+        """Evaluate one tick as Dagster does: return the requested runs, and the reason where there are none."""
 
         @dataset_asset(dataset)
         def rows() -> None: ...
@@ -75,8 +75,8 @@ class Ticks:
             scheduled_execution_time=tick,
             repository_def=definitions.get_repository_def(),
         )
-        found = schedule.evaluate_tick(context)
-        return list(found.run_requests or ()), found.skip_message
+        tick_result = schedule.evaluate_tick(context)
+        return list(tick_result.run_requests or ()), tick_result.skip_message
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def ticks(instance: dg.DagsterInstance) -> Ticks:
 
 
 def publish(catalog: Catalog, dataset: Dataset, keys: Iterable[PartitionKey]) -> None:
-    """What a run by hand leaves in the catalog, without the data."""
+    """Enter in the catalog what a run by hand leaves there, without the data."""
     listed = list(keys)
     build = catalog.begin(dataset, listed, run_id=str(uuid.uuid4()), code_version="test")
     catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1) for key in listed])
@@ -94,7 +94,7 @@ def publish(catalog: Catalog, dataset: Dataset, keys: Iterable[PartitionKey]) ->
 
 
 def ends_of(request: dg.RunRequest) -> tuple[str, str]:
-    """The first and the last partition asked for."""
+    """Return the first and the last partition that are requested."""
     if request.partition_key is not None:
         return request.partition_key, request.partition_key
     return request.tags[RANGE_START_TAG], request.tags[RANGE_END_TAG]
@@ -110,52 +110,52 @@ def midnight(month: int, day: int) -> pendulum.DateTime:
 def test_a_daily_schedule_over_hours_asks_for_the_hours_of_the_day_in_one_run(
     ticks: Ticks, month: int, day: int, hours: int
 ) -> None:
-    found = dataset(HOUR)
-    ((request,), _) = ticks.at(found, "0 0 * * *", midnight(month, day + 1))
+    hourly = dataset(HOUR)
+    ((request,), _) = ticks.at(hourly, "0 0 * * *", midnight(month, day + 1))
     first, last = ends_of(request)
     assert (first, last) == (f"2013-{month:02}-{day:02}T00", f"2013-{month:02}-{day:02}T23")
     span = HOUR.window(last).end.timestamp() - HOUR.window(first).start.timestamp()
     assert span == hours * 3_600
     assert request.tags[REASON_TAG] == "scheduled"
-    assert request.asset_selection == [dg.AssetKey(found.name.split("."))]
+    assert request.asset_selection == [dg.AssetKey(hourly.name.split("."))]
 
 
 def test_an_hourly_schedule_over_days_asks_only_when_the_day_is_complete(ticks: Ticks) -> None:
-    found = dataset(DAY)
+    daily = dataset(DAY)
     # The 23 ticks of the day on which the clock goes forward, the last one at the midnight that ends it.
     moments = [midnight(3, 10).add(hours=hours) for hours in range(1, 24)]
-    asked = [ticks.at(found, "@hourly", moment) for moment in moments]
-    assert [requests for requests, _ in asked[:-1]] == [[]] * 22
-    assert asked[0][1] == f"No window of {found} is complete that was not at the tick before."
-    assert [ends_of(request) for request in asked[-1][0]] == [("2013-03-10", "2013-03-10")]
+    requested = [ticks.at(daily, "@hourly", moment) for moment in moments]
+    assert [requests for requests, _ in requested[:-1]] == [[]] * 22
+    assert requested[0][1] == f"No window of {daily} is complete that was not at the tick before."
+    assert [ends_of(request) for request in requested[-1][0]] == [("2013-03-10", "2013-03-10")]
     assert moments[-1] == midnight(3, 11)
 
 
 def test_what_has_a_batch_already_is_not_asked_for_again(ticks: Ticks, catalog: Catalog) -> None:
-    found = dataset(HOUR)
-    keys = {hour: found.partitioning.key([hour]) for hour in HOUR.keys()}  # noqa: SIM118 - a dimension is no dict
-    publish(catalog, found, [keys["2013-01-05T07"], keys["2013-01-05T08"]])
-    requests, _ = ticks.at(found, "0 0 * * *", midnight(1, 6))
+    hourly = dataset(HOUR)
+    keys = {hour: hourly.partitioning.key([hour]) for hour in HOUR.keys()}  # noqa: SIM118 - a dimension is no dict
+    publish(catalog, hourly, [keys["2013-01-05T07"], keys["2013-01-05T08"]])
+    requests, _ = ticks.at(hourly, "0 0 * * *", midnight(1, 6))
     assert [ends_of(request) for request in requests] == [
         ("2013-01-05T00", "2013-01-05T06"), ("2013-01-05T09", "2013-01-05T23"),
     ]  # fmt: skip
-    publish(catalog, found, [key for hour, key in keys.items() if str(hour).startswith("2013-01-05")])
-    assert ticks.at(found, "0 0 * * *", midnight(1, 6)) == (
-        [], f"All 24 partitions of {found} that this tick completes have batches already.",
+    publish(catalog, hourly, [key for hour, key in keys.items() if str(hour).startswith("2013-01-05")])
+    assert ticks.at(hourly, "0 0 * * *", midnight(1, 6)) == (
+        [], f"All 24 partitions of {hourly} that this tick completes have batches already.",
     )  # fmt: skip
 
 
 def test_two_ticks_ask_for_neighbouring_windows_once_each(ticks: Ticks) -> None:
-    found = dataset(HOUR)
-    asked = [ticks.at(found, "0 */6 * * *", midnight(1, 5).add(hours=hours))[0] for hours in (6, 12)]
-    assert [[ends_of(request) for request in requests] for requests in asked] == [
+    hourly = dataset(HOUR)
+    requested = [ticks.at(hourly, "0 */6 * * *", midnight(1, 5).add(hours=hours))[0] for hours in (6, 12)]
+    assert [[ends_of(request) for request in requests] for requests in requested] == [
         [("2013-01-05T00", "2013-01-05T05")], [("2013-01-05T06", "2013-01-05T11")],
     ]  # fmt: skip
 
 
 def test_a_schedule_in_another_zone_asks_for_what_ended_between_its_own_ticks(ticks: Ticks) -> None:
-    found = dataset(DAY)
-    requests, _ = ticks.at(found, "0 9 * * *", pendulum.datetime(2013, 1, 6, 9, tz="Asia/Tokyo"), timezone="Asia/Tokyo")
+    daily = dataset(DAY)
+    requests, _ = ticks.at(daily, "0 9 * * *", pendulum.datetime(2013, 1, 6, 9, tz="Asia/Tokyo"), timezone="Asia/Tokyo")
     # 9:00 in Tokyo is 19:00 of the day before in New York: the day that ended since is that of the 4th.
     assert [ends_of(request) for request in requests] == [("2013-01-04", "2013-01-04")]
 
@@ -170,10 +170,10 @@ def test_a_dynamic_dimension_is_asked_for_with_the_keys_that_its_set_has(
     ticks: Ticks, instance: dg.DagsterInstance
 ) -> None:
     tenant = DynamicDimension("tenant", f"tenants_{uuid.uuid4().hex[:8]}")
-    found = dataset(DAY, tenant)
-    assert ticks.at(found, "0 0 * * *", midnight(1, 6))[0] == []
-    PartitionSets(instance, [found.partitioning]).add(tenant, ["a|b", "c"])
-    requests, _ = ticks.at(found, "0 0 * * *", midnight(1, 6))
+    daily = dataset(DAY, tenant)
+    assert ticks.at(daily, "0 0 * * *", midnight(1, 6))[0] == []
+    PartitionSets(instance, [daily.partitioning]).add(tenant, ["a|b", "c"])
+    requests, _ = ticks.at(daily, "0 0 * * *", midnight(1, 6))
     assert {ends_of(request)[0] for request in requests} == {"2013-01-05|a%7Cb", "2013-01-05|c"}
     # Dagster takes several runs of one tick only where each has a key.
     assert len({request.run_key for request in requests}) == 2
@@ -184,8 +184,8 @@ def test_windows_that_dagster_has_as_a_set_are_in_it_before_they_are_asked_for(
 ) -> None:
     start = pendulum.datetime(2013, 1, 1, tz=NEW_YORK)
     span = TimeDimension("span", Every(dt.timedelta(minutes=90), start), start, start.add(days=3))
-    found = dataset(span)
-    ((request,), _) = ticks.at(found, "0 0 * * *", midnight(1, 2))
+    spanned = dataset(span)
+    ((request,), _) = ticks.at(spanned, "0 0 * * *", midnight(1, 2))
     assert ends_of(request) == ("2013-01-01T00:00", "2013-01-01T22:30")
     there = instance.get_dynamic_partitions(time_set(span))
     assert (there[0], there[15], len(there)) == ("2013-01-01T00:00", "2013-01-01T22:30", 48)
@@ -203,13 +203,13 @@ def test_without_the_catalog_a_tick_says_so_and_asks_for_nothing(ticks: Ticks, m
 
 
 def test_a_dataset_without_time_is_refused_by_name() -> None:
-    found = dataset(StaticDimension("origin", ("EWR",)))
-    with pytest.raises(VarveError, match=f"dataset {found}: a schedule needs windows that end"):
-        partition_schedule(found, "@daily")
+    without_time = dataset(StaticDimension("origin", ("EWR",)))
+    with pytest.raises(VarveError, match=f"dataset {without_time}: a schedule needs windows that end"):
+        partition_schedule(without_time, "@daily")
 
 
 @pytest.mark.parametrize(("cron", "timezone"), [("61 * * * *", "UTC"), ("never", "UTC"), ("@daily", "Mars/Olympus")])
 def test_a_cron_or_zone_that_is_none_is_refused_by_the_name_of_the_dataset(cron: str, timezone: str) -> None:
-    found = dataset(DAY)
-    with pytest.raises(VarveError, match=f"dataset {found}: its schedule: "):
-        partition_schedule(found, cron, timezone=timezone)
+    daily = dataset(DAY)
+    with pytest.raises(VarveError, match=f"dataset {daily}: its schedule: "):
+        partition_schedule(daily, cron, timezone=timezone)

@@ -32,7 +32,7 @@ ROWS = [("x", 1, "2022-03-01"), ("y", 2, "2022-03-01"), ("x", 3, "2022-03-02"), 
 
 
 def scored(spark: SparkSession, scope: dict[str, Any], trailing: DataFrame) -> DataFrame:
-    """The foreign function: how many receipts there are until the scope's day, and the day that it was given."""
+    """The foreign function: it counts the receipts until the scope's day, and returns the day that it was given."""
     return spark.sql("SELECT COUNT(*) AS n, {today} AS seen FROM {trailing}", trailing=trailing, today=scope["today"])
 
 
@@ -68,13 +68,13 @@ def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
     table = f"default.{db}_dumps"
     frame = workbench.spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
     frame.write.partitionBy("day").saveAsTable(table)
-    # A partition without rows is one too; one that is not there is not.
+    # A partition without rows exists; a partition that is not listed does not.
     workbench.spark.sql(f"ALTER TABLE {table} ADD PARTITION (day = '2022-03-03')")
     return db, files(db, table)
 
 
-def materialise(found: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
-    defs = build_defs(found)
+def materialise(assets: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
+    defs = build_defs(assets)
     job = defs.resolve_implicit_global_asset_job_def()
     return job.execute_in_process(
         asset_selection=[dg.AssetKey(name.split("."))],
@@ -83,8 +83,8 @@ def materialise(found: list[DatasetAsset], name: str, first: str, last: str) -> 
     )
 
 
-def rows(workbench: Workbench, found: list[DatasetAsset], name: str) -> list[tuple[object, ...]]:
-    (dataset,) = [each.dataset for each in found if each.dataset.name == name]
+def rows(workbench: Workbench, assets: list[DatasetAsset], name: str) -> list[tuple[object, ...]]:
+    (dataset,) = [asset.dataset for asset in assets if asset.dataset.name == name]
     catalog = workbench.catalog()
     batches = list(catalog.current(name).values())
     frame = workbench.store(dataset, catalog).read(dataset, batches)
@@ -96,38 +96,38 @@ def rows(workbench: Workbench, found: list[DatasetAsset], name: str) -> list[tup
 def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     workbench: Workbench, project: tuple[str, list[DatasetAsset]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db, found = project
+    db, assets = project
     # A run of three days is two joins.
     monkeypatch.setattr(running, "AT_ONCE", 2)
-    assert materialise(found, f"{db}.receipts", "2022-03-01", "2022-03-04").success
-    assert rows(workbench, found, f"{db}.receipts") == sorted(ROWS)
-    # Days without rows are partitions too.
-    done = materialise(found, f"{db}.sales", "2022-03-01", "2022-03-03")
-    assert done.success
-    assert [each.passed for each in done.get_asset_check_evaluations()] == [True]
+    assert materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-04").success
+    assert rows(workbench, assets, f"{db}.receipts") == sorted(ROWS)
+    # Days without rows are partitions, too.
+    run_result = materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-03")
+    assert run_result.success
+    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True]
     expected = [
         ("x", 1, "2022-03-01"), ("x", 3, "2022-03-03"), ("x", 4, "2022-03-02"),
         ("y", 2, "2022-03-01"), ("y", 2, "2022-03-02"),
     ]  # fmt: skip
-    assert rows(workbench, found, f"{db}.sales") == expected
-    (event, *_) = done.asset_materializations_for_node(f"{db}__sales")
+    assert rows(workbench, assets, f"{db}.sales") == expected
+    (event, *_) = run_result.asset_materializations_for_node(f"{db}__sales")
     lineage = event.metadata["dagster/column_lineage"].value
     assert isinstance(lineage, dg.TableColumnLineage)
     (source,) = lineage.deps_by_column["revenue"]
     assert (source.asset_key, source.column_name) == (dg.AssetKey([db, "receipts"]), "price")
-    failed = materialise(found, f"{db}.sales", "2022-03-03", "2022-03-04")
+    failed = materialise(assets, f"{db}.sales", "2022-03-03", "2022-03-04")
     assert not failed.success
-    told = str(failed.failure_data_for_node(f"{db}__sales"))
-    assert "1 rows break revenue_positive (revenue >= 0)" in told
-    assert rows(workbench, found, f"{db}.sales") == expected
-    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-03").success
-    assert rows(workbench, found, f"{db}.scores") == [
+    failure_text = str(failed.failure_data_for_node(f"{db}__sales"))
+    assert "1 rows break revenue_positive (revenue >= 0)" in failure_text
+    assert rows(workbench, assets, f"{db}.sales") == expected
+    assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-03").success
+    assert rows(workbench, assets, f"{db}.scores") == [
         (1, "2022-03-03", "2022-03-03"), (2, "2022-03-01", "2022-03-01"), (3, "2022-03-02", "2022-03-02"),
     ]  # fmt: skip
 
 
 PRICES = [("x", 1), ("x", 2), ("y", 10), ("y", 20), ("z", -128), ("O'Brien", 7)]
-# Each of these once ran as something else.
+# Each of these texts was once executed with another meaning.
 AS_WRITTEN = """SELECT 'O''Brien' AS name, TO_CHAR(SUM(price), 'S999') AS sum,
   PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY price DESC) AS quarter,
   PERCENTILE_DISC(0.25) WITHIN GROUP (ORDER BY price DESC) AS step,
@@ -148,7 +148,7 @@ def test_what_is_published_is_what_the_author_wrote(workbench: Workbench) -> Non
     data = [(product, price, store) for product, price in PRICES for store in ("L'Aquila", "O'Brien")]
     data += [("x", 50, "O'Brien")]
     spark.createDataFrame(data, "product STRING, price INT, store STRING").write.partitionBy("store").saveAsTable(table)
-    found = sql_assets(
+    assets = sql_assets(
         compiled(
             [
                 SourceFile("a.sql", f"CREATE DATASET {db}.prices (product STRING, price INT) {shops} EXTERNAL OPTIONS "
@@ -160,11 +160,11 @@ def test_what_is_published_is_what_the_author_wrote(workbench: Workbench) -> Non
         )
     )  # fmt: skip
     for name in ("prices", "stats"):
-        assert materialise(found, f"{db}.{name}", "L'Aquila", "O'Brien").success
+        assert materialise(assets, f"{db}.{name}", "L'Aquila", "O'Brien").success
     expected = [
         (*spark.sql(AS_WRITTEN.replace("{table}", table) + f"store = {store}").first(), value)  # type: ignore[misc]
         for store, value in (("'L\\'Aquila'", "L'Aquila"), ('"O\'Brien"', "O'Brien"))
     ]
     assert expected[0][0] == "O'Brien"
     assert expected[0][-2] == 1
-    assert rows(workbench, found, f"{db}.stats") == sorted(expected)
+    assert rows(workbench, assets, f"{db}.stats") == sorted(expected)

@@ -1,4 +1,4 @@
-"""SPARK: programs run by spark-submit, and every way in which one can be no good."""
+"""SPARK: programs that spark-submit runs, and every way in which a program can fail."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def project(db: str, program: Path | str, options: str = "", columns: str = "pro
     return sql_assets(compiled([SourceFile("sales.sql", sales), SourceFile("scores.sql", scores)], {}))
 
 
-def told(found: list[DatasetAsset], db: str, first: str, last: str) -> str:
-    """What a run says that fails, with everything on one line."""
-    failed = materialise(found, f"{db}.scores", first, last)
+def failure_text(assets: list[DatasetAsset], db: str, first: str, last: str) -> str:
+    """Return the message of a run that fails, on one line."""
+    failed = materialise(assets, f"{db}.scores", first, last)
     assert not failed.success
     data = failed.failure_data_for_node(f"{db}__scores")
     assert data is not None
@@ -52,7 +52,7 @@ def told(found: list[DatasetAsset], db: str, first: str, last: str) -> str:
 
 
 def left(settings: Settings, db: str) -> list[Path]:
-    """What is left of private folders."""
+    """Return the private folders that are left."""
     return list((Path(settings.lake) / db / "scores").glob(".*"))
 
 
@@ -71,10 +71,10 @@ def test_the_program_of_the_docs_runs_once_for_all_scopes(workbench: Workbench, 
     scores = header.replace("shop.", f"{db}.").replace("jobs/score.py", str(path))
     scores = scores.replace("START '2022-03-01'", "START '2022-03-01', END '2022-03-05'")
     sales = HEAD.format(db=db, name="sales", columns="product STRING, revenue DOUBLE") + SALES
-    found = sql_assets(compiled([SourceFile("sales.sql", sales), SourceFile("scores.sql", scores)], {}))
-    assert materialise(found, f"{db}.sales", "2022-03-01", "2022-03-04").success
-    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-04").success
-    assert rows(workbench, found, f"{db}.scores") == [
+    assets = sql_assets(compiled([SourceFile("sales.sql", sales), SourceFile("scores.sql", scores)], {}))
+    assert materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-04").success
+    assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-04").success
+    assert rows(workbench, assets, f"{db}.scores") == [
         ("x", 2.0, "2022-03-01"), ("x", 8.0, "2022-03-02"), ("x", 8.0, "2022-03-03"), ("x", 18.0, "2022-03-04"),
         ("y", 4.0, "2022-03-01"), ("y", 4.0, "2022-03-02"), ("y", 4.0, "2022-03-03"), ("y", 4.0, "2022-03-04"),
     ]  # fmt: skip
@@ -105,11 +105,11 @@ def test_a_jar_is_a_program_and_folders_of_partitions_are_not_guessed_at(
     with zipfile.ZipFile(tmp_path / "score.jar", "w") as jar:
         for file in tmp_path.glob("*.class"):
             jar.write(file, file.name)
-    found = project(db, tmp_path / "score.jar", "OPTIONS (class = 'Main', driver_memory = '1g')", "score BIGINT")
-    assert materialise(found, f"{db}.sales", "2022-03-01", "2022-03-04").success
-    # A folder day=2022-03-02 would be a DATE to Spark, and what is declared is a text.
-    assert materialise(found, f"{db}.scores", "2022-03-02", "2022-03-04").success
-    assert {(3, "2022-03-02"), (3, "2022-03-03"), (4, "2022-03-04")} <= set(rows(workbench, found, f"{db}.scores"))
+    assets = project(db, tmp_path / "score.jar", "OPTIONS (class = 'Main', driver_memory = '1g')", "score BIGINT")
+    assert materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-04").success
+    # Spark would read a folder day=2022-03-02 as a DATE, and the column is declared as a text.
+    assert materialise(assets, f"{db}.scores", "2022-03-02", "2022-03-04").success
+    assert {(3, "2022-03-02"), (3, "2022-03-03"), (4, "2022-03-04")} <= set(rows(workbench, assets, f"{db}.scores"))
 
 
 WRITES = "import os, sys, pyarrow as pa, pyarrow.parquet as pq\nout = sys.argv[1] + '/output'\n"
@@ -136,21 +136,21 @@ def test_a_program_that_is_no_good_publishes_nothing_and_leaves_nothing(
     workbench: Workbench, db: str, tmp_path: Path, program: str, expected: str
 ) -> None:
     (tmp_path / "bad.py").write_text(program, encoding="utf-8")
-    found = project(db, tmp_path / "bad.py", body="SPARK '{program}'")
-    said = told(found, db, "2022-03-01", "2022-03-01")
-    assert expected in said
-    assert f"{db}.scores" in said
-    assert "Nothing was published; the current batch stays in force." in said
-    assert rows(workbench, found, f"{db}.scores") == []
+    assets = project(db, tmp_path / "bad.py", body="SPARK '{program}'")
+    message = failure_text(assets, db, "2022-03-01", "2022-03-01")
+    assert expected in message
+    assert f"{db}.scores" in message
+    assert "Nothing was published; the current batch stays in force." in message
+    assert rows(workbench, assets, f"{db}.scores") == []
     assert left(workbench.settings, db) == []
 
 
 @pytest.mark.spark
 def test_no_rows_by_partitions_are_a_table_without_rows(workbench: Workbench, db: str, tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text(f"{WRITES}os.mkdir(out)\nopen(out + '/_SUCCESS', 'w')", encoding="utf-8")
-    found = project(db, tmp_path / "empty.py", body="SPARK '{program}'")
-    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-02").success
-    (scores,) = [each.dataset for each in found if each.dataset.table == "scores"]
+    assets = project(db, tmp_path / "empty.py", body="SPARK '{program}'")
+    assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-02").success
+    (scores,) = [asset.dataset for asset in assets if asset.dataset.table == "scores"]
     current = workbench.current(scores)
     assert {path: batch.rows for path, batch in current.items()} == {"day=2022-03-01": 0, "day=2022-03-02": 0}
 
@@ -166,9 +166,9 @@ def test_what_a_program_leaves_in_the_background_does_not_hold_the_run(
     path = tmp_path / "it's.py"
     path.write_text(f"{WRITES}{program}pq.write_table({TABLE}, out)", encoding="utf-8")
     options = r"""OPTIONS (args = '--name "O\'Brien & sons" $HOME')"""
-    found = project(db, str(path).replace("'", r"\'"), options, body="SPARK '{program}' {options}")
-    assert materialise(found, f"{db}.scores", "2022-03-01", "2022-03-01").success
-    assert rows(workbench, found, f"{db}.scores") == [("x", 1.0, "2022-03-01")]
+    assets = project(db, str(path).replace("'", r"\'"), options, body="SPARK '{program}' {options}")
+    assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-01").success
+    assert rows(workbench, assets, f"{db}.scores") == [("x", 1.0, "2022-03-01")]
     pid = int(Path(f"{path}.pid").read_text(encoding="utf-8"))
     status = Path(f"/proc/{pid}/status")
     assert not status.exists() or "State:\tZ" in status.read_text(encoding="utf-8")
@@ -185,9 +185,9 @@ def test_what_a_killed_run_leaves_is_found_by_the_sweep(settings: Settings, db: 
     (folder / "inputs" / "sales").mkdir(parents=True)
     (folder / "task.json").write_text("{}", encoding="utf-8")
     layout = Layout(settings.lake)
-    (found,) = [each for each in clean.units(layout) if each.dataset == f"{db}.scores"]
-    assert (found.location, found.size) == (str(folder), 2)
-    clean.remove(layout, [found.location])
+    (staging_unit,) = [unit for unit in clean.units(layout) if unit.dataset == f"{db}.scores"]
+    assert (staging_unit.location, staging_unit.size) == (str(folder), 2)
+    clean.remove(layout, [staging_unit.location])
     assert not folder.exists()
 
 
@@ -229,6 +229,6 @@ def test_another_program_is_another_version_of_the_code(tmp_path: Path) -> None:
     versions = []
     for text in ("pass", "pass  # other"):
         (tmp_path / "score.py").write_text(text, encoding="utf-8")
-        versions.append({each.dataset.table: each.code_version for each in project("shop", tmp_path / "score.py")})
+        versions.append({asset.dataset.table: asset.code_version for asset in project("shop", tmp_path / "score.py")})
     assert versions[0]["scores"] != versions[1]["scores"]
     assert versions[0]["sales"] == versions[1]["sales"]

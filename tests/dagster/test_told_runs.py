@@ -1,4 +1,4 @@
-"""A run says what it did: what it would leave out fails it by name, and what failed it is in the catalog."""
+"""A run reports what it did: partitions that it would leave out fail it by name, and failures are in the catalog."""
 
 import datetime as dt
 import uuid
@@ -28,7 +28,7 @@ DAY = TimeDimension.of("day", "@daily", "2026-11-01")
 
 
 def asset(compute: Any, *, dimension: TimeDimension = DAY, policy: Policy | None = None) -> DatasetAsset:
-    """A dataset of its own with this body."""
+    """Return the asset of a new dataset with this body."""
     dataset = Dataset(
         f"told{uuid.uuid4().hex[:8]}.days", Partitioning((dimension,)), Schema((Column("n", ColumnType.BIGINT),)),
         StoreKind.LAKE, "", policy=policy or Policy(),
@@ -36,20 +36,20 @@ def asset(compute: Any, *, dimension: TimeDimension = DAY, policy: Policy | None
     return dataset_asset(dataset)(compute)
 
 
-def run(found: DatasetAsset, first: object, last: object) -> dg.ExecuteInProcessResult:
-    job = build_defs([found]).resolve_implicit_global_asset_job_def()
+def run(days_asset: DatasetAsset, first: object, last: object) -> dg.ExecuteInProcessResult:
+    job = build_defs([days_asset]).resolve_implicit_global_asset_job_def()
     return job.execute_in_process(
-        asset_selection=[dg.AssetKey(found.dataset.name.split("."))],
+        asset_selection=[dg.AssetKey(days_asset.dataset.name.split("."))],
         tags={"dagster/asset_partition_range_start": str(first), "dagster/asset_partition_range_end": str(last)},
         raise_on_error=False,
     )
 
 
-def failures(workbench: Workbench, found: DatasetAsset) -> dict[str, str]:
-    """Why the last batch of each partition failed, as `varve why` prints it."""
+def failures(workbench: Workbench, days_asset: DatasetAsset) -> dict[str, str]:
+    """Return why the last batch of each partition failed, as `varve why` prints it."""
     catalog = workbench.catalog()
     try:
-        listed = History(catalog.connection).batches(found.dataset.name, None)
+        listed = History(catalog.connection).batches(days_asset.dataset.name, None)
         return {batch.partition: batch.failure for batch in listed if batch.failure}
     finally:
         catalog.connection.close()
@@ -65,28 +65,31 @@ def _days() -> str:
 
 
 def test_a_range_that_covers_the_open_window_fails_by_name_and_writes_nothing(workbench: Workbench) -> None:
-    found = asset(compute)
-    done = run(found, YESTERDAY, TODAY)
+    days_asset = asset(compute)
+    done = run(days_asset, YESTERDAY, TODAY)
     assert not done.success
-    (reason,) = set(failures(workbench, found).values())
+    (reason,) = set(failures(workbench, days_asset).values())
     assert f"day={TODAY}: its window is open until {TOMORROW} 00:00 UTC" in reason
-    assert workbench.current(found.dataset) == {}
-    assert run(found, YESTERDAY - dt.timedelta(days=1), YESTERDAY).success
-    assert len(workbench.current(found.dataset)) == 2
+    assert workbench.current(days_asset.dataset) == {}
+    assert run(days_asset, YESTERDAY - dt.timedelta(days=1), YESTERDAY).success
+    assert len(workbench.current(days_asset.dataset)) == 2
 
 
 def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workbench) -> None:
-    found = asset(compute, policy=Policy(retention=dt.timedelta(days=3)))
+    days_asset = asset(compute, policy=Policy(retention=dt.timedelta(days=3)))
     definition = (
-        build_defs([found]).resolve_asset_graph().get(dg.AssetKey(found.dataset.name.split("."))).partitions_def
+        build_defs([days_asset])
+        .resolve_asset_graph()
+        .get(dg.AssetKey(days_asset.dataset.name.split(".")))
+        .partitions_def
     )
     assert definition is not None
     shown = definition.get_partition_keys()
-    # What is missing for ever is not listed, and what is listed is what the planner keeps.
+    # Dagster lists no partitions that would be missing for ever: exactly those that the planner keeps.
     assert shown == [str(TODAY - dt.timedelta(days=days)) for days in (3, 2, 1)]
-    done = run(found, "2026-11-10", "2026-11-10")
+    done = run(days_asset, "2026-11-10", "2026-11-10")
     assert not done.success
-    assert workbench.current(found.dataset) == {}
+    assert workbench.current(days_asset.dataset) == {}
 
 
 def broken(context: dg.AssetExecutionContext) -> DataFrame:
@@ -98,13 +101,17 @@ def wrong(context: dg.AssetExecutionContext) -> DataFrame:
     return spark.sql("select nothing_of_the_kind")  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("body", "told"), [(broken, "ValueError: no rate for"), (wrong, "nothing_of_the_kind")])
-def test_what_failed_a_step_before_its_output_is_in_the_catalog(workbench: Workbench, body: Any, told: str) -> None:
-    found = asset(body)
-    assert not run(found, YESTERDAY, YESTERDAY).success
-    assert list(failures(workbench, found)) == [f"day={YESTERDAY}"]
-    assert told in failures(workbench, found)[f"day={YESTERDAY}"]
-    # Its locks are free: the next run is another attempt.
+@pytest.mark.parametrize(
+    ("body", "expected_message"), [(broken, "ValueError: no rate for"), (wrong, "nothing_of_the_kind")]
+)
+def test_what_failed_a_step_before_its_output_is_in_the_catalog(
+    workbench: Workbench, body: Any, expected_message: str
+) -> None:
+    days_asset = asset(body)
+    assert not run(days_asset, YESTERDAY, YESTERDAY).success
+    assert list(failures(workbench, days_asset)) == [f"day={YESTERDAY}"]
+    assert expected_message in failures(workbench, days_asset)[f"day={YESTERDAY}"]
+    # The locks of the failed run are free, so that the next run is another attempt.
     catalog = workbench.catalog()
-    assert Catalog(catalog.connection).in_flight(found.dataset.name) == set()
+    assert Catalog(catalog.connection).in_flight(days_asset.dataset.name) == set()
     catalog.connection.close()

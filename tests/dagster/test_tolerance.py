@@ -1,4 +1,4 @@
-"""REJECT UP TO n ROWS INTO: what is taken and what is rejected are published together by one run, or neither is."""
+"""REJECT UP TO n ROWS INTO: one run publishes accepted and rejected rows together, or neither of them."""
 
 from __future__ import annotations
 
@@ -96,47 +96,49 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     store: str, settings: Settings, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = f"t{uuid.uuid4().hex[:8]}"
-    found = orders(db, store=store)
+    assets = orders(db, store=store)
     path = send(settings, db, BAD)
-    done = materialise(found, f"{db}.orders", FIRST, FIRST)
+    done = materialise(assets, f"{db}.orders", FIRST, FIRST)
     assert done.success
-    every = with_rejected(found)
+    every = with_rejected(assets)
     assert [(row[0], str(row[1]), row[-1]) for row in rows(workbench, every, f"{db}.orders")] == [("pen", "1.50", "EU")]
     assert [row[:7] for row in rows(workbench, every, f"{db}.orders_rejected")] == [
         (str(path), 3, "price", "cheap", "'cheap' is not of type DECIMAL(10,2)", None, "ink,cheap"),
         (str(path), 4, "product", "", "nothing stands there, and it is NOT NULL", None, ",2.00"),
     ]
     taken, rejected = (current(settings, f"{db}.{name}")[KEY.path] for name in ("orders", "orders_rejected"))
-    # One transaction: the same instant; and what was taken is what the rejected rows are of.
+    # Both are of one transaction and one instant, and the rejected rows were made from the accepted batch.
     assert taken.published_at == rejected.published_at
     assert (taken.rows, rejected.rows, taken.run_id) == (1, 2, rejected.run_id)
-    assert {(each.source, each.version) for each in rejected.inputs} == {(f"{db}.orders", str(taken.batch_id))}
-    told = {event.asset_key.path[-1]: event for event in done.get_asset_materialization_events()}
-    assert told["orders_rejected"].partition == FIRST
-    assert told["orders_rejected"].materialization.metadata["dagster/partition_row_count"].value == 2
-    taken_key, rejected_key = (told[name].materialization.partition for name in ("orders", "orders_rejected"))
+    assert {(trace_input.source, trace_input.version) for trace_input in rejected.inputs} == {
+        (f"{db}.orders", str(taken.batch_id))
+    }
+    events = {event.asset_key.path[-1]: event for event in done.get_asset_materialization_events()}
+    assert events["orders_rejected"].partition == FIRST
+    assert events["orders_rejected"].materialization.metadata["dagster/partition_row_count"].value == 2
+    taken_key, rejected_key = (events[name].materialization.partition for name in ("orders", "orders_rejected"))
     assert taken_key == rejected_key
     assert type(taken_key) is type(rejected_key)
-    about = told["orders"].materialization.metadata
+    about = events["orders"].materialization.metadata
     assert [about[f"varve/rejected_{name}"].value for name in ("rows", "at_most", "into")] == [
         2, 3, f"{db}.orders_rejected",
     ]  # fmt: skip
-    # The planner asks for what reads the rejected rows, and never for these.
-    assert {dataset for dataset, _, _ in tick(downstream_sensor(graph_of(found), PROJECT))} <= {"counts"}
+    # The planner requests runs of what reads the rejected rows, and never of the rejected rows themselves.
+    assert {dataset for dataset, _, _ in tick(downstream_sensor(graph_of(assets), PROJECT))} <= {"counts"}
 
-    # One row too many: nothing changes, of either.
+    # With one rejected row too many, neither dataset changes.
     send(settings, db, BAD + "cap\npad,x\n")
-    failed = materialise(found, f"{db}.orders", FIRST, FIRST)
+    failed = materialise(assets, f"{db}.orders", FIRST, FIRST)
     assert not failed.success
-    said = str(failed.get_step_failure_events()[0].event_specific_data)
+    failure_text = str(failed.get_step_failure_events()[0].event_specific_data)
     assert (
         f"{path} ({db}.orders): 4 rows of it cannot be read as declared, more than the 3 that go into "
         f"{db}.orders_rejected: line 3: column price: 'cheap' is not of type DECIMAL(10,2), line 4:"
-    ) in said
+    ) in failure_text
     assert current(settings, f"{db}.orders") == {KEY.path: taken}
     assert current(settings, f"{db}.orders_rejected") == {KEY.path: rejected}
 
-    # Another has put rejected rows in force meanwhile: neither is published.
+    # Another run has published rejected rows in between: neither dataset is published.
     publish = group.publish
 
     def disturbed(ready: Sequence[Any], store_of: Any) -> None:
@@ -149,24 +151,24 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     send(settings, db, GOOD + "ink,2.00\n")
     with monkeypatch.context() as patch:
         patch.setattr(group, "publish", disturbed)
-        assert not materialise(found, f"{db}.orders", FIRST, FIRST).success
+        assert not materialise(assets, f"{db}.orders", FIRST, FIRST).success
     assert current(settings, f"{db}.orders") == {KEY.path: taken}
     assert current(settings, f"{db}.orders_rejected") == {}
 
     # A corrected file leaves no rejected rows.
     send(settings, db, GOOD + "ink,2.00\n")
-    assert materialise(found, f"{db}.orders", FIRST, FIRST).success
+    assert materialise(assets, f"{db}.orders", FIRST, FIRST).success
     assert [current(settings, f"{db}.{name}")[KEY.path].rows for name in ("orders", "orders_rejected")] == [2, 0]
     assert rows(workbench, every, f"{db}.orders_rejected") == []
     if store == "LAKE":
-        # What reads rejected rows reads empty batches of them too.
+        # Readers of rejected rows read empty batches, too.
         send(settings, db, GOOD, "2026-09-01|US.csv")
-        assert materialise(found, f"{db}.orders", "2026-09-01|EU", "2026-09-01|US").success
-        assert materialise(found, f"{db}.counts", "2026-09-01", "2026-09-01").success
-        assert [row[0] for row in rows(workbench, found, f"{db}.counts")] == [0]
+        assert materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-01|US").success
+        assert materialise(assets, f"{db}.counts", "2026-09-01", "2026-09-01").success
+        assert [row[0] for row in rows(workbench, assets, f"{db}.counts")] == [0]
 
-    # Either goes back with the other.
-    commands_on(graph_of(found), monkeypatch)
+    # A rollback of either dataset rolls back the other one.
+    commands_on(graph_of(assets), monkeypatch)
     plans = rollback.plan_batch(f"{db}.orders", ["day=2026-09-01", "region=EU"], taken.batch_id.millis)
     assert {plan.dataset for plan in plans} == {f"{db}.orders", f"{db}.orders_rejected"}
     rollback.carry_out(plans, reason="a test", withdraw=False)
@@ -193,18 +195,18 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
             catalog.publish(build)
             catalog.release(build)
         words = ["day=2026-09-01", "region=EU"]
-        told = "3 rows rejected, of at most 3: shop.orders day=2026-09-01/region=EU, see shop.orders_rejected"
-        assert [each["told"] for each in rejected_row_values(connection)] == [told]
+        message = "3 rows rejected, of at most 3: shop.orders day=2026-09-01/region=EU, see shop.orders_rejected"
+        assert [values["told"] for values in rejected_row_values(connection)] == [message]
         for name in ("shop.orders", "shop.orders_rejected"):
-            found = why_command.why(name, words)
-            assert [each["told"] for each in found["rejected_rows"]] == [told]
-            why_command.show(Console(file=(said := StringIO()), width=1_000), found)
-            assert told in said.getvalue()
-        assert (found["state"], found["reason"]) == ("current", "written by the runs of shop.orders")
+            judgement = why_command.why(name, words)
+            assert [values["told"] for values in judgement["rejected_rows"]] == [message]
+            why_command.show(Console(file=(output := StringIO()), width=1_000), judgement)
+            assert message in output.getvalue()
+        assert (judgement["state"], judgement["reason"]) == ("current", "written by the runs of shop.orders")
         other = why_command.why("shop.orders_rejected", ["day=2026-09-01", "region=US"])
         assert (other["state"], other["rejected_rows"]) == ("missing", [])
-        show_status(Console(file=(said := StringIO()), width=1_000), status())
-        assert told in said.getvalue()
+        show_status(Console(file=(output := StringIO()), width=1_000), status())
+        assert message in output.getvalue()
     with pytest.raises(VarveError, match=r"whose runs write both. Nothing was marked. Run varve backfill shop.orders"):
         backfill.plan("shop.orders_rejected", words, first=None, last=None, downstream="none")
     parts = backfill.plan("shop.orders", words, first=None, last=None, downstream="all")
@@ -215,7 +217,7 @@ ORDERS_ONLY = ORDERS.format(db="shop", store="LAKE", reject="{reject}")
 
 
 @pytest.mark.parametrize(
-    ("clause", "column", "told"),
+    ("clause", "column", "expected_message"),
     [
         ("REJECT UP TO none ROWS INTO shop.bad", 14, "expected how many rows, a whole number from 1, found 'none'"),
         ("REJECT UP TO 20000 ROWS INTO shop.bad", 14, "it is a number from 1 to 10,000"),
@@ -227,24 +229,26 @@ ORDERS_ONLY = ORDERS.format(db="shop", store="LAKE", reject="{reject}")
         ("REJECT UP TO 3 ROWS INTO shop.python", 26, "shop.python is also declared in Python; nobody else may"),
     ],
 )
-def test_a_tolerance_that_cannot_be_is_refused_at_its_place(clause: str, column: int, told: str) -> None:
-    (python,) = [each.dataset for each in orders("shop", reject="")]
+def test_a_tolerance_that_cannot_be_is_refused_at_its_place(clause: str, column: int, expected_message: str) -> None:
+    (python,) = [asset.dataset for asset in orders("shop", reject="")]
     other = ORDERS.format(db="shop", store="LAKE", reject="").replace("shop.orders", "shop.other")
     sources = [SourceFile("orders.sql", ORDERS_ONLY.format(reject=clause)), SourceFile("other.sql", other)]
     with pytest.raises(SqlErrors) as caught:
         compiled(sources, {"shop.python": replace(python, name="shop.python")})
-    assert told in str(caught.value)
+    assert expected_message in str(caught.value)
     line = 7 if column == 1 else 6
     assert str(caught.value).startswith(f"orders.sql:{line}:{column}")
 
 
 def test_two_datasets_do_not_share_rejected_rows_and_tables_of_others_have_none() -> None:
-    one = ORDERS_ONLY.format(reject="REJECT UP TO 3 ROWS INTO shop.bad")
+    sql_text = ORDERS_ONLY.format(reject="REJECT UP TO 3 ROWS INTO shop.bad")
     with pytest.raises(SqlErrors, match=r"two.sql:6:26.*\n?.*shop.bad is also declared in one.sql"):
-        compiled([SourceFile("one.sql", one), SourceFile("two.sql", one.replace("shop.orders", "shop.two"))], {})
+        compiled(
+            [SourceFile("one.sql", sql_text), SourceFile("two.sql", sql_text.replace("shop.orders", "shop.two"))], {}
+        )
     with pytest.raises(SqlErrors, match="REJECT UP TO belongs to landing files"):
-        compiled([SourceFile("one.sql", one.replace("'landing'", "'table', table = 'a.b'"))], {})
-    renamed = one.replace("region IN", "file IN").replace("region STRING", "file STRING")
+        compiled([SourceFile("one.sql", sql_text.replace("'landing'", "'table', table = 'a.b'"))], {})
+    renamed = sql_text.replace("region IN", "file IN").replace("region STRING", "file STRING")
     with pytest.raises(SqlErrors, match="a column of rejected rows is called file, as a partition column is"):
         compiled([SourceFile("one.sql", renamed)], {})
 
@@ -262,14 +266,14 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
     graph = graph_of([sales])
     assert set(graph.datasets) == {"shop.sales", "shop.sales_rejected"}
     rejected = graph.datasets["shop.sales_rejected"]
-    assert [each.name for each in graph.upstreams(rejected)] == ["shop.sales"]
+    assert [upstream.name for upstream in graph.upstreams(rejected)] == ["shop.sales"]
     assert rejected.partitioning == graph.datasets["shop.sales"].partitioning
     repository = build_defs([sales]).get_repository_def()
     node = repository.asset_graph.get(dg.AssetKey(["shop", "sales_rejected"]))
     assert node.parent_keys == {dg.AssetKey(["shop", "sales"])}
     assert node.partitions_def is not None
     assert not node.is_executable
-    # It never is a sensor's to ask for.
+    # No sensor requests runs of a dataset of rejected rows.
     assert {sensor.name for sensor in repository.sensor_defs} == {"arrivals", "retirement"}
 
     @dataset_asset(declared("shop.sales_rejected"))
@@ -277,8 +281,8 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
 
     with pytest.raises(VarveError, match=r"its rejected rows are to go into shop\.sales_rejected, which is another"):
         graph_of([sales, clash])
-    for into, told in (("Bad", "a name is `db.table`"), ("shop.sales", "cannot go into itself")):
-        with pytest.raises(VarveError, match=told):
+    for into, expected_message in (("Bad", "a name is `db.table`"), ("shop.sales", "cannot go into itself")):
+        with pytest.raises(VarveError, match=expected_message):
             declared("shop.sales", landing=True, reject_into=RejectInto(5, into))
     with pytest.raises(VarveError, match="only rows of landing files are rejected"):
         declared("shop.sales", reject_into=RejectInto(5, "shop.bad"))
@@ -291,7 +295,7 @@ def test_the_example_of_the_reference_is_a_dataset_and_its_rejected_rows() -> No
     assert set(graph.datasets) == {"shop.orders", "shop.orders_rejected"}
     documented = [line.split("`")[1] for line in text.partition("| column | holds |")[2].splitlines() if "`" in line]
     kept = sql_assets(compiled([SourceFile("orders.sql", example.replace("-01')", "-01', RETENTION 30 DAYS)"))], {}))
-    assert {each.dataset.policy.retention for each in with_rejected(kept)} == {dt.timedelta(days=30)}
+    assert {asset.dataset.policy.retention for asset in with_rejected(kept)} == {dt.timedelta(days=30)}
     written = example.replace("REJECT UP TO 10 ROWS INTO", "reject up to 10 rows into")
     assert "\n  REJECT UP TO 10 ROWS INTO shop.orders_rejected\n" in formatted(SourceFile("orders.sql", written))
     assert documented[:7] == list(graph.datasets["shop.orders_rejected"].schema.names)

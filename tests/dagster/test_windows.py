@@ -1,4 +1,4 @@
-"""Windows are complete, open, upcoming or outside: where clocks move, at the end of a series, and in Dagster too."""
+"""Windows are complete, open, upcoming or outside: where clocks change, at the end of a series, and in Dagster."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DAY = TimeDimension.of("day", "@daily", "2026-03-01", "2026-12-01", timezone=NEW
 
 
 def at(text: str, zone: str = NEW_YORK) -> float:
-    found = pendulum.parse(text, tz=zone)
-    assert isinstance(found, pendulum.DateTime)
-    return found.timestamp()
+    instant = pendulum.parse(text, tz=zone)
+    assert isinstance(instant, pendulum.DateTime)
+    return instant.timestamp()
 
 
 @pytest.mark.parametrize(
     ("day", "now", "state"),
     [
-        # A day of 23 hours and one of 25: open until the clock of its zone shows midnight.
+        # Days of 23 and of 25 hours are open until the clock of the zone shows midnight.
         ("2026-03-08", "2026-03-08T23:59", WindowState.OPEN),
         ("2026-03-08", "2026-03-09T00:00", WindowState.COMPLETE),
         ("2026-11-01", "2026-11-01T23:59:59", WindowState.OPEN),
@@ -109,7 +109,7 @@ def test_dagster_lists_exactly_the_windows_that_are_there(
         patch.setattr("pendulum.now", lambda tz="UTC": now.in_timezone(tz))
         definition = fold_def((dimension,), retention)
     fold_def.cache_clear()
-    # What Dagster cannot tile is a set of its, which its own sensor keeps.
+    # Windows that Dagster cannot express are a dynamic set, which a sensor of its own updates.
     assume(isinstance(definition, dg.TimeWindowPartitionsDefinition))
     kept = dimension.first if retention is None else kept_from(dimension, retention, seconds)
     ours = [str(key) for key in dimension.keys(now=now) if dimension.start_of(key) >= kept]

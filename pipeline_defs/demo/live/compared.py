@@ -1,4 +1,4 @@
-"""How the live demo ends: a clean rebuild takes the same files, and both are compared with what the partner sent."""
+"""The comparison at the end of the live demo: its result, a clean rebuild of the same files, and what was sent."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ _VIEW = "select hour, shop, product, orders, cents from varve_live.revenue order
 
 @dataclass(frozen=True)
 class Contents:
-    """All rows that a place shows: of the view, and of the lake's current batches."""
+    """All rows that readers of a place see.
+
+    Attributes:
+        revenue: the rows of the view.
+        orders: the rows of the lake's current batches, with how often each occurs.
+    """
 
     revenue: tuple[tuple[object, ...], ...]
     orders: Counter[tuple[object, ...]]
 
 
 def contents(place: LivePlace, settings: Settings) -> Contents:
-    """What readers of a place are shown, read as anybody would: by SQL, and as plain parquet."""
-    with place.here(settings) as own, connect(own, application="varve demo") as connection:
+    """Return what readers of a place see, read as other people would read it: by SQL, and as plain parquet."""
+    with place.here(settings) as place_settings, connect(place_settings, application="varve demo") as connection:
         revenue = tuple(connection.execute(_VIEW).fetchall())
         batches = Catalog(connection).current(ORDERS)
     orders: Counter[tuple[object, ...]] = Counter()
@@ -44,26 +49,31 @@ def contents(place: LivePlace, settings: Settings) -> Contents:
 
 
 def rebuild(place: LivePlace, settings: Settings) -> int:
-    """Take all that lies in the landing folder into an empty catalog; how many runs that were. Raises VarveError."""
+    """Take all files of the landing folder into an empty catalog, and return how many runs that took.
+
+    Raises VarveError where a run fails.
+    """
     from pipeline_defs.demo.live.project.definitions import defs, graph
 
-    with place.here(settings) as own, open_instance(own) as instance:
+    with place.here(settings) as place_settings, open_instance(place_settings) as instance:
         return Driver(instance, defs, graph).until_quiet()
 
 
 def differences(lived: Contents, rebuilt: Contents, partner: Partner) -> list[str]:
-    """Every difference in words; empty where what was lived through is what a rebuild has and what was sent."""
-    found = []
-    for name, one in (("the clean rebuild", rebuilt), ("what was lived through", lived)):
+    """Return every difference as text; empty where the live result, the rebuild and what was sent are the same."""
+    messages = []
+    for name, compared in (("the clean rebuild", rebuilt), ("what was lived through", lived)):
         sent: Counter[tuple[object, ...]] = Counter(partner.orders())
-        found += [f"{name} has not {order}, which was sent" for order in list(sent - one.orders)[:5]]
-        found += [f"{name} has {order}, which was not sent" for order in list(one.orders - sent)[:5]]
-        summed: Counter[tuple[object, object]] = Counter()
-        for hour, shop, _, orders, _ in one.revenue:
-            summed[hour, shop] += int(str(orders))
+        messages += [f"{name} has not {order}, which was sent" for order in list(sent - compared.orders)[:5]]
+        messages += [f"{name} has {order}, which was not sent" for order in list(compared.orders - sent)[:5]]
+        orders_by_slot: Counter[tuple[object, object]] = Counter()
+        for hour, shop, _, orders, _ in compared.revenue:
+            orders_by_slot[hour, shop] += int(str(orders))
         expected = {(slot.hour, slot.shop): totals.orders for slot, totals in partner.expected().items()}
-        if summed != expected:
-            found.append(f"{name} counts {dict(summed)} orders in the view; sent were {expected}")
-    found += [f"only lived through: {row}" for row in sorted(set(lived.revenue) - set(rebuilt.revenue), key=str)[:5]]
-    found += [f"only in the rebuild: {row}" for row in sorted(set(rebuilt.revenue) - set(lived.revenue), key=str)[:5]]
-    return found
+        if orders_by_slot != expected:
+            messages.append(f"{name} counts {dict(orders_by_slot)} orders in the view; sent were {expected}")
+    messages += [f"only lived through: {row}" for row in sorted(set(lived.revenue) - set(rebuilt.revenue), key=str)[:5]]
+    messages += [
+        f"only in the rebuild: {row}" for row in sorted(set(rebuilt.revenue) - set(lived.revenue), key=str)[:5]
+    ]
+    return messages

@@ -1,7 +1,7 @@
-"""`varve demo --live`: a partner, the real daemon and a reader for some minutes, checked as they go.
+"""`varve demo --live`: a partner sends files for some minutes, the real daemon takes them, and a reader is checked.
 
-Every answer of the reader is compared with what the partner had sent, and what is there in the end with a clean rebuild
-from the same files; a difference ends with exit 1.
+Every answer of the reader is compared with what the partner had sent, and the final result with a clean rebuild from
+the same files; a difference ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -42,25 +42,29 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 EVERY_SECONDS = 4.0
-# What was sent last is seen by then, also on a machine that others use.
+# How long the demo waits until the last file is visible; the machine may be busy with other work.
 _LAST_SECONDS = 1_200.0
 _LOOK_SECONDS = 0.5
 _MISDATED_NAME = f"{MISDATED}|{SHOPS[0]}.csv"
 
 
 def run(console: Console, *, minutes: float, as_json: bool) -> None:
-    """The demo. Raises VarveError where an answer or the end was wrong, or where what was sent did not become visible.
+    """Run the demo.
 
-    A Ctrl-C, or SIGTERM, ends everything that it has started, the servers too where they were not up before.
+    Raises VarveError where an answer of the reader or the final result is wrong, and where a file does not become
+    visible. Ctrl-C and SIGTERM end everything that the demo has started, and the servers where they were not up before.
     """
     settings = chosen_settings()
     refuse_deployed(settings)
     folder = writable(settings.home_dir / "live")
-    before = {ending: signal.signal(ending, signal.default_int_handler) for ending in (signal.SIGINT, signal.SIGTERM)}
+    handlers_before = {
+        end_signal: signal.signal(end_signal, signal.default_int_handler)
+        for end_signal in (signal.SIGINT, signal.SIGTERM)
+    }
     were_up = PostgresServer(settings.home_dir).is_up(), SparkServer(settings).remote() is not None
     try:
         with FileLock(folder / "demo.lock", timeout=0):
-            summary = _lived(None if as_json else console, settings, folder, minutes)
+            summary = _run_live(None if as_json else console, settings, folder, minutes)
     except Timeout:
         raise VarveError(
             f"another live demo works in {folder}. Wait for its end, or choose another VARVE_HOME."
@@ -69,8 +73,8 @@ def run(console: Console, *, minutes: float, as_json: bool) -> None:
         _end_services(settings, *were_up)
         raise
     finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
+        for end_signal, handler in handlers_before.items():
+            signal.signal(end_signal, handler)
     if as_json:
         console.print_json(json.dumps(summary))
     else:
@@ -80,45 +84,48 @@ def run(console: Console, *, minutes: float, as_json: bool) -> None:
         raise VarveError(f"{len(wrong)} things were wrong, the first: {wrong[0]}. All of them are in {summary['log']}.")
 
 
-def _lived(console: Console | None, settings: Settings, folder: Path, minutes: float) -> dict[str, Any]:
+def _run_live(console: Console | None, settings: Settings, folder: Path, minutes: float) -> dict[str, Any]:
     log = folder / "demo.log"
     log.write_text("", encoding="utf-8")
     quiet = console or Console(quiet=True)
     services.up(quiet)
-    live, clean = LivePlace(folder, "varve_live"), LivePlace(folder, "varve_live_rebuild")
+    live_place, clean_place = LivePlace(folder, "varve_live"), LivePlace(folder, "varve_live_rebuild")
     with quiet.status("Making room: databases and folders of the demo's own..."):
         shutil.rmtree(folder / "landing", ignore_errors=True)
-        for place in (live, clean):
+        for place in (live_place, clean_place):
             place.make(settings)
         forget_tables()
-    with live.here(settings) as own:
-        with connect(own, application="varve demo") as connection:
+    with live_place.here(settings) as place_settings:
+        with connect(place_settings, application="varve demo") as connection:
             Catalog(connection).ensure_schema()
-        told = f"Settled after {own.settle_seconds:g} s; the sensors look every {own.sensor_interval_seconds} s."
-        url = warehouse_url(own)
+        settings_text = (
+            f"Settled after {place_settings.settle_seconds:g} s; "
+            f"the sensors look every {place_settings.sensor_interval_seconds} s."
+        )
+        url = warehouse_url(place_settings)
     with Screen(console, log) as screen:
-        screen.line(f"{told} The daemon's log is {folder / 'daemon.log'}.")
-        partner = Partner(live.landing, EVERY_SECONDS, time.time() + 60 * minutes)
+        screen.line(f"{settings_text} The daemon's log is {folder / 'daemon.log'}.")
+        partner = Partner(live_place.landing, EVERY_SECONDS, time.time() + 60 * minutes)
         with ExitStack() as running:
             reader = running.enter_context(CheckedReader(url, partner))
-            daemon = running.enter_context(live.daemon(settings, folder / "daemon.log"))
-            own = running.enter_context(live.here(settings))
-            connection = running.enter_context(connect(own, application="varve demo"))
-            watch = _watched(screen, connection, partner, reader, daemon)
+            daemon = running.enter_context(live_place.daemon(settings, folder / "daemon.log"))
+            place_settings = running.enter_context(live_place.here(settings))
+            connection = running.enter_context(connect(place_settings, application="varve demo"))
+            watch = _watch_until_seen(screen, connection, partner, reader, daemon)
         screen.line("The daemon has ended. A clean rebuild takes the same files into an empty catalog.")
     with quiet.status("A clean rebuild of the same files, to compare..."):
-        runs = rebuild(clean, settings)
-    found = differences(contents(live, settings), contents(clean, settings), partner)
+        runs = rebuild(clean_place, settings)
+    differences_found = differences(contents(live_place, settings), contents(clean_place, settings), partner)
     forget_tables()
-    kinds = [str(each.kind) for each in partner.sendings]
-    for each in [*reader.wrong, *found]:
-        screen.line(f"WRONG: {each}")
+    kinds = [str(sending.kind) for sending in partner.sendings]
+    for message in [*reader.wrong, *differences_found]:
+        screen.line(f"WRONG: {message}")
     return {
-        "ok": not reader.wrong and not found,
+        "ok": not reader.wrong and not differences_found,
         "minutes": minutes,
         "sent": len(partner.sendings),
         "kinds": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
-        "seen": sum(each.seen_at is not None for each in watch.journeys),
+        "seen": sum(journey.seen_at is not None for journey in watch.journeys),
         "median_seconds": medians(watch),
         "rejected": watch.rejected,
         "failed_batches": watch.failed,
@@ -126,19 +133,19 @@ def _lived(console: Console | None, settings: Settings, folder: Path, minutes: f
         "slowest_read_seconds": round(reader.slowest, 3),
         "wrong_answers": reader.wrong,
         "rebuild_runs": runs,
-        "differences": found,
+        "differences": differences_found,
         "log": str(log),
     }
 
 
-def _watched(
+def _watch_until_seen(
     screen: Screen,
     connection: psycopg.Connection,
     partner: Partner,
     reader: CheckedReader,
     daemon: subprocess.Popen[bytes],
 ) -> Watch:
-    """Let the partner send until his time is over, and wait until the reader sees all of it."""
+    """Let the partner send until `finish`, and wait until the reader sees all of it. Raises VarveError on a timeout."""
     stop, watch = threading.Event(), Watch()
     sending = threading.Thread(target=partner.until_finish, args=(stop,), name="partner", daemon=True)
     sending.start()
@@ -159,7 +166,11 @@ def _watched(
             if reader.wrong and sent_all:
                 return watch
             if time.time() > deadline:
-                missing = [str(each.sending.slot) for each in watch.journeys if each.seen_at is None and not each.note]
+                missing = [
+                    str(journey.sending.slot)
+                    for journey in watch.journeys
+                    if journey.seen_at is None and not journey.note
+                ]
                 seconds = f"{_LAST_SECONDS:g} s"
                 raise VarveError(
                     f"not everything was seen {seconds} after it was sent: {', '.join(missing) or 'unknown'}; "

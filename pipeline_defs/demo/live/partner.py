@@ -1,6 +1,7 @@
 """The partner of the live demo: shops that send the file of an hour again and again, some late, some twice, some wrong.
 
-What each file should make readers see is written down before the file is there; nothing here asks Varve anything.
+What readers should see after each file is noted here before the file is written. Nothing here uses Varve, so that the
+check is independent of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MISDATED = "2099-01-01T00"
 
 
 class SendingKind(StrEnum):
-    """What a partner does to the landing folder."""
+    """The kinds of files that the partner puts into the landing folder."""
 
     NEW = "new"
     MORE = "grew"
@@ -41,7 +42,7 @@ class Slot:
 
     @property
     def path(self) -> str:
-        """As the catalog spells it."""
+        """The partition path, as the catalog spells it."""
         return f"hour={self.hour}/shop={self.shop}"
 
     def __str__(self) -> str:
@@ -50,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a reader sees of a slot."""
+    """What a reader sees of a slot: the number of orders, and their sum in cents."""
 
     orders: int
     cents: int
@@ -61,9 +62,10 @@ class Sending:
     """One file that was put into the landing folder.
 
     Attributes:
-        sent_at: when it had its name, in epoch seconds.
-        fingerprint: of its bytes, as the catalog records it.
-        version: the place of what it holds in the history of its slot; None where nobody may ever see it.
+        number: counts the files from 1.
+        sent_at: when the file got its name, in epoch seconds.
+        fingerprint: the hash of the file's bytes, as the catalog records it.
+        version: the index of its content in the versions of its slot; None where readers must never see it.
     """
 
     number: int
@@ -76,12 +78,12 @@ class Sending:
 
 @dataclass
 class Partner:
-    """Puts files into a folder. Safe to ask from other threads.
+    """Puts files into a folder. Its methods may be called from other threads.
 
     Attributes:
         folder: the landing folder of the dataset `varve_live.orders`.
         every: seconds between two files.
-        finish: epoch seconds at which he has sent everything, the broken file in its mended form too.
+        finish: when everything has been sent, the mended version of the broken file too, in epoch seconds.
     """
 
     folder: Path
@@ -96,12 +98,14 @@ class Partner:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send_next(self) -> Sending:
-        """Send one more file; which of the kinds follows from how many there were and from chance."""
+        """Send one more file; its kind follows from the number of files before and from chance."""
         number, now = len(self.sendings) + 1, dt.datetime.now(dt.UTC)
         current = f"{now:%Y-%m-%dT%H}"
         if number == 3:
             self._broken = Slot(_hour_before(now, 2), SHOPS[2])
-            return self._put(SendingKind.BROKEN, self._broken, _text(self._grown(self._broken)) + "17,tea", None)
+            return self._put(
+                SendingKind.BROKEN, self._broken, _text(self._with_more_rows(self._broken)) + "17,tea", None
+            )
         if number == 5:
             return self._put(SendingKind.MISDATED, Slot(MISDATED, SHOPS[0]), f"{_HEADER}1,tea,100\n", None)
         if self._broken and not self._mended and (number >= 9 or time.time() + 2 * self.every >= self.finish):
@@ -116,7 +120,7 @@ class Partner:
         return self._new_version(SendingKind.MORE if slot in self._versions else SendingKind.NEW, slot)
 
     def until_finish(self, stop: threading.Event) -> None:
-        """Send files until the time is over, or `stop` is set."""
+        """Send files until `finish`, or until `stop` is set."""
         while not stop.is_set():
             self.send_next()
             if time.time() + self.every >= self.finish and (self._mended or self._broken is None):
@@ -124,30 +128,30 @@ class Partner:
             stop.wait(self.every)
 
     def versions(self) -> dict[Slot, tuple[Totals, ...]]:
-        """All that readers may ever have seen until now, each slot's in the order in which it was sent."""
+        """Return all versions that readers may have seen until now, by slot in the order in which they were sent."""
         with self._lock:
             return {slot: tuple(versions) for slot, versions in self._versions.items()}
 
     def expected(self) -> dict[Slot, Totals]:
-        """What readers see when everything that was sent is taken."""
+        """Return what readers see once everything that was sent is taken."""
         return {slot: versions[-1] for slot, versions in self.versions().items()}
 
     def orders(self) -> set[tuple[str, str, int, str, int]]:
-        """Every order that was sent: hour, shop, id, product, cents."""
+        """Return every order that was sent, as hour, shop, id, product and cents."""
         return {
             (slot.hour, slot.shop, *row) for slot, rows in self._rows.items() if slot in self._versions for row in rows
         }
 
     def _new_version(self, kind: SendingKind, slot: Slot) -> Sending:
-        rows = self._grown(slot)
+        rows = self._with_more_rows(slot)
         with self._lock:
-            # Before the file is there: whoever reads it is not told that nobody had sent it.
+            # The version is noted before the file is written: a reader may see it at once.
             versions = self._versions.setdefault(slot, [])
             versions.append(Totals(len(rows), sum(cents for _, _, cents in rows)))
             version = len(versions) - 1
         return self._put(kind, slot, _text(rows), version)
 
-    def _grown(self, slot: Slot) -> list[tuple[int, str, int]]:
+    def _with_more_rows(self, slot: Slot) -> list[tuple[int, str, int]]:
         rows = self._rows.setdefault(slot, [])
         for _ in range(self.chance.randint(3, 9)):
             rows.append((len(rows) + 1, self.chance.choice(_PRODUCTS), self.chance.randint(50, 5_000)))
@@ -156,8 +160,8 @@ class Partner:
     def _put(self, kind: SendingKind, slot: Slot, text: str, version: int | None) -> Sending:
         self.folder.mkdir(parents=True, exist_ok=True)
         name, content = f"{slot.hour}|{slot.shop}.csv", text.encode()
-        beside = self.folder / f".{name}"
-        beside.write_bytes(content)
+        hidden_file = self.folder / f".{name}"
+        hidden_file.write_bytes(content)
         sending = Sending(
             len(self.sendings) + 1,
             kind,
@@ -166,7 +170,7 @@ class Partner:
             hashlib.blake2b(content, digest_size=16).hexdigest(),
             version,
         )
-        beside.replace(self.folder / name)
+        hidden_file.replace(self.folder / name)
         self.sendings.append(sending)
         return sending
 

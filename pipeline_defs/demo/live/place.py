@@ -1,4 +1,4 @@
-"""Where the live demo works: databases and folders of its own beside the project's, and a daemon that ends with it.
+"""The places where the live demo works: databases and folders of its own, and a daemon that ends with the demo.
 
 The servers are those of the home folder; the project's own catalog, lake and landing folder are not touched.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 MODULE = "pipeline_defs.demo.live.project.definitions"
-# A demo is watched: a file is settled and looked for sooner than by default, unless the environment says otherwise.
+# People watch the demo, so files settle and are looked for sooner than by default, unless the environment sets these.
 _QUICK = {"VARVE_SETTLE_SECONDS": "1", "VARVE_SENSOR_INTERVAL_SECONDS": "2", "VARVE_BACKOFF_SECONDS": "5"}
 _END_SECONDS = 30
 
@@ -39,7 +39,7 @@ class LivePlace:
 
     Attributes:
         folder: the folder of the live demo, which holds the landing folder and a folder for each place.
-        name: of the place, and what the names of its two databases begin with.
+        name: the name of the place; the names of its two databases begin with it.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class LivePlace:
         return self.folder / "landing" / "varve_live" / "orders"
 
     def environment(self, settings: Settings) -> dict[str, str]:
-        """The variables that make a process work here."""
+        """Return the environment variables with which a process works in this place."""
         server = PostgresServer(settings.home_dir)
         return {
             **{name: os.environ.get(name, value) for name, value in _QUICK.items()},
@@ -64,7 +64,7 @@ class LivePlace:
         }
 
     def make(self, settings: Settings) -> None:
-        """Begin with nothing: the databases and folders of an earlier demo are removed."""
+        """Create empty databases and folders; those of an earlier demo are removed."""
         server = PostgresServer(settings.home_dir)
         server.ensure_up()
         with open_session(server.url("postgres"), application="varve demo") as connection:
@@ -72,28 +72,28 @@ class LivePlace:
                 name = sql.Identifier(database)
                 connection.execute(sql.SQL("drop database if exists {} with (force)").format(name))
                 connection.execute(sql.SQL("create database {}").format(name))
-        own = self.folder / self.name
-        shutil.rmtree(own, ignore_errors=True)
-        home = writable(own / "dagster")
+        place_folder = self.folder / self.name
+        shutil.rmtree(place_folder, ignore_errors=True)
+        home = writable(place_folder / "dagster")
         shutil.copyfile(chosen_project().root / "dagster.yaml", home / "dagster.yaml")
 
     @contextmanager
     def here(self, settings: Settings) -> Iterator[Settings]:
-        """This process with the settings of the place, and no other ones of where data is."""
-        before = dict(os.environ)
+        """Run the body with the settings of this place in the environment of this process; yields the settings."""
+        variables_before = dict(os.environ)
         os.environ.update(self.environment(settings))
         try:
             yield chosen_settings()
         finally:
             os.environ.clear()
-            os.environ.update(before)
+            os.environ.update(variables_before)
 
     @contextmanager
     def daemon(self, settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-        """Dagster's daemon over the demo's definitions; it ends with the block, and so does all that it has started."""
+        """Run Dagster's daemon over the demo's definitions; it and all its children end with the block."""
         from psutil import NoSuchProcess, Process, wait_procs
 
-        words = [
+        command_line = [
             str(Path(sys.executable).parent / "dagster-daemon"),
             "run",
             "-m",
@@ -103,26 +103,26 @@ class LivePlace:
         ]
         with log.open("wb") as file:
             process = subprocess.Popen(
-                words, env={**os.environ, **self.environment(settings)}, cwd=chosen_project().root,
+                command_line, env={**os.environ, **self.environment(settings)}, cwd=chosen_project().root,
                 stdin=subprocess.DEVNULL,
                 stdout=file, stderr=subprocess.STDOUT,
-                # A Ctrl-C is for this process, which then ends the other in order.
+                # Ctrl-C must reach only this process, which then ends the daemon in order.
                 start_new_session=True,
             )  # fmt: skip
             try:
                 yield process
             finally:
-                started = []
+                children = []
                 with suppress(NoSuchProcess):
-                    started = Process(process.pid).children(recursive=True)
+                    children = Process(process.pid).children(recursive=True)
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_SECONDS)
-                # Runs that are under way, and code servers that do not see their daemon go.
-                for child in started:
+                # The children are runs in progress, and code servers that do not notice the end of their daemon.
+                for child in children:
                     with suppress(NoSuchProcess):
                         child.terminate()
-                _, alive = wait_procs(started, timeout=5)
+                _, alive = wait_procs(children, timeout=5)
                 for child in alive:
                     with suppress(NoSuchProcess):
                         child.kill()
@@ -132,7 +132,7 @@ class LivePlace:
 
 
 def refuse_deployed(settings: Settings) -> None:
-    """Raise VarveError where the servers are not ours to make databases on."""
+    """Raise VarveError where PostgreSQL is not the embedded server, on which the demo may create databases."""
     if not settings.embedded_postgres:
         raise VarveError(
             "varve demo --live makes and drops databases of its own, and does so on the embedded PostgreSQL alone. "
@@ -141,7 +141,7 @@ def refuse_deployed(settings: Settings) -> None:
 
 
 def forget_tables() -> None:
-    """Take the demo's tables out of Spark's catalog, in which all projects of a home folder meet."""
+    """Drop the demo's tables from Spark's catalog, which all projects of a home folder share."""
     from varve.services.spark import open_session as open_spark
 
     spark = open_spark(chosen_settings())

@@ -1,4 +1,4 @@
-"""The reader of the live demo: asks the view over and over, and checks each answer against what was sent."""
+"""The reader of the live demo: queries the view again and again, and checks each answer against what was sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline_defs.demo.live.partner import Partner
 
-_ASKED = """
+_QUERY = """
     select hour, shop, sum(orders)::bigint, sum(cents)::bigint from varve_live.revenue group by hour, shop
 """
 _PAUSE_SECONDS = 0.05
@@ -25,15 +25,15 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass
 class CheckedReader:
-    """Somebody else's dashboard on one connection, whose answers are checked.
+    """A dashboard of other people on one connection, whose answers are checked.
 
-    Each answer must show every slot as one of the versions that the partner had sent by then, never an older one than
-    an answer before, and no slot that was there may be missing.
+    Each answer must show every slot in one of the versions that the partner had sent by then, and never in an older
+    version than an answer before. No slot that an answer had may be missing in a later one.
 
     Attributes:
         reads: how many answers there were.
-        wrong: what was wrong with an answer, in words; empty where all were right.
-        slowest: seconds that the slowest answer took.
+        wrong: what was wrong with answers, as texts; empty where all were right.
+        slowest: how long the slowest answer took, in seconds.
         seen_at: when a version of a slot, or a later one, was first seen, in epoch seconds.
     """
 
@@ -58,46 +58,46 @@ class CheckedReader:
         self._thread.join()
 
     def shows(self, expected: Mapping[Slot, Totals], versions: Mapping[Slot, tuple[Totals, ...]]) -> bool:
-        """Whether the newest answer was exactly this."""
+        """Return whether the newest answer was exactly `expected`."""
         latest = dict(self._latest)
         return {slot: versions[slot][version] for slot, version in latest.items()} == dict(expected)
 
-    def check(self, answer: Mapping[Slot, Totals], versions: Mapping[Slot, tuple[Totals, ...]], at: float) -> None:
-        """Compare an answer with what had been sent when it was there."""
+    def check(self, answer: Mapping[Slot, Totals], versions: Mapping[Slot, tuple[Totals, ...]], seen_at: float) -> None:
+        """Compare an answer, of the instant `at` in epoch seconds, with what had been sent by then."""
         for slot in self._latest.keys() - answer.keys():
             self.wrong.append(f"{slot} was there and is missing from an answer")
         for slot, totals in answer.items():
-            sent, before = versions.get(slot, ()), self._latest.get(slot, -1)
-            if totals not in sent:
-                self.wrong.append(f"{slot}: {totals} was never sent; sent were {list(sent)}")
+            sent_versions, latest_version = versions.get(slot, ()), self._latest.get(slot, -1)
+            if totals not in sent_versions:
+                self.wrong.append(f"{slot}: {totals} was never sent; sent were {list(sent_versions)}")
                 continue
-            version = sent.index(totals)
-            if version < before:
-                self.wrong.append(f"{slot}: version {version} after version {before}")
-            for newer in range(before + 1, version + 1):
-                self.seen_at[slot, newer] = at
+            version = sent_versions.index(totals)
+            if version < latest_version:
+                self.wrong.append(f"{slot}: version {version} after version {latest_version}")
+            for newer in range(latest_version + 1, version + 1):
+                self.seen_at[slot, newer] = seen_at
             self._latest[slot] = version
 
     def _read(self) -> None:
         try:
             with open_session(self.url, application="dashboard") as connection:
                 while not self._stop.is_set():
-                    self._ask(connection)
+                    self._query_view(connection)
                     self._stop.wait(_PAUSE_SECONDS)
         except psycopg.Error as error:
             self.wrong.append(f"the reader was refused: {error}")
 
-    def _ask(self, connection: psycopg.Connection) -> None:
+    def _query_view(self, connection: psycopg.Connection) -> None:
         start = time.monotonic()
         try:
-            rows = connection.execute(_ASKED).fetchall()
+            rows = connection.execute(_QUERY).fetchall()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            # The view is made by the first publish.
+            # The first publish creates the view.
             if self._latest:
                 raise
             return
         self.slowest = max(self.slowest, time.monotonic() - start)
-        at = time.time()
+        answered_at = time.time()
         self.reads += 1
         answer = {Slot(hour, shop): Totals(orders, cents) for hour, shop, orders, cents in rows}
-        self.check(answer, self.partner.versions(), at)
+        self.check(answer, self.partner.versions(), answered_at)

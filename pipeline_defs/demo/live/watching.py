@@ -1,6 +1,6 @@
-"""What became of each file that the partner sent: when it was recorded, run, published and seen, from the catalog.
+"""The progress of each file that the partner sent: when it was recorded, run, published and seen, from the catalog.
 
-Not here: the files (partner.py), the reader (reader.py), and how it looks (table.py).
+Not here: the files (partner.py), the reader (reader.py), and the output (table.py).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _BATCHES = """
 
 @dataclass
 class Journey:
-    """One file's way, in epoch seconds; None: not yet, or never.
+    """The stages of one file. Instants are in epoch seconds; None stands for not yet, or never.
 
     Attributes:
-        recorded_at: the arrival sensor took it.
-        run_at: the run of `orders` began.
-        published_at: its batch was published in the lake.
-        in_view_at: a batch of `revenue` that was made from it was published.
-        seen_at: the reader saw it, or a later version of the same slot.
-        note: why it goes no further, in words; "" where it does.
+        recorded_at: when the arrival sensor took the file.
+        run_at: when the run of `orders` began.
+        published_at: when its batch was published in the lake.
+        in_view_at: when a batch of `revenue` that was made from it was published.
+        seen_at: when the reader saw it, or a later version of the same slot.
+        note: why the file goes no further, as text; "" where it does.
     """
 
     sending: Sending
@@ -51,11 +51,11 @@ class Journey:
 
     @property
     def moments(self) -> tuple[float | None, ...]:
-        """All of them, in their order."""
+        """All instants, in the order of the stages."""
         return (self.recorded_at, self.run_at, self.published_at, self.in_view_at, self.seen_at)
 
     def after(self, moment: float | None) -> float | None:
-        """Seconds from the sending of the file to a moment."""
+        """Return the seconds from the sending of the file to a moment; None where there is no moment."""
         return None if moment is None else max(0.0, moment - self.sending.sent_at)
 
 
@@ -65,7 +65,7 @@ class Watch:
 
     Attributes:
         rejected: the reason of each file that is not taken now, by its name in the landing folder.
-        failed: what failed, in words.
+        failed: the failed batches, as texts.
     """
 
     journeys: list[Journey] = field(default_factory=list)
@@ -75,29 +75,33 @@ class Watch:
     def look(
         self, connection: psycopg.Connection, sendings: list[Sending], seen_at: Mapping[tuple[Slot, int], float]
     ) -> None:
-        """Look once more."""
+        """Update the journeys from the catalog and from what the reader has seen."""
         self.journeys += [Journey(sending) for sending in sendings[len(self.journeys) :]]
         recorded: dict[str, float] = dict(connection.execute(_ARRIVALS, (ORDERS,)).fetchall())
         batches = connection.execute(_BATCHES, ([ORDERS, REVENUE],)).fetchall()
         rejected = [
-            (one.uri.rsplit("/", 1)[-1], one)
-            for dataset, one in RejectedArrivals(connection).all()
-            if dataset == ORDERS and one.kind is not RejectionKind.SETTLING
+            (arrival.uri.rsplit("/", 1)[-1], arrival)
+            for dataset, arrival in RejectedArrivals(connection).all()
+            if dataset == ORDERS and arrival.kind is not RejectionKind.SETTLING
         ]
-        self.rejected = {name: f"{one.kind}: {one.reason}" for name, one in rejected}
+        self.rejected = {name: f"{arrival.kind}: {arrival.reason}" for name, arrival in rejected}
         self.failed = [f"{row[0]} {row[1]}: {row[7]}" for row in batches if row[6] == "failed"]
         for journey in self.journeys:
             sending = journey.sending
             if journey.recorded_at is None and sending.fingerprint in recorded:
                 journey.recorded_at = recorded[sending.fingerprint]
-            _follow(journey, batches)
+            _add_batches(journey, batches)
             if sending.version is not None:
                 journey.seen_at = seen_at.get((sending.slot, sending.version))
             journey.note = self._note(journey)
 
     def _note(self, journey: Journey) -> str:
         sending = journey.sending
-        later = [each.sending for each in self.journeys[sending.number :] if each.sending.slot == sending.slot]
+        later = [
+            later_journey.sending
+            for later_journey in self.journeys[sending.number :]
+            if later_journey.sending.slot == sending.slot
+        ]
         reason = self.rejected.get(f"{sending.slot.hour}|{sending.slot.shop}.csv")
         if sending.version is None:
             if later:
@@ -110,8 +114,8 @@ class Watch:
         return ""
 
 
-def _follow(journey: Journey, batches: list[tuple[Any, ...]]) -> None:
-    """The run and the publishes that were made from a file."""
+def _add_batches(journey: Journey, batches: list[tuple[Any, ...]]) -> None:
+    """Add to a journey the run and the publishes that were made from its file."""
     path, fingerprint = journey.sending.slot.path, journey.sending.fingerprint
     made_from = {f"{fingerprint}"}
     for dataset, partition, batch_id, inputs, started_at, published_at, _, _ in batches:
@@ -119,7 +123,7 @@ def _follow(journey: Journey, batches: list[tuple[Any, ...]]) -> None:
             continue
         if dataset == ORDERS:
             made_from.add(batch_id)
-            # A file that is sent twice is of the run that took it first.
+            # Where a file was sent twice, the run belongs to the first sending.
             if journey.sending.kind is not SendingKind.AGAIN:
                 journey.run_at = journey.run_at or started_at
                 journey.published_at = journey.published_at or published_at

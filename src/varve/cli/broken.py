@@ -19,31 +19,35 @@ if TYPE_CHECKING:
 
 
 def broken_values(broken: Iterable[BrokenDataset]) -> list[dict[str, Any]]:
-    """What is broken or on hold, as plain values."""
+    """Return the datasets that are broken or on hold, as plain values."""
     return [
         {
-            "dataset": each.name or None,
-            "file": each.file,
-            "state": each.state,
-            "errors": list(each.errors),
-            "waits_for": list(each.waits_for),
-            "causes": list(each.causes),
-            "reads": list(each.reads),
+            "dataset": dataset.name or None,
+            "file": dataset.file,
+            "state": dataset.state,
+            "errors": list(dataset.errors),
+            "waits_for": list(dataset.waits_for),
+            "causes": list(dataset.causes),
+            "reads": list(dataset.reads),
         }
-        for each in broken
+        for dataset in broken
     ]
 
 
-def show_broken(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """The same for people: each error with its line and a caret."""
-    for each in found:
-        waits = f": it reads {', '.join(each['waits_for'])}: {'; '.join(each['causes'])}" if not each["errors"] else ""
-        title = f"{each['state']}: {each['dataset'] or each['file']}{waits}"
+def show_broken(console: Console, broken_datasets: Sequence[Mapping[str, Any]]) -> None:
+    """Print the broken datasets: each error with its line of SQL and a caret below the place."""
+    for dataset in broken_datasets:
+        waits_for_text = (
+            f": it reads {', '.join(dataset['waits_for'])}: {'; '.join(dataset['causes'])}"
+            if not dataset["errors"]
+            else ""
+        )
+        title = f"{dataset['state']}: {dataset['dataset'] or dataset['file']}{waits_for_text}"
         console.print(title, markup=False, highlight=False, soft_wrap=True)
-        for error in each["errors"]:
+        for error in dataset["errors"]:
             text = "\n".join(f"  {line}" for line in error.splitlines())
             console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if found:
+    if broken_datasets:
         console.print(f"{UNTOUCHED} `varve check` tells all that is wrong.", highlight=False)
 
 

@@ -25,48 +25,52 @@ if TYPE_CHECKING:
 
 
 def _assets() -> list[DatasetAsset]:
-    return [found for found in load_project(chosen_project()).datasets if isinstance(found, DatasetAsset)]
+    return [dataset for dataset in load_project(chosen_project()).datasets if isinstance(dataset, DatasetAsset)]
 
 
 def find(name: str) -> CapturedTable:
-    """The captured table of a dataset. Raises VarveError, naming those that there are."""
-    found = {each.dataset.name: each.captured for each in _assets() if each.captured is not None}
-    if name not in found:
-        raise VarveError(f"{name} is no captured dataset; the project has {', '.join(found) or 'none'}.")
-    return found[name]
+    """Return the captured table of a dataset.
+
+    Raises VarveError with the names of all captured datasets where `name` is none of them.
+    """
+    captured_tables = {asset.dataset.name: asset.captured for asset in _assets() if asset.captured is not None}
+    if name not in captured_tables:
+        raise VarveError(f"{name} is no captured dataset; the project has {', '.join(captured_tables) or 'none'}.")
+    return captured_tables[name]
 
 
 def status(console: Console, *, as_json: bool) -> None:
-    """How far each captured table is, what waits, and what keeps the source's log."""
-    found = [_status(captured) for captured in (each.captured for each in _assets()) if captured is not None]
+    """Print how far each captured table is, what waits to be applied, and how much log the source retains for it."""
+    statuses = [_status(captured) for captured in (asset.captured for asset in _assets()) if captured is not None]
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(statuses))
         return
     table = Table(box=None)
     for name in ("dataset", "source", "state", "applied", "to apply", "quarantined", "kept at the source"):
         table.add_column(name)
-    for one in found:
-        kept = "" if one.get("bytes_retained") is None else f"{one['bytes_retained'] / 1e6:.1f} MB"
-        table.add_row(one["dataset"], one["source"], one["state"], one.get("applied", ""),
-                      f"{one['events_to_apply']} events" if "events_to_apply" in one else "",
-                      str(one.get("quarantined", "")), kept)  # fmt: skip
+    for row in statuses:
+        retained = "" if row.get("bytes_retained") is None else f"{row['bytes_retained'] / 1e6:.1f} MB"
+        table.add_row(row["dataset"], row["source"], row["state"], row.get("applied", ""),
+                      f"{row['events_to_apply']} events" if "events_to_apply" in row else "",
+                      str(row.get("quarantined", "")), retained)  # fmt: skip
     console.print(table)
-    for one in found:
-        if one.get("late"):
+    for row in statuses:
+        if row.get("late"):
             console.print(
-                f"{one['dataset']}: {one['late']} events of files came late; see docs/cdc.md", highlight=False
+                f"{row['dataset']}: {row['late']} events of files came late; see docs/cdc.md",
+                highlight=False,
             )
-        if one.get("reason"):
-            console.print(one["reason"], highlight=False)
+        if row.get("reason"):
+            console.print(row["reason"], highlight=False)
 
 
 def bootstrap(console: Console, name: str, *, again: bool, as_json: bool) -> None:
-    """Take a snapshot under living writers, and apply it."""
+    """Take a snapshot while others write to the table, and apply it."""
     with opened(find(name), chosen_settings()) as capture:
-        # Whoever reads JSON from us reads errors elsewhere.
-        said = Console(stderr=True)
+        # Progress goes to stderr: with --json, stdout holds the JSON alone.
+        error_console = Console(stderr=True)
         batch = capture.bootstrap(
-            again=again, say=lambda text: said.print(text, highlight=False, markup=False, soft_wrap=True)
+            again=again, say=lambda text: error_console.print(text, highlight=False, markup=False, soft_wrap=True)
         )
         at = format_lsn(batch.last_lsn)
         if not as_json:
@@ -77,20 +81,20 @@ def bootstrap(console: Console, name: str, *, again: bool, as_json: bool) -> Non
 
 
 def capture(console: Console, name: str, *, as_json: bool) -> None:
-    """Capture what was committed until now, and apply it."""
-    with opened(find(name), chosen_settings()) as found:
-        events = found.capture()
+    """Capture what the source has committed until now, and apply it."""
+    with opened(find(name), chosen_settings()) as open_capture:
+        events = open_capture.capture()
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
-        _apply(console, found, {"captured": events}, as_json=as_json)
+        _apply(console, open_capture, {"captured": events}, as_json=as_json)
 
 
 def quarantine(console: Console, name: str, *, as_json: bool) -> None:
-    """The events that could not be decided, and why."""
+    """Print the events that could not be applied, each with the reason."""
     import pyarrow.parquet as pq
 
-    with opened(find(name), chosen_settings(), lock=False) as found:
-        folder = found.position.quarantine
+    with opened(find(name), chosen_settings(), lock=False) as open_capture:
+        folder = open_capture.position.quarantine
     rows = pq.read_table(folder).to_pylist() if folder else []
     rows.sort(key=lambda row: (row["commitLsn"], row["seq"]))
     if as_json:
@@ -104,44 +108,49 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
     console.print(f"{name}: {counted(len(rows), 'event')} in quarantine; the next apply tries again.", highlight=False)
 
 
-def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_json: bool) -> None:
+def _apply(console: Console, open_capture: OpenCapture, captured_counts: dict[str, Any], *, as_json: bool) -> None:
     from varve.services.spark import open_session
 
-    done = found.apply(open_store, lambda: open_session(chosen_settings()), "varve cdc")
-    name = found.captured.dataset.name
+    applied = open_capture.apply(open_store, lambda: open_session(chosen_settings()), "varve cdc")
+    name = open_capture.captured.dataset.name
     if as_json:
-        counts = {"applied": 0, "quarantined": found.position.quarantined} if done is None else {
-            "applied": done.events, "quarantined": done.quarantined}  # fmt: skip
-        published = [] if done is None else [batch.partition.path for batch in done.published]
-        console.print_json(json.dumps({"dataset": name, **said, **counts, "published": published}))
+        counts = {"applied": 0, "quarantined": open_capture.position.quarantined} if applied is None else {
+            "applied": applied.events, "quarantined": applied.quarantined}  # fmt: skip
+        published = [] if applied is None else [batch.partition.path for batch in applied.published]
+        console.print_json(json.dumps({"dataset": name, **captured_counts, **counts, "published": published}))
         return
-    if done is None:
+    if applied is None:
         console.print(f"{name} holds what the source had committed.")
         return
     console.print(
-        f"{name}: {counted(done.events, 'event')} applied, {counted(len(done.published), 'partition')} published, "
-        f"{done.quarantined:,} quarantined.", highlight=False,
-    )  # fmt: skip
+        f"{name}: {counted(applied.events, 'event')} applied, "
+        f"{counted(len(applied.published), 'partition')} published, {applied.quarantined:,} quarantined.",
+        highlight=False,
+    )
 
 
 def _status(captured: CapturedTable) -> dict[str, Any]:
-    found: dict[str, Any] = {"dataset": captured.dataset.name, "source": captured.source, "state": "not captured"}
-    # Without the lock: while somebody captures is when people look.
+    status_values: dict[str, Any] = {
+        "dataset": captured.dataset.name,
+        "source": captured.source,
+        "state": "not captured",
+    }
+    # Read without the lock: people ask for the status while a capture is running.
     with opened(captured, chosen_settings(), lock=False) as capture:
         position = capture.capturing.positions.find(captured.dataset.name)
         if position is None:
-            return found
+            return status_values
         batches = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
-        kept = capture.kept()
-        found |= {
+        retained_log = capture.kept()
+        status_values |= {
             "state": position.state,
-            "reason": position.reason or kept.warning,
+            "reason": position.reason or retained_log.warning,
             "applied": format_lsn(max(position.applied_lsn, 0)),
             "events_to_apply": sum(batch.counts.events for batch in batches),
             "quarantined": position.quarantined,
             "late": sum(batch.late for batch in capture.capturing.log.batches(position.generation)),
         }
-        if kept.slot is not None:
-            found |= {"bytes_retained": kept.slot.retained, "bytes_safe": kept.slot.safe,
-                      "wal_status": kept.slot.wal_status}  # fmt: skip
-        return found
+        if retained_log.slot is not None:
+            status_values |= {"bytes_retained": retained_log.slot.retained, "bytes_safe": retained_log.slot.safe,
+                      "wal_status": retained_log.slot.wal_status}  # fmt: skip
+        return status_values

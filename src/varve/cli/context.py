@@ -1,6 +1,6 @@
-"""The project that a command is about: `--project`, `VARVE_PROJECT`, or the one of the working directory.
+"""The project that a command works on: `--project`, `VARVE_PROJECT`, or the one of the working directory.
 
-Not here: what is in it (varve/dagster/discovery.py).
+Not here: loading the datasets of a project (varve/dagster/discovery.py).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def chosen_project() -> Project:
-    """The project of the running command. Raises NoProject."""
+    """Return the project of the running command. Raises NoProject where there is none."""
     context = click.get_current_context(silent=True)
-    given = context.find_object(Project) if context is not None else None
-    return given or Project.find()
+    project = context.find_object(Project) if context is not None else None
+    return project or Project.find()
 
 
 def chosen_settings() -> Settings:
-    """Its settings as they are now."""
+    """Return the settings of the chosen project, as they are now."""
     return chosen_project().settings
 
 
 def chosen_graph() -> Graph:
-    """The graph of its datasets, read once in a process."""
+    """Return the graph of the chosen project's datasets; it is loaded once in a process."""
     from varve.dagster.discovery import load_project
 
     return load_project(chosen_project()).graph

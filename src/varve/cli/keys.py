@@ -1,6 +1,6 @@
-"""`varve keys`: the members of dynamic sets, for people; assets add them by `partitions_of(context).add(...)`.
+"""`varve keys`: list, add and remove the keys of dynamic sets; assets add them by `partitions_of(context).add(...)`.
 
-Not here: where they are kept (varve/dagster/partitions/dynamic_sets.py).
+Not here: where the keys are stored (varve/dagster/partitions/dynamic_sets.py).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 def show(console: Console, *, as_json: bool) -> None:
     """Print every dynamic set of the project with its keys."""
     with open_instance(chosen_settings()) as instance:
-        found = {
+        keys_by_set = {
             name: [text_of(key) for key in keys] for name, keys in sets_of(instance, chosen_graph()).members().items()
         }
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(keys_by_set))
         return
-    if not found:
+    if not keys_by_set:
         console.print("No dataset has a dynamic dimension.")
-    for name, keys in found.items():
+    for name, keys in keys_by_set.items():
         console.print(f"[bold]{name}[/] {len(keys)}: {', '.join(keys)}", highlight=False)
 
 
 def add(console: Console, name: str, texts: Sequence[str]) -> None:
-    """Add keys to a set. Raises VarveError for an unknown set, UnknownPartition for a key that is none."""
+    """Add keys to a set. Raises VarveError for an unknown set, UnknownPartition for a text that is no valid key."""
     with open_instance(chosen_settings()) as instance:
         sets = sets_of(instance, chosen_graph())
         dimension = _dimension(sets, name)
@@ -48,20 +48,20 @@ def add(console: Console, name: str, texts: Sequence[str]) -> None:
 
 
 def remove(console: Console, name: str, texts: Sequence[str]) -> None:
-    """Take keys out of a set; their data stays until it is retired."""
+    """Take keys out of a set; their data stays until it is retired. Raises VarveError for a key that is not in it."""
     with open_instance(chosen_settings()) as instance:
         sets = sets_of(instance, chosen_graph())
         dimension = _dimension(sets, name)
-        there = set(sets.members()[name])
+        members = set(sets.members()[name])
         keys = [dimension.parse(text) for text in texts]
-        if strangers := [text_of(key) for key in keys if key not in there]:
-            raise VarveError(f"the set {name} has no {', '.join(strangers)}. Nothing was removed.")
+        if unknown := [text_of(key) for key in keys if key not in members]:
+            raise VarveError(f"the set {name} has no {', '.join(unknown)}. Nothing was removed.")
         sets.remove(dimension, keys)
     console.print(f"{len(keys)} keys taken out of {name}; their data stays.")
 
 
 def follow(console: Console) -> None:
-    """What the sensor `partition_sets` does at each tick, once, to the end."""
+    """Update every set that follows another, as the sensor `partition_sets` does, until none changes any more."""
     with open_instance(chosen_settings()) as instance:
         while grown := grow(instance, chosen_graph()):
             for line in grown:
@@ -70,8 +70,8 @@ def follow(console: Console) -> None:
 
 
 def _dimension(sets: PartitionSets, name: str) -> DynamicDimension:
-    found = sets.dimensions.get(name)
-    if found is None:
-        there = ", ".join(sorted(sets.dimensions)) or "none"
-        raise VarveError(f"no dynamic set {name!r}; the datasets of the project have {there}.")
-    return found
+    dimension = sets.dimensions.get(name)
+    if dimension is None:
+        set_names = ", ".join(sorted(sets.dimensions)) or "none"
+        raise VarveError(f"no dynamic set {name!r}; the datasets of the project have {set_names}.")
+    return dimension

@@ -1,4 +1,4 @@
-"""The console of all commands, and its tables. Not here: what is printed."""
+"""The console that all commands print to, and its tables. Not here: what the commands print."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import rich.table
 from rich.console import Console
 
-# Of what is no terminal: a file or a pipe, in which rich would cut everything to 80 columns.
+# The width where the output is a file or a pipe: rich would cut everything to 80 columns there.
 _FILE_COLUMNS = 160
 
 
 class Table(rich.table.Table):
-    """A table whose cells go on in the next line where they do not fit: rich would cut partitions and paths short."""
+    """A table that folds long cells into the next line; rich by itself would cut partitions and paths short."""
 
     def add_column(self, *words: Any, **options: Any) -> None:
-        """The same, folding."""
+        """Add a column as rich does, with `overflow="fold"` unless the caller says otherwise."""
         super().add_column(*words, **{"overflow": "fold", **options})
 
 
 def open_console() -> Console:
-    """A console as wide as the terminal, or wide enough for our tables where there is none and COLUMNS says nothing."""
-    found = Console()
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=_FILE_COLUMNS)
+    """Return a console as wide as the terminal; without a terminal and COLUMNS, one of 160 columns."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_FILE_COLUMNS)

@@ -1,6 +1,6 @@
 """Rejected arrivals and what a tick left out, as `varve plan`, `status`, `doctor` and `why` show them.
 
-Not here: what is rejected and why (varve/planning/arrivals/arrivals.py), and the same in Dagster
+Not here: the rules for what is rejected (varve/planning/arrivals/arrivals.py), and how Dagster shows it
 (varve/dagster/automation/arrival_checks.py).
 """
 
@@ -24,76 +24,76 @@ _LISTED = 20
 
 
 def rejected_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """Everything that arrived and is not taken, as plain values; nothing where the catalog is older than that."""
+    """Return everything that arrived and is not taken, as plain values; empty where the catalog lacks the table."""
     try:
-        found = RejectedArrivals(connection).all()
+        rejected = RejectedArrivals(connection).all()
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return []
     return [
         {
             "dataset": dataset,
-            "uri": one.uri,
-            "kind": str(one.kind),
-            "reason": one.reason,
-            "partition": one.partition,
-            "bytes": one.size,
-            "since": _text(one.since),
-            "changed_at": _text(one.changed_at),
-            "taken_at": _text(one.until),
+            "uri": arrival.uri,
+            "kind": str(arrival.kind),
+            "reason": arrival.reason,
+            "partition": arrival.partition,
+            "bytes": arrival.size,
+            "since": _text(arrival.since),
+            "changed_at": _text(arrival.changed_at),
+            "taken_at": _text(arrival.until),
         }
-        for dataset, one in found
+        for dataset, arrival in rejected
     ]
 
 
 def rejected_row_values(
     connection: psycopg.Connection, dataset: str | None = None, partition: str | None = None
 ) -> list[dict[str, Any]]:
-    """The current partitions with rejected rows, as plain values; nothing where there is no catalog yet."""
+    """Return the current partitions with rejected rows, as plain values; empty where there is no catalog yet."""
     try:
-        found = rejected_rows(connection, dataset, partition)
+        partitions = rejected_rows(connection, dataset, partition)
     except psycopg.errors.UndefinedTable:
         return []
-    return [{**asdict(each), "told": str(each)} for each in found]
+    return [{**asdict(rejected), "told": str(rejected)} for rejected in partitions]
 
 
-def show_rejected_rows(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """The same for people."""
-    for each in found[:_LISTED]:
-        console.print(each["told"], markup=False, highlight=False, soft_wrap=True)
-    if len(found) > _LISTED:
-        console.print(f"and {len(found) - _LISTED:,} more partitions with rejected rows; --json lists them all.")
+def show_rejected_rows(console: Console, partitions: Sequence[Mapping[str, Any]]) -> None:
+    """Print the partitions with rejected rows."""
+    for rejected in partitions[:_LISTED]:
+        console.print(rejected["told"], markup=False, highlight=False, soft_wrap=True)
+    if len(partitions) > _LISTED:
+        console.print(f"and {len(partitions) - _LISTED:,} more partitions with rejected rows; --json lists them all.")
 
 
 def left_out_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """What the last ticks of the sensors could not do, as plain values."""
+    """Return what the last ticks of the sensors could not do, as plain values."""
     return [
         {
-            "dataset": one.dataset,
-            "kind": one.kind,
-            "partitions": list(one.partitions),
-            "reason": one.reason,
-            "sensor": one.sensor,
-            "since": _text(one.since),
+            "dataset": left_out.dataset,
+            "kind": left_out.kind,
+            "partitions": list(left_out.partitions),
+            "reason": left_out.reason,
+            "sensor": left_out.sensor,
+            "since": _text(left_out.since),
         }
-        for one in RejectedArrivals(connection).left_out()
+        for left_out in RejectedArrivals(connection).left_out()
     ]
 
 
-def show_rejected(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """The rejected arrivals for people."""
-    for one in found[:_LISTED]:
-        word = "early" if one["kind"] == RejectionKind.EARLY else f"rejected ({one['kind']})"
-        text = f"{word}: {one['dataset']} {one['uri']}: {one['reason']} (since {one['since']})"
+def show_rejected(console: Console, rejected: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rejected arrivals."""
+    for arrival in rejected[:_LISTED]:
+        word = "early" if arrival["kind"] == RejectionKind.EARLY else f"rejected ({arrival['kind']})"
+        text = f"{word}: {arrival['dataset']} {arrival['uri']}: {arrival['reason']} (since {arrival['since']})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if len(found) > _LISTED:
-        console.print(f"and {len(found) - _LISTED:,} more that are not taken; --json lists them all.")
+    if len(rejected) > _LISTED:
+        console.print(f"and {len(rejected) - _LISTED:,} more that are not taken; --json lists them all.")
 
 
-def show_left_out(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """What was left out, for people."""
+def show_left_out(console: Console, left_out: Sequence[Mapping[str, Any]]) -> None:
+    """Print what the last ticks of the sensors left out."""
     words = {"look": "not looked at", "plan": "not planned", "request": "not asked for"}
-    for one in found[:_LISTED]:
-        text = f"{words[one['kind']]}: {one['dataset']}: {one['reason']} (since {one['since']})"
+    for entry in left_out[:_LISTED]:
+        text = f"{words[entry['kind']]}: {entry['dataset']}: {entry['reason']} (since {entry['since']})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""What a person writes on the command line, as values: a dataset, partitions by column, moments and spans of time.
+"""Parsing of command line words: a dataset, partitions by column, moments and spans of time.
 
 Not here: commands.
 """
@@ -24,7 +24,10 @@ _SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def declared(name: str) -> Dataset:
-    """The dataset of that name. Raises VarveError with the names there are, DatasetIsBroken for one that is broken."""
+    """Return the dataset of that name.
+
+    Raises VarveError with all names where there is none, and DatasetIsBroken where its file has errors.
+    """
     from varve.cli.broken import refuse_broken
 
     refuse_broken(name, chosen_graph())
@@ -36,9 +39,10 @@ def declared(name: str) -> Dataset:
 
 
 def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Those of the catalog's partitions whose columns have the values of words like `day=2013-01-05 origin=EWR`.
+    """Return the partition paths whose columns have the values of words like `day=2013-01-05 origin=EWR`, sorted.
 
-    No words mean all. Raises UnknownPartition where a column is none of the dataset's, or nothing matches.
+    Without words all paths are returned. Raises UnknownPartition where the dataset has no such column, or where no
+    path matches.
     """
     wanted: dict[str, str] = {}
     for word in words:
@@ -49,36 +53,37 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
                 f"{', '.join(dataset.partitioning.names)}."
             )
         wanted[column] = value
-    every = sorted(set(paths))
-    found = [path for path in every if wanted.items() <= dict(parse_path(path)).items()]
-    if words and not found:
+    known_paths = sorted(set(paths))
+    matched = [path for path in known_paths if wanted.items() <= dict(parse_path(path)).items()]
+    if words and not matched:
         raise UnknownPartition(
-            f"{dataset} has no partition {' '.join(words)} in the catalog; it has {some(every, limit=3) or 'none'}."
+            f"{dataset} has no partition {' '.join(words)} in the catalog; "
+            f"it has {some(known_paths, limit=3) or 'none'}."
         )
-    return found
+    return matched
 
 
 def moment(text: str) -> dt.datetime:
-    """`2013-01-05`, `2013-01-05T13:00`, with or without an offset; without one it is UTC. Raises VarveError."""
+    """Parse `2013-01-05` or `2013-01-05T13:00`; without an offset the time is UTC. Raises VarveError."""
     try:
-        found = dt.datetime.fromisoformat(text)
+        instant = dt.datetime.fromisoformat(text)
     except ValueError:
         raise VarveError(f"{text!r} is no time; write it like 2013-01-05T13:00 (UTC) or with an offset.") from None
-    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    return instant if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
 
 
 def span(text: str) -> dt.timedelta:
-    """`7d`, `12h`, `30m`, `45s` or `0`. Raises VarveError."""
+    """Parse `7d`, `12h`, `30m`, `45s` or `0`. Raises VarveError."""
     if text == "0":
         return dt.timedelta(0)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text)
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text)
+    if not match:
         raise VarveError(f"{text!r} is no span of time; write it like 7d, 12h, 30m or 45s.")
-    return dt.timedelta(**{_SPANS[found[2]]: float(found[1])})
+    return dt.timedelta(**{_SPANS[match[2]]: float(match[1])})
 
 
 def who() -> str:
-    """Who runs the command, for the catalog."""
+    """Return who runs the command, as `user@host`, for the catalog."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):
@@ -86,7 +91,7 @@ def who() -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people: `12.3 MB`."""
+    """Return a number of bytes as text for people: `12.3 MB`."""
     amount = float(size)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1_000:

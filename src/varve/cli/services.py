@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def up(console: Console) -> None:
-    """Start what is ours to start, at the same time; then make sure that the catalog has its tables."""
+    """Start the embedded services, both at the same time, and make sure that the catalog has its tables."""
     settings = chosen_settings()
     failures: list[BaseException] = []
 
@@ -66,7 +66,7 @@ def up(console: Console) -> None:
 
 
 def down(console: Console) -> None:
-    """Stop what is ours."""
+    """Stop the embedded services."""
     settings = chosen_settings()
     with console.status("Stopping..."):
         stopped = {
@@ -78,7 +78,7 @@ def down(console: Console) -> None:
 
 
 def status() -> dict[str, Any]:
-    """The services, the folders and what each dataset holds, as plain values for `--json`."""
+    """Return the services, the folders and what each dataset holds, as plain values for `--json`."""
     settings = chosen_settings()
     server, spark = PostgresServer(settings.home_dir), SparkServer(settings)
     postgres_up = server.is_up() if settings.embedded_postgres else _answers(settings)
@@ -112,32 +112,36 @@ def status() -> dict[str, Any]:
     }
 
 
-def show_status(console: Console, found: dict[str, Any]) -> None:
-    """The same for people."""
+def show_status(console: Console, status_values: dict[str, Any]) -> None:
+    """Print the status."""
     for name, service, reach in (
-        ("PostgreSQL", found["postgres"], f"varve psql, or psql {shlex.quote(found['postgres']['url'])}"),
-        ("Spark", found["spark"], _spark_hint(found["spark"])),
+        (
+            "PostgreSQL",
+            status_values["postgres"],
+            f"varve psql, or psql {shlex.quote(status_values['postgres']['url'])}",
+        ),
+        ("Spark", status_values["spark"], _spark_hint(status_values["spark"])),
     ):
         state = {True: "[green]up[/]", False: "[yellow]down[/]", None: "deployed"}[service["up"]]
         pid = f" (pid {service['pid']})" if service["pid"] else ""
         console.print(f"[bold]{name}[/]: {state}{pid}", highlight=False)
-        # Not in a table: what is to be copied must not be cut to the terminal's width.
+        # The hint is printed outside of a table, which would cut text that people copy to the terminal's width.
         console.print(f"  {reach}", markup=False, highlight=False, soft_wrap=True)
-    if found["datasets"]:
+    if status_values["datasets"]:
         datasets = Table("dataset", "store", "partitions", "rows", "batches", title="Datasets", title_justify="left")
-        for one in found["datasets"]:
+        for row in status_values["datasets"]:
             datasets.add_row(
-                one["dataset"], one["store"], f"{one['partitions']:,}", f"{one['rows']:,}", f"{one['batches']:,}"
+                row["dataset"], row["store"], f"{row['partitions']:,}", f"{row['rows']:,}", f"{row['batches']:,}"
             )
         console.print(datasets)
-    show_rejected(console, found["rejected"])
-    show_rejected_rows(console, found["rejected_rows"])
-    show_broken(console, found["broken"])
-    console.print(f"State lies under {found['home']}.", markup=False, highlight=False, soft_wrap=True)
+    show_rejected(console, status_values["rejected"])
+    show_rejected_rows(console, status_values["rejected_rows"])
+    show_broken(console, status_values["broken"])
+    console.print(f"State lies under {status_values['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def serve_ui(console: Console, port: int | None) -> None:
-    """The web server and the daemon as children of this process, until one ends or Ctrl-C.
+    """Run the web server and the daemon as children of this process, until one of them ends or Ctrl-C.
 
     Raises ServiceUnavailable where the UI is not installed, and where the port is taken.
     """
@@ -150,19 +154,19 @@ def serve_ui(console: Console, port: int | None) -> None:
             f"the Dagster UI is not installed: there is no dagster-webserver in {programs}. "
             "Install it: pip install 'varve[local]'"
         )
-    chosen = port or settings.ui_port
-    refuse_taken_port(chosen, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
+    chosen_port = port or settings.ui_port
+    refuse_taken_port(chosen_port, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
     up(console)
     environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
     workspace = str(settings.project / "workspace.yaml")
-    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen), "-w", workspace]
+    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), "-w", workspace]
     daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace]
-    # A supervisor's SIGTERM ends it as Ctrl-C does, and so does SIGINT where a shell has it ignored in the background:
-    # the children must not outlive it.
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, signal.default_int_handler)
+    # The children must not outlive this process. So SIGTERM of a supervisor ends it as Ctrl-C does, and so does SIGINT
+    # even where a shell has started this process in the background with SIGINT ignored.
+    for ending_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending_signal, signal.default_int_handler)
     children = [subprocess.Popen(command, env=environment) for command in (web, daemon)]
-    console.print(f"The Dagster UI is at [link]http://127.0.0.1:{chosen}[/link]; Ctrl-C ends it.", highlight=False)
+    console.print(f"The Dagster UI is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False)
     try:
         while all(child.poll() is None for child in children):
             try:
@@ -179,9 +183,9 @@ def serve_ui(console: Console, port: int | None) -> None:
 
 
 def psql(arguments: Sequence[str]) -> None:
-    """Become psql: the machine's, else the one that came with the embedded server.
+    """Replace this process by psql: the machine's, or else the one that came with the embedded server.
 
-    The password goes into its environment: everybody may read a command line.
+    The password is handed over in the environment, as everybody on the machine may read a command line.
     """
     url, password = without_password(warehouse_url(chosen_settings()))
     if without_secrets(url) != url:
@@ -212,14 +216,14 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
             return []
     return [
         {
-            "dataset": one.dataset,
-            "store": one.store,
-            "partitions": one.partitions,
-            "rows": one.rows,
-            "bytes": one.size,
-            "batches": one.batches,
+            "dataset": count.dataset,
+            "store": count.store,
+            "partitions": count.partitions,
+            "rows": count.rows,
+            "bytes": count.size,
+            "batches": count.batches,
         }
-        for one in counts
+        for count in counts
     ]
 
 

@@ -1,6 +1,7 @@
-"""`varve show`: a dataset's dimensions, and what one of its partitions reads and is read by, by the mappings alone.
+"""`varve show`: a dataset's dimensions, and which partitions one of its partitions reads and is read by.
 
-Whether what it reads is there is told where a catalog can be asked; none is started for it.
+The partitions follow from the dimension mappings alone. Where a catalog is reachable, their current batches are shown
+too; no server is started for that.
 
 Not here: what is due and why (`varve why`), and what lies in the stores (`varve status`).
 """
@@ -51,7 +52,7 @@ def show(
     folder: Path | None = None,
     sql: bool = False,
 ) -> None:
-    """Print it, of the project or of a folder of SQL files.
+    """Print a dataset of the project, or of a folder of SQL files, and one of its partitions where `pairs` names it.
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
@@ -63,29 +64,31 @@ def show(
         print_sql(console, _file(dataset, files), key, as_json=as_json)
         return
     members = _members(dataset, graph)
-    found: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "dataset": dataset.name,
-        "dimensions": [_dimension(each, members) for each in dataset.partitioning.dimensions],
+        "dimensions": [_dimension(dimension, members) for dimension in dataset.partitioning.dimensions],
         "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
-        "broken_readers": broken_values(each for each in graph.broken if dataset.name in each.reads),
+        "broken_readers": broken_values(
+            broken_dataset for broken_dataset in graph.broken if dataset.name in broken_dataset.reads
+        ),
     }
     if key is not None:
-        found["partition"] = _partition(dataset, key, members, graph)
+        shown["partition"] = _partition(dataset, key, members, graph)
         if dataset.name in files:
-            found["partition"] |= _scope(files[dataset.name], key)
+            shown["partition"] |= _scope(files[dataset.name], key)
         if not folder:
-            _add_states(found["partition"]["reads"], graph)
+            _add_states(shown["partition"]["reads"], graph)
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(shown))
     else:
-        _print(console, found)
+        _print_dataset(console, shown)
 
 
 def print_sql(console: Console, file: SqlAsset, key: PartitionKey | None, *, as_json: bool) -> None:
-    """Print what Spark runs: the file's text, with the values of a partition's scope; and what many of them run."""
+    """Print the SQL that Spark runs, with the values of one partition's scope, or for many partitions at once."""
     from varve.sql.spark.execute import running
 
-    texts = running(file.scopes, {name: _names(each) for name, each in file.upstreams.items()}, key)
+    texts = running(file.scopes, {name: _names(upstream) for name, upstream in file.upstreams.items()}, key)
     if as_json:
         console.print_json(json.dumps({"dataset": file.dataset.name, "sql": texts}))
         return
@@ -109,7 +112,7 @@ def _project() -> Graph:
 
 
 def _add_states(reads: Sequence[dict[str, Any]], graph: Graph) -> None:
-    """The current batch of each partition that is listed, None where it has none yet; nothing without a catalog."""
+    """Add to `reads` the current batch of each listed partition, None where it has none; without a catalog, nothing."""
     settings = chosen_settings()
     if settings.embedded_postgres and not PostgresServer(settings.home_dir).is_up():
         return
@@ -120,18 +123,19 @@ def _add_states(reads: Sequence[dict[str, Any]], graph: Graph) -> None:
     with connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
-        for each in reads:
-            dataset = graph.datasets[each["dataset"]]
-            keys = [dataset.partitioning.from_path(path) for path in each["partitions"]]
+        for upstream_values in reads:
+            dataset = graph.datasets[upstream_values["dataset"]]
+            keys = [dataset.partitioning.from_path(path) for path in upstream_values["partitions"]]
             current = catalog.current(dataset.name, keys)
-            each["batches"] = {
-                key.path: str(found.batch_id) if (found := current.get(key.path)) else None for key in keys
+            upstream_values["batches"] = {
+                key.path: str(current_batch.batch_id) if (current_batch := current.get(key.path)) else None
+                for key in keys
             }
 
 
-def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
-    """The evaluation scope and the partition columns, one in a line."""
-    scope, values = found.scopes.of(key), found.scopes.partition_values(key)
+def _scope(asset: SqlAsset, key: PartitionKey) -> dict[str, Any]:
+    """Return the evaluation scope and the partition columns of a partition, each as rows of name, value and type."""
+    scope, values = asset.scopes.of(key), asset.scopes.partition_values(key)
     return {
         "scope": [[name, str(typed), typed.type] for name, typed in sorted(scope.values.items())],
         "columns": [[name, str(typed), typed.type] for name, typed in values.items()],
@@ -139,31 +143,37 @@ def _scope(found: SqlAsset, key: PartitionKey) -> dict[str, Any]:
 
 
 def dataset_named(name: str, graph: Graph) -> Dataset:
-    """The dataset with this name, `db.table` or `db/table`.
+    """Return the dataset with this name, written `db.table` or `db/table`.
 
-    Raises VarveError with the ones there are, DatasetIsBroken with what is wrong for one that is broken or on hold.
+    Raises VarveError with all names where there is none, and DatasetIsBroken, with the errors, where the dataset is
+    broken or on hold.
     """
     refuse_broken(name, graph)
-    found = graph.datasets.get(name.replace("/", "."))
-    if found is None:
+    dataset = graph.datasets.get(name.replace("/", "."))
+    if dataset is None:
         raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.")
-    return found
+    return dataset
 
 
 def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
-    """The partition that `col=value` words name. Raises UnknownPartition."""
+    """Return the partition that `col=value` words name. Raises UnknownPartition."""
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     if set(texts) != set(dataset.partitioning.names):
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
         raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs)}.")
-    return dataset.partitioning.key([each.parse(texts[each.name]) for each in dataset.partitioning.dimensions])
+    return dataset.partitioning.key(
+        [dimension.parse(texts[dimension.name]) for dimension in dataset.partitioning.dimensions]
+    )
 
 
 def _members(dataset: Dataset, graph: Graph) -> Members | None:
-    """The members of dynamic sets; None, and no service started, where nothing around the dataset has any."""
-    around = [dataset, *graph.upstreams(dataset), *_readers(dataset, graph)]
-    dimensions = [each for found in around for each in found.partitioning.dimensions]
-    if not any(isinstance(each, DynamicDimension) for each in dimensions):
+    """Return the members of all dynamic sets, or None where neither the dataset nor its neighbours have one.
+
+    Dagster's instance is opened only where there is a dynamic set, as that may start PostgreSQL.
+    """
+    related = [dataset, *graph.upstreams(dataset), *_readers(dataset, graph)]
+    dimensions = [dimension for neighbour in related for dimension in neighbour.partitioning.dimensions]
+    if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None
     with open_instance(chosen_settings()) as instance:
         return sets_of(instance, graph).members()
@@ -174,16 +184,16 @@ def _readers(dataset: Dataset, graph: Graph) -> list[Dataset]:
 
 
 def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": dimension.name, "type": dimension.value_type.__name__}
+    dimension_values: dict[str, Any] = {"name": dimension.name, "type": dimension.value_type.__name__}
     if isinstance(dimension, TimeDimension):
-        return found | {"kind": "time", "windows": str(dimension.tiling), "extent": dimension.extent}
+        return dimension_values | {"kind": "time", "windows": str(dimension.tiling), "extent": dimension.extent}
     keys = [str(plain(key)) for key in dimension.keys(members)]
     kind = "static" if isinstance(dimension, StaticDimension) else f"dynamic, set {dimension.set_name}"
-    return found | {"kind": kind, "keys": keys[:_LISTED], "count": len(keys)}
+    return dimension_values | {"kind": kind, "keys": keys[:_LISTED], "count": len(keys)}
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
-    in_dagster = compiled(edge.dependency)
+    dagster_mapping = compiled(edge.dependency)
     mappings = edge.dependency.dimension_mappings
     return {
         "dataset": edge.upstream.name,
@@ -193,8 +203,8 @@ def _edge(edge: Edge) -> dict[str, Any]:
             for mapping in mappings
         },
         "wait": repr(edge.wait),
-        "exact_in_dagster": in_dagster.exact,
-        "why_not": in_dagster.why,
+        "exact_in_dagster": dagster_mapping.exact,
+        "why_not": dagster_mapping.why,
     }
 
 
@@ -207,66 +217,76 @@ def _partition(dataset: Dataset, key: PartitionKey, members: Members | None, gra
         "path": key.path,
         "dagster": dataset.partitioning.to_dagster(key),
         "window": [str(window.start), str(window.end)] if window else None,
-        "reads": [_mapped(found, way.upstream_of(key, members=members)) for found, way in edges],
-        "read_by": [_mapped(found, way.readers_of(key, members=members)) for found, way in readers],
+        "reads": [_mapped(upstream, dependency.upstream_of(key, members=members)) for upstream, dependency in edges],
+        "read_by": [_mapped(reader, dependency.readers_of(key, members=members)) for reader, dependency in readers],
     }
 
 
-def _mapped(dataset: Dataset, mapped: Mapped) -> dict[str, Any]:
-    existing, never = mapped.keys, listed(mapped.nonexistent)
+def _mapped(dataset: Dataset, mapped_keys: Mapped) -> dict[str, Any]:
+    existing, nonexistent = mapped_keys.keys, listed(mapped_keys.nonexistent)
     return {
         "dataset": dataset.name,
         "count": len(existing),
         "partitions": [key.path for key in existing[:_LISTED]],
-        "nonexistent": [key.path for key in never[:_LISTED]],
+        "nonexistent": [key.path for key in nonexistent[:_LISTED]],
     }
 
 
-def _print(console: Console, found: dict[str, Any]) -> None:
-    table = Table("dimension", "kind", "keys", title=found["dataset"], title_justify="left")
-    for each in found["dimensions"]:
-        time = "windows" in each
-        keys = f"{each['windows']}; {each['extent']}" if time else f"{each['count']}: {some(each['keys'], limit=8)}"
-        table.add_row(each["name"], each["kind"], keys)
+def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
+    table = Table("dimension", "kind", "keys", title=shown["dataset"], title_justify="left")
+    for dimension in shown["dimensions"]:
+        is_time = "windows" in dimension
+        keys = (
+            f"{dimension['windows']}; {dimension['extent']}"
+            if is_time
+            else f"{dimension['count']}: {some(dimension['keys'], limit=8)}"
+        )
+        table.add_row(dimension["name"], dimension["kind"], keys)
     console.print(table)
-    for each in found["reads"]:
-        console.print(f"reads {each['dataset']}", highlight=False)
-        for name, rule in each["rules"].items():
+    for upstream in shown["reads"]:
+        console.print(f"reads {upstream['dataset']}", highlight=False)
+        for name, rule in upstream["rules"].items():
             console.print(f"      {name}: {rule}", highlight=False)
-        if each["why_not"]:
-            console.print(f"      Dagster's mapping covers more: {each['why_not']}", highlight=False, style="dim")
-    for each in found["broken_readers"]:
-        text = f"read by {each['dataset']}, which is {each['state']}: {'; '.join(each['causes'])}"
+        if upstream["why_not"]:
+            console.print(f"      Dagster's mapping covers more: {upstream['why_not']}", highlight=False, style="dim")
+    for reader in shown["broken_readers"]:
+        text = f"read by {reader['dataset']}, which is {reader['state']}: {'; '.join(reader['causes'])}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if "partition" in found:
-        _print_partition(console, found["partition"])
+    if "partition" in shown:
+        _print_partition(console, shown["partition"])
 
 
 def _print_partition(console: Console, partition: dict[str, Any]) -> None:
     console.print(f"\n[bold]{partition['path']}[/]   Dagster: {partition['dagster']}", highlight=False)
     if partition["window"]:
         console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
-    for title, part in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
-        if part in partition:
-            table = Table("Name" if part == "scope" else "Column", "Value", "Type", title=title, title_justify="left")
-            for row in partition[part]:
+    for title, values_name in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
+        if values_name in partition:
+            table = Table(
+                "Name" if values_name == "scope" else "Column", "Value", "Type", title=title, title_justify="left"
+            )
+            for row in partition[values_name]:
                 table.add_row(*row)
             console.print(table, highlight=False)
-    if "scope" in partition and any(each["count"] for each in partition["reads"]):
+    if "scope" in partition and any(upstream["count"] for upstream in partition["reads"]):
         console.print("Dependencies")
-        for each in partition["reads"]:
-            for path in each["partitions"]:
-                console.print(f"  - {each['dataset']}/{path}{_state(each, path)}", highlight=False, soft_wrap=True)
+        for upstream in partition["reads"]:
+            for path in upstream["partitions"]:
+                console.print(
+                    f"  - {upstream['dataset']}/{path}{_state(upstream, path)}", highlight=False, soft_wrap=True
+                )
     for word, side in (("reads", "reads"), ("read by", "read_by")):
-        for each in partition[side]:
-            listing = f": {some(each['partitions'], limit=4)}" if each["count"] else ""
-            console.print(f"{word} {each['count']} of {each['dataset']}{listing}", highlight=False)
-            if each["nonexistent"]:
-                console.print(f"      never there: {some(each['nonexistent'], limit=4)}", highlight=False, style="dim")
+        for related in partition[side]:
+            listing = f": {some(related['partitions'], limit=4)}" if related["count"] else ""
+            console.print(f"{word} {related['count']} of {related['dataset']}{listing}", highlight=False)
+            if related["nonexistent"]:
+                console.print(
+                    f"      never there: {some(related['nonexistent'], limit=4)}", highlight=False, style="dim"
+                )
 
 
 def _state(reads: dict[str, Any], path: str) -> str:
-    """What is there of a partition, as far as it was looked up."""
+    """Return the batch of a partition as text, or "" where batches were not looked up."""
     if "batches" not in reads:
         return ""
     batch = reads["batches"][path]

@@ -1,6 +1,6 @@
-"""`varve warehouse migrate | compact | roles`: what is particular to the store of period tables.
+"""`varve warehouse migrate | compact | roles`: the commands that only the warehouse has.
 
-Not here: what both stores have, history and the like.
+Not here: commands for both stores (keeping.py).
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = Fal
     from varve.stores.warehouse.migrate import migrate
 
     with _catalog() as (settings, catalog):
-        done = migrate(catalog, _declared(dataset), seconds=settings.publish_seconds, dry_run=dry_run)
+        migration = migrate(catalog, _declared(dataset), seconds=settings.publish_seconds, dry_run=dry_run)
     if as_json:
         console.print_json(
-            json.dumps({"changes": done.changes, "statements": done.statements, "restored": done.restored})
+            json.dumps(
+                {"changes": migration.changes, "statements": migration.statements, "restored": migration.restored}
+            )
         )
         return
-    if not done.changes:
+    if not migration.changes:
         console.print(f"The view of {dataset} is as it is declared.")
         return
-    for statement in done.statements:
+    for statement in migration.statements:
         console.print(f"{statement};", markup=False, highlight=False, soft_wrap=True)
-    again = f" Made again: {', '.join(done.restored)}." if done.restored else ""
-    told = "That is what would be done; nothing was changed." if dry_run else "Done, in one transaction."
-    console.print(f"\n{'; '.join(done.changes)}.{again} {told}", markup=False, highlight=False)
+    restored_text = f" Made again: {', '.join(migration.restored)}." if migration.restored else ""
+    outcome = "That is what would be done; nothing was changed." if dry_run else "Done, in one transaction."
+    console.print(f"\n{'; '.join(migration.changes)}.{restored_text} {outcome}", markup=False, highlight=False)
 
 
 @app.command("compact")
@@ -60,14 +62,14 @@ def compact_periods(dataset: Named, *, dry_run: DryRun = False) -> None:
     from varve.stores.warehouse.compact import compact, due
 
     with _catalog() as (settings, catalog):
-        found = _declared(dataset)
-        periods = due(catalog, found)
-        for together in periods:
+        declared = _declared(dataset)
+        periods = due(catalog, declared)
+        for period in periods:
             if dry_run:
-                console.print(f"{together} would share one table.", highlight=False)
+                console.print(f"{period} would share one table.", highlight=False)
             else:
-                table = compact(catalog, found, together, seconds=settings.publish_seconds)
-                console.print(f"{together} shares {table}.", markup=False, highlight=False)
+                table = compact(catalog, declared, period, seconds=settings.publish_seconds)
+                console.print(f"{period} shares {table}.", markup=False, highlight=False)
     if not periods:
         console.print(f"{dataset} has no period to put together.")
 
@@ -79,11 +81,11 @@ def roles(*, dry_run: DryRun = False) -> None:
     from varve.stores.warehouse.tables.roles import create_roles, ensure_roles
 
     settings = chosen_settings()
-    # Without the catalog's tables: whoever makes the roles is not who shall own those.
+    # The catalog's tables are not created here: the user who creates the roles is not the one who shall own the tables.
     with connect(settings, application="varve warehouse") as connection:
-        make = create_roles if dry_run else ensure_roles
-        done = make(connection, connections=settings.reader_connections, statement_seconds=settings.reader_seconds)
-        statements = [one if isinstance(one, str) else one.as_string(connection) for one in done]
+        apply = create_roles if dry_run else ensure_roles
+        executed = apply(connection, connections=settings.reader_connections, statement_seconds=settings.reader_seconds)
+        statements = [sql if isinstance(sql, str) else sql.as_string(connection) for sql in executed]
     for statement in statements:
         console.print(f"{statement};", markup=False, highlight=False, soft_wrap=True)
     if not statements:
@@ -107,7 +109,7 @@ def _declared(name: str) -> Dataset:
     from varve.model.errors import VarveError
     from varve.stores.warehouse.store import in_warehouse
 
-    known = sorted(one.name for one in chosen_graph().datasets.values() if in_warehouse(one))
-    if name not in known:
-        raise VarveError(f"{name} is no dataset of the warehouse; those are {', '.join(known) or 'none'}.")
+    warehouse_names = sorted(dataset.name for dataset in chosen_graph().datasets.values() if in_warehouse(dataset))
+    if name not in warehouse_names:
+        raise VarveError(f"{name} is no dataset of the warehouse; those are {', '.join(warehouse_names) or 'none'}.")
     return chosen_graph().datasets[name]

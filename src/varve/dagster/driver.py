@@ -1,6 +1,6 @@
-"""Dagster without its daemon: evaluates the project's sensors and executes the runs they ask for, one by one.
+"""Dagster without its daemon: evaluates the project's sensors and executes the runs they ask for, one after another.
 
-The same sensors, the same runs and the same storage as under the daemon, so everything shows in the UI afterwards.
+The sensors, the runs and the storage are the same as under the daemon, so that the UI shows everything afterwards.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from varve.planning.graph import Graph
 
-# Tags by which Dagster's daemon knows what a sensor has asked for before.
+# Dagster's daemon recognises by these tags what a sensor has asked for before.
 RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
-# Errors only: the progress bars say the rest.
+# Only errors are logged: the progress bars show the rest.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -32,11 +32,11 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 class Driver:
     """Ticks the sensors of the project until none asks for a run, and executes what they ask for.
 
-    Each sensor is evaluated by the function with which the daemon's code server evaluates it, which resolves and checks
-    its requests; a key that Dagster does not have fails the tick here as there. As the daemon does, it starts no run
-    for a run key that the sensor has had. What still differs: the runs are executed in this process, one after the
-    other and upstream first, where the daemon puts them into its queue, with pools and priorities, and launches a
-    process for each; and the first failure ends the drive, where the daemon would have the sensors back off.
+    Each sensor is evaluated by the same function as in the daemon's code server. This function resolves and checks the
+    requests, so that a key which Dagster does not have fails the tick here as well. Like the daemon, the driver starts
+    no second run for a run key. Two things differ: the runs are executed in this process, one after another and
+    upstream first, where the daemon queues them, with pools and priorities, and launches a process for each; and the
+    first failure ends the drive, where under the daemon the sensors would back off.
 
     Attributes:
         definitions: those whose sensors are ticked; their datasets are in `datasets`.
@@ -52,10 +52,13 @@ class Driver:
     _cursors: dict[str, str | None] = field(default_factory=dict)
 
     def until_quiet(self) -> int:
-        """Execute what the sensors ask for until they ask for nothing; how many runs that were. Raises VarveError."""
+        """Execute what the sensors ask for until they ask for nothing, and return how many runs that took.
+
+        Raises VarveError where a sensor or a run fails.
+        """
         executed = 0
         while requests := [*self._tick("arrivals"), *self._tick("downstream")]:
-            # Upstream first: what reads it is asked for again when it is there, from its new batches.
+            # Upstream runs come first. The next tick asks again for the partitions that read their new batches.
             for request in requests:
                 self._execute(request)
                 executed += 1
@@ -76,14 +79,14 @@ class Driver:
         if result.skip_message and result.skip_message.startswith(NOT_LOOKED):
             raise VarveError(f"the sensor {name} could not look: {result.skip_message}")
         for request in result.run_requests or ():
-            about = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: name}
-            if self._had(name, about):
+            tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: name}
+            if self._has_had_run(name, tags):
                 continue
-            yield request.with_replaced_attrs(tags=about)
+            yield request.with_replaced_attrs(tags=tags)
 
-    def _had(self, sensor: str, about: Mapping[str, str]) -> bool:
-        """Whether the sensor has had a run of the key: it would be left out, and what is due would stay undone."""
-        tags = {RUN_KEY_TAG: about[RUN_KEY_TAG], SENSOR_NAME_TAG: sensor}
+    def _has_had_run(self, sensor: str, request_tags: Mapping[str, str]) -> bool:
+        """Return whether the sensor has had a run with this run key; the daemon would not start a second one."""
+        tags = {RUN_KEY_TAG: request_tags[RUN_KEY_TAG], SENSOR_NAME_TAG: sensor}
         return self.instance.get_runs_count(dg.RunsFilter(tags=tags)) > 0
 
     def _execute(self, request: dg.RunRequest) -> None:
@@ -101,27 +104,27 @@ class Driver:
             raise_on_error=False,
         )
         if not result.success:
-            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_reason(result)}")
+            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_failure_reason(result)}")
         self.after(request, result.run_id)
 
     def _refuse_partial(self, request: dg.RunRequest) -> None:
         """Raise VarveError where the run would be given less than it is asked for."""
         dataset = self.datasets.datasets[request.tags[DATASET_TAG]]
         tags = {**request.tags, **({PARTITION_TAG: request.partition_key} if request.partition_key else {})}
-        texts = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
-        given = keys_in_range(dataset_partitions_def(dataset), self.instance, texts[0], texts[-1])
-        if missing := sorted(set(texts) - given):
+        asked = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
+        in_dagster = keys_in_range(dataset_partitions_def(dataset), self.instance, asked[0], asked[-1])
+        if missing := sorted(set(asked) - in_dagster):
             raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
 
 
 def spelt(request: dg.RunRequest) -> str:
-    """What a run request asks for, in words."""
+    """Return what a run request asks for, as text: the dataset and its first and last partition."""
     first = request.partition_key or request.tags[RANGE_START_TAG]
     last = request.tags.get(RANGE_END_TAG, first)
     return f"{request.tags[DATASET_TAG]} {first}{f' ... {last}' if last != first else ''}"
 
 
-def _reason(result: dg.ExecuteInProcessResult) -> str:
+def _failure_reason(result: dg.ExecuteInProcessResult) -> str:
     for event in result.get_step_failure_events():
         error = event.step_failure_data.error
         if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:

@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 
 def open_instance(settings: Settings) -> dg.DagsterInstance:
-    """Dagster's instance as dagster.yaml describes it."""
+    """Return Dagster's instance as dagster.yaml describes it; sets DAGSTER_HOME in the environment."""
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
-    # A range run records an event for each partition: in batches, or each costs a connection and a commit.
+    # A range run records an event for each partition. They are written in batches: written one by one, each event
+    # would cost a connection and a commit.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "100")
     return dg.DagsterInstance.get()
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml.
+    """Return Dagster's home: DAGSTER_HOME where it is set, else a folder in Varve's home with a copy of dagster.yaml.
 
-    The copy names the project whose storage it describes, as it lies elsewhere.
+    The copy names the project, as it lies outside of the project's folder. Raises NoProject without a dagster.yaml.
     """
-    if own := os.environ.get("DAGSTER_HOME"):
-        return Path(own)
+    if environment_home := os.environ.get("DAGSTER_HOME"):
+        return Path(environment_home)
     home = settings.home_dir / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     own_file = settings.project / "dagster.yaml"
@@ -41,9 +42,9 @@ def dagster_home(settings: Settings) -> Path:
             f"there is no {own_file}, which says where Dagster keeps its runs. `varve init` writes one; or set "
             "DAGSTER_HOME to a folder that has one."
         )
-    described = yaml.safe_load(own_file.read_text(encoding="utf-8"))
-    storage = described.get("storage", {}).get("custom", {})
+    instance_config = yaml.safe_load(own_file.read_text(encoding="utf-8"))
+    storage = instance_config.get("storage", {}).get("custom", {})
     if storage.get("module") == "varve.dagster.internal":
         storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
-    (home / "dagster.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
+    (home / "dagster.yaml").write_text(yaml.safe_dump(instance_config), encoding="utf-8")
     return home

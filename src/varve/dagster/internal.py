@@ -47,18 +47,19 @@ logger = logging.getLogger(__name__)
 # The modules of Dagster's in which a process executes a run that a code server has launched.
 RUN_EXECUTION_MODULES = ("dagster._core.execution.api", "dagster._grpc.impl")
 
-# The materializations of a step in statements of so many. Dagster's default is one by one, with two connections each:
-# 13 ms for each, most of what a run of thousands of small partitions took.
+# So many materializations of a step are stored in one statement. By default Dagster stores them one by one, with two
+# connections each: 13 ms for each, which was most of the time of a run of thousands of small partitions.
 os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
 
 
 class VarveEventLog(PostgresEventLogStorage):
-    """dagster-postgres' event log, which plans the partitions of a run in one statement as it materializes them.
+    """dagster-postgres' event log, with two changes.
 
-    Its own would take a statement, and two connections, for each of them: 13 ms.
+    The planned materializations of a run are stored in one statement. dagster-postgres takes a statement and two
+    connections for each of them, 13 ms.
 
-    The process that tells of its run's beginning takes the run's lease first, whichever job it is of and whoever has
-    launched it; so no run is STARTED that has none.
+    The process that reports the start of a run takes the run's lease first, whatever its job and whoever has launched
+    it. So every run that is STARTED has a lease.
     """
 
     def __init__(self, postgres_url: str, project: Project) -> None:
@@ -71,10 +72,10 @@ class VarveEventLog(PostgresEventLogStorage):
         if _begins_here(event):
             self.heartbeats.begin(self.project.settings, event.run_id)
         super().store_event(event)
-        kind = event.dagster_event_type if event.is_dagster_event else None
-        if kind in _ENDS and not self.heartbeats.end(event.run_id):
-            because = f"Dagster was told by another process that it had ended ({kind.value})"
-            end_lease(self.project.settings, event.run_id, because)
+        event_type = event.dagster_event_type if event.is_dagster_event else None
+        if event_type in _END_EVENTS and not self.heartbeats.end(event.run_id):
+            reason = f"Dagster was told by another process that it had ended ({event_type.value})"
+            end_lease(self.project.settings, event.run_id, reason)
 
     def dispose(self) -> None:
         """Called by Dagster."""
@@ -84,26 +85,28 @@ class VarveEventLog(PostgresEventLogStorage):
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Called by Dagster, with events that belong together."""
         planned = [event for event in events if _is_planned(event)]
-        if rest := [event for event in events if not _is_planned(event)]:
-            super().store_event_batch(rest)
+        if other_events := [event for event in events if not _is_planned(event)]:
+            super().store_event_batch(other_events)
         if not planned:
             return
         with self._connect() as connection:
             statement = self.prepare_insert_event_batch(planned).returning(SqlEventLogStorageTable.c.id)
             ids = [row[0] for row in connection.execute(statement)]
-        # Of an asset only the last event is kept in its own row.
-        last = {event.get_dagster_event().asset_key: (event, id_) for event, id_ in zip(planned, ids, strict=True)}
+        # Dagster keeps one row for each asset, with its last event only.
+        last_events = {
+            event.get_dagster_event().asset_key: (event, id_) for event, id_ in zip(planned, ids, strict=True)
+        }
         with self.index_transaction() as connection:
             self._store_asset_event_tags(connection, planned, ids)
-            for event, id_ in last.values():
+            for event, id_ in last_events.values():
                 self._store_asset_event(connection, event, id_)
 
 
-_ENDS = (DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
+_END_EVENTS = (DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED)
 
 
 def _begins_here(event: EventLogEntry) -> bool:
-    """Whether it is this process that computes the event's run: it tells of itself by its pid, or that it starts."""
+    """Return whether this process computes the event's run: the event is a run start, or names this process' pid."""
     if not event.is_dagster_event:
         return False
     if event.dagster_event_type is DagsterEventType.RUN_START:
@@ -119,9 +122,9 @@ def _is_planned(event: EventLogEntry) -> bool:
 
 
 class VarveDagsterStorage(DagsterPostgresStorage):
-    """dagster-postgres' storage on the server the settings name, which is started first where it is the embedded one.
+    """dagster-postgres' storage on the server that the settings name; the embedded server is started first.
 
-    The settings are those of the project that its configuration names (`project`, a folder), or else of the project in
+    The settings are those of the project that the configuration names (`project`, a folder), or else of the project in
     which the process runs.
 
     So `dagster`, the web server, the daemon and every run work from a cold start, and notice a server that has died.
@@ -134,7 +137,7 @@ class VarveDagsterStorage(DagsterPostgresStorage):
 
     @classmethod
     def config_type(cls) -> Any:
-        """One option, the folder of the project; its settings decide all else."""
+        """Return the configuration: one option, the folder of the project, whose settings decide everything else."""
         return {"project": Field(str, is_required=False, default_value="")}
 
     @classmethod
@@ -144,8 +147,8 @@ class VarveDagsterStorage(DagsterPostgresStorage):
         """Called by Dagster when it loads an instance."""
         return cls(Project.find(config_value["project"] or None), inst_data=inst_data)
 
-    # The inherited ones point at dagster-postgres' classes with our (empty) configuration; a process that were given
-    # such a reference could not load it. Storage as a whole is what instance references carry.
+    # The inherited properties refer to dagster-postgres' classes with our (empty) configuration, and a process that is
+    # given such a reference cannot load it. Instance references carry the storage as a whole instead.
     @property
     def event_storage_data(self) -> ConfigurableClassData | None:
         """None: see above."""
@@ -163,35 +166,35 @@ class VarveDagsterStorage(DagsterPostgresStorage):
 
 
 class VarveRunLauncher(DefaultRunLauncher):
-    """Dagster's default launcher, which also knows by its lease whether a run still lives, wherever its process is."""
+    """Dagster's default launcher, which also knows by a run's lease whether it still lives, wherever its process is."""
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Launch a run, for whose process a lease is kept from now on."""
+        """Launch a run, after a lease was entered for its process."""
         settings = _project_of(self._instance).settings
         try:
             with leases_in(settings, "varve launcher") as leases:
                 leases.keep([context.dagster_run.run_id], f"launched by {this_process()}", settings.lease_seconds)
         except (VarveError, psycopg.Error) as error:
-            # Its process begins the lease too. Whether it can do without the catalog is for the run to say.
+            # The run's process takes the lease, too, and the run itself fails where it needs the catalog.
             logger.warning("No lease is kept for run %s: %s", context.dagster_run.run_id, error)
         super().launch_run(context)
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """True: the run monitor asks."""
+        """True: Dagster's run monitor shall ask for the health of runs."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """FAILED where the run counts as dead; where the catalog cannot be asked, it may live."""
+        """Return FAILED where the run counts as dead, else RUNNING, also where the catalog cannot be reached."""
         settings = _project_of(self._instance).settings
         try:
             with leases_in(settings, "varve monitor") as leases:
-                # With another storage, the runs of other people's jobs take no lease: it is all that they could lose.
-                told = dead_runs(leases, [run], settings, all_take=heartbeats_of(self._instance) is not None)
+                # With another storage, runs of jobs without our assets take no lease. They must not count as dead.
+                dead_reasons = dead_runs(leases, [run], settings, all_take=heartbeats_of(self._instance) is not None)
         except (VarveError, psycopg.Error) as error:
             return CheckRunHealthResult(WorkerStatus.RUNNING, f"its lease cannot be looked at: {error}")
-        if run.run_id in told:
-            return CheckRunHealthResult(WorkerStatus.FAILED, told[run.run_id])
+        if run.run_id in dead_reasons:
+            return CheckRunHealthResult(WorkerStatus.FAILED, dead_reasons[run.run_id])
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
@@ -201,25 +204,25 @@ def _project_of(instance: DagsterInstance) -> Project:
 
 
 def heartbeats_of(instance: DagsterInstance) -> Heartbeats | None:
-    """The heartbeats of the runs of this process; None where the instance has another storage than ours."""
+    """Return the heartbeats of the runs of this process; None where the instance has another storage than ours."""
     storage = instance.event_log_storage
     return storage.heartbeats if isinstance(storage, VarveEventLog) else None
 
 
 def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> StepExecutionContext:
-    """The step that a body, an input or an output belongs to."""
+    """Return the step that a body, an input or an output belongs to."""
     if isinstance(context, InputContext | OutputContext):
         return context.step_context
     return context.op_execution_context._step_execution_context
 
 
 def step_identity(step: StepExecutionContext) -> tuple[str, str]:
-    """Run id and step key: what one build belongs to."""
+    """Return run id and step key, which together identify the build of a step."""
     return step.run_id, step.step.key
 
 
 def step_asset(step: StepExecutionContext) -> AssetKey:
-    """The asset that the step materialises; our datasets are one asset each."""
+    """Return the asset that the step materialises; each of our datasets is one asset."""
     # The checks of the asset are entities of the step too.
     entities = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
     (key,) = [entity for entity in entities if isinstance(entity, AssetKey)]
@@ -227,20 +230,20 @@ def step_asset(step: StepExecutionContext) -> AssetKey:
 
 
 def run_assets(step: StepExecutionContext) -> tuple[set[AssetKey], set[AssetKey]]:
-    """The assets that the step's run is to compute, and those of them that this process is to.
+    """Return the assets that the step's run is to compute, and those of them that this process is to compute.
 
-    They differ where a run goes on from a failure, and where an executor gives each step a process of its own.
+    They differ where a run continues after a failure, and where an executor gives each step a process of its own.
     """
     plan, layer = step.execution_plan, step.job_def.asset_layer
-    here: set[AssetKey] = set()
+    computed_here: set[AssetKey] = set()
     for name in plan.step_keys_to_execute:
         entities = layer.get_selected_entity_keys_for_node(plan.get_step_by_key(name).node_handle)
-        here.update(entity for entity in entities if isinstance(entity, AssetKey))
-    return set(layer.selected_asset_keys), here
+        computed_here.update(entity for entity in entities if isinstance(entity, AssetKey))
+    return set(layer.selected_asset_keys), computed_here
 
 
 def step_partition_keys(step: StepExecutionContext) -> list[str]:
-    """All partitions of the step's asset that this run computes, as Dagster spells them, in no particular order.
+    """Return all partitions of the step's asset that this run computes, as Dagster spells them, in no particular order.
 
     `asset_partition_key_range` raises for a range over two dimensions; the subset does not.
     """
@@ -253,14 +256,14 @@ def step_partition_keys(step: StepExecutionContext) -> list[str]:
 
 
 def unknown_keys(definition: PartitionsDefinition[str], instance: DagsterInstance, texts: set[str]) -> set[str]:
-    """Those of the keys, as Dagster spells them, that a definition does not have at this moment."""
+    """Return those of the keys, as Dagster spells them, that a definition does not have at this moment."""
     if isinstance(definition, MultiPartitionsDefinition):
         parts = {text: text.split("|") for text in texts}
         unknown = [
-            unknown_keys(each.partitions_def, instance, {part[place] for part in parts.values()})
-            for place, each in enumerate(definition.partitions_defs)
+            unknown_keys(dimension.partitions_def, instance, {key_parts[index] for key_parts in parts.values()})
+            for index, dimension in enumerate(definition.partitions_defs)
         ]
-        return {text for text, part in parts.items() if any(map(set.__contains__, unknown, part))}
+        return {text for text, key_parts in parts.items() if any(map(set.__contains__, unknown, key_parts))}
     with partition_loading_context(dynamic_partitions_store=instance):
         if isinstance(definition, TimeWindowPartitionsDefinition):
             return {text for text in texts if not definition.has_partition_key(text)}
@@ -268,21 +271,21 @@ def unknown_keys(definition: PartitionsDefinition[str], instance: DagsterInstanc
 
 
 def keys_in_range(definition: PartitionsDefinition[str], instance: DagsterInstance, first: str, last: str) -> set[str]:
-    """The keys that a run is given which asks for a range."""
+    """Return the keys that a run gets when it asks for a range of keys."""
     with partition_loading_context(dynamic_partitions_store=instance):
         subset = definition.empty_subset().with_partition_key_range(definition, PartitionKeyRange(first, last))
         return set(subset.get_partition_keys())
 
 
 def validated(definition: PartitionsDefinition[str], instance: DagsterInstance, text: str) -> None:
-    """Raise what Dagster raises when a sensor asks for a run of a key that it does not have."""
+    """Raise what Dagster raises when a sensor requests a run of a key that the definition does not have."""
     with partition_loading_context(dynamic_partitions_store=instance) as context:
         definition.validate_partition_key(text, context=context)
 
 
 def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
-    """Why each step of a run failed, as far as it has come, by the key of the step."""
-    found = {}
+    """Return why steps of a run have failed so far, by the key of the step."""
+    failures = {}
     for record in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
         event = record.get_dagster_event()
         data = event.step_failure_data
@@ -292,12 +295,14 @@ def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
         error = data.error
         while error is not None and error.cause is not None:
             error = error.cause
-        found[event.step_key] = description or (error.to_string().strip().split("\n\nStack Trace")[0] if error else "")
-    return found
+        failures[event.step_key] = description or (
+            error.to_string().strip().split("\n\nStack Trace")[0] if error else ""
+        )
+    return failures
 
 
 def add_partition_metadata(
     step: StepExecutionContext, asset: AssetKey, partition: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Metadata for the materialisation event of one partition of a run over many."""
+    """Add metadata to the materialisation event of one partition, in a run over many."""
     step.add_asset_metadata(dict(metadata), asset_key=asset, partition_key=partition)

@@ -1,6 +1,6 @@
 """The SQL files of a project in tests: compiled as the project compiles them, their queries run on given rows.
 
-Not here: the commands `varve check` and `varve fmt` (varve/cli/sql.py).
+Not here: the commands `varve check` and `varve fmt` (varve/cli/files/sql.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`varve doctor | repair`: every difference between catalog, stores and what readers are shown; and mending it."""
+"""`varve doctor | repair`: find, and mend, every difference between the catalog, the stores and what readers see."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SWEEP = "`varve sweep` clears it away."
 
 @dataclass
 class Examined:
-    """What was looked at and what was found."""
+    """How many datasets and batches were compared, and the differences that were found."""
 
     datasets: int = 0
     batches: int = 0
@@ -37,104 +37,131 @@ class Examined:
     rejected: list[dict[str, Any]] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the result as plain values for `--json`."""
         return {
             "rejected": self.rejected,
             "datasets": self.datasets,
             "batches": self.batches,
             "findings": [
                 {
-                    "dataset": one.dataset,
-                    "partition": one.partition or None,
-                    "batch_id": one.batch_id.millis if one.batch_id else None,
-                    "found": one.found,
-                    "remedy": one.remedy,
+                    "dataset": finding.dataset,
+                    "partition": finding.partition or None,
+                    "batch_id": finding.batch_id.millis if finding.batch_id else None,
+                    "found": finding.found,
+                    "remedy": finding.remedy,
                 }
-                for one in self.findings
+                for finding in self.findings
             ],
         }
 
 
 @dataclass
 class Repaired:
-    """What was mended, and what could not be."""
+    """What was mended, and the findings that could not be mended."""
 
     shown: dict[str, int] = field(default_factory=dict)
     recovered: list[Recovered] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the result as plain values for `--json`."""
         return {
             "shown": self.shown,
             "recovered": [
-                {"dataset": one.dataset, "batches": one.batches, "in_force": one.in_force} for one in self.recovered
+                {"dataset": rebuilt.dataset, "batches": rebuilt.batches, "in_force": rebuilt.in_force}
+                for rebuilt in self.recovered
             ],
             **Examined(findings=self.findings).as_values(),
         }
 
 
 def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
-    """Compare everything of one dataset, or of all; changes nothing. `deep` reads all data."""
-    settings, found = chosen_settings(), Examined()
+    """Compare catalog, stores and views for one dataset or for all; nothing is changed. `deep` reads all data."""
+    settings, examined = chosen_settings(), Examined()
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
         for name in kinds:
             present = history.present(name)
-            found.datasets += 1
-            found.batches += len(present)
+            examined.datasets += 1
+            examined.batches += len(present)
             declared = chosen_graph().datasets.get(name)
             if declared is None and (broken := chosen_graph().broken_dataset(name)) is not None:
-                # Of a dataset that cannot be used, the line below says why.
+                # For a dataset whose file has errors, the findings of broken datasets below say why.
                 if not broken.name:
-                    text = f"no code declares it, unless {broken.file} does, which cannot be read"
-                    found.findings.append(Finding(name, "", None, text, f"Mend {broken.file} first."))
+                    problem = f"no code declares it, unless {broken.file} does, which cannot be read"
+                    examined.findings.append(Finding(name, "", None, problem, f"Mend {broken.file} first."))
                 continue
             if declared is None:
-                text = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
-                found.findings.append(Finding(name, "", None, text, "Declare it again, or leave it to its readers."))
+                problem = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
+                examined.findings.append(
+                    Finding(name, "", None, problem, "Declare it again, or leave it to its readers.")
+                )
                 continue
-            found.findings += open_store(declared.store, settings, catalog, _session).examine(
+            examined.findings += open_store(declared.store, settings, catalog, _session).examine(
                 declared, present, deep=deep
             )
-        found.findings += [
-            Finding(each.title, "", None, f"{each.state}: {each.reason.strip('.')}", f"{UNTOUCHED} Mend {each.file}.")
-            if each.errors
-            else Finding(each.title, "", None, f"{each.state}: {each.reason}", f"{UNTOUCHED} Mend what it reads.")
-            for each in chosen_graph().broken
-            if dataset in {None, each.name}
+        examined.findings += [
+            Finding(
+                broken_dataset.title,
+                "",
+                None,
+                f"{broken_dataset.state}: {broken_dataset.reason.strip('.')}",
+                f"{UNTOUCHED} Mend {broken_dataset.file}.",
+            )
+            if broken_dataset.errors
+            else Finding(
+                broken_dataset.title,
+                "",
+                None,
+                f"{broken_dataset.state}: {broken_dataset.reason}",
+                f"{UNTOUCHED} Mend what it reads.",
+            )
+            for broken_dataset in chosen_graph().broken
+            if dataset in {None, broken_dataset.name}
         ]
-        found.findings += [
+        examined.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
             for name, path, batch_id in catalog.dead()
             if dataset in {None, name}
         ]
-        found.findings += [
-            Finding(one.dataset, one.partition, one.batch_id, "it was swept, and its data not deleted yet", _SWEEP)
-            for one in history.undeleted(dataset)
+        examined.findings += [
+            Finding(
+                batch.dataset,
+                batch.partition,
+                batch.batch_id,
+                "it was swept, and its data not deleted yet",
+                _SWEEP,
+            )
+            for batch in history.undeleted(dataset)
         ]
-        found.rejected = [one for one in rejected_values(history.connection) if dataset in {None, one["dataset"]}]
-        for one in found.rejected:
-            if one["kind"] != RejectionKind.EARLY:
-                text = f"{one['uri']} arrived and is not taken: {one['reason']}"
+        examined.rejected = [
+            rejected_file
+            for rejected_file in rejected_values(history.connection)
+            if dataset in {None, rejected_file["dataset"]}
+        ]
+        for rejected_file in examined.rejected:
+            if rejected_file["kind"] != RejectionKind.EARLY:
+                problem = f"{rejected_file['uri']} arrived and is not taken: {rejected_file['reason']}"
                 remedy = "Mend or remove what was sent; the next look takes it."
-                found.findings.append(Finding(one["dataset"], one["partition"] or "", None, text, remedy))
-        found.findings += capture_findings(history.connection, dataset)
+                examined.findings.append(
+                    Finding(rejected_file["dataset"], rejected_file["partition"] or "", None, problem, remedy)
+                )
+        examined.findings += capture_findings(history.connection, dataset)
         for kind in sorted(set(kinds.values())):
             for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:
-                    text = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
-                    found.findings.append(Finding("", "", None, text, _STRAY))
+                    problem = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
+                    examined.findings.append(Finding("", "", None, problem, _STRAY))
                 elif dataset in {None, leftover.dataset}:
-                    text = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
-                    found.findings.append(Finding(leftover.dataset, "", None, text, _SWEEP))
-    return found
+                    problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
+                    examined.findings.append(Finding(leftover.dataset, "", None, problem, _SWEEP))
+    return examined
 
 
 def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
-    """Bring what readers are shown in step with the catalog; with `from_storage` first rebuild the catalog itself."""
-    settings, done = chosen_settings(), Repaired()
+    """Show readers what the catalog says is current; with `from_storage` first rebuild the catalog from the stores."""
+    settings, repaired = chosen_settings(), Repaired()
     with opened() as history:
         catalog = Catalog(history.connection)
         if from_storage:
@@ -142,17 +169,17 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
                 for remains in open_store(kind, settings, catalog, _session).remains():
                     if dataset in {None, remains.dataset}:
                         recovered = recover(catalog.connection, kind, remains)
-                        done.recovered.append(recovered)
-                        done.findings += recovered.findings
+                        repaired.recovered.append(recovered)
+                        repaired.findings += recovered.findings
         for name in built(history, dataset):
             declared = chosen_graph().datasets.get(name)
             if declared is not None:
-                done.shown[name] = open_store(declared.store, settings, catalog, _session).mend(declared)
-    return done
+                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).mend(declared)
+    return repaired
 
 
 def show_examined(console: Console, examined: Examined) -> None:
-    """What the doctor found, for people."""
+    """Print what the doctor found."""
     if not examined.findings:
         console.print(
             f"[green]All is well:[/] {counted(examined.batches, 'batch')} of {examined.datasets} datasets lie where "
@@ -163,10 +190,11 @@ def show_examined(console: Console, examined: Examined) -> None:
 
 
 def show_repaired(console: Console, repaired: Repaired) -> None:
-    """What was mended, for people."""
-    for one in repaired.recovered:
+    """Print what was mended."""
+    for recovered in repaired.recovered:
         console.print(
-            f"{one.dataset}: {counted(one.batches, 'batch')} found again, {one.in_force:,} of them put in force."
+            f"{recovered.dataset}: {counted(recovered.batches, 'batch')} found again, "
+            f"{recovered.in_force:,} of them put in force."
         )
     for name, count in repaired.shown.items():
         if count:
@@ -179,10 +207,10 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
 
 def _show(console: Console, title: str, findings: list[Finding]) -> None:
     console.print(f"[bold]{title}[/]")
-    for one in findings:
-        which = f" batch {one.batch_id}" if one.batch_id else ""
-        place = " ".join(part for part in (one.dataset, one.partition) if part)
-        console.print(f"- {place}{which}: {one.found}. {one.remedy}", markup=False, highlight=False)
+    for finding in findings:
+        which = f" batch {finding.batch_id}" if finding.batch_id else ""
+        place = " ".join(part for part in (finding.dataset, finding.partition) if part)
+        console.print(f"- {place}{which}: {finding.found}. {finding.remedy}", markup=False, highlight=False)
 
 
 def _session() -> Any:

@@ -1,4 +1,4 @@
-"""`varve history | folders | pin | unpin`: the batches there are, what was in force when, and which must stay."""
+"""`varve history | folders | pin | unpin`: all batches of a dataset, which were current when, and which must stay."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ if TYPE_CHECKING:
 
 
 def opened() -> AbstractContextManager[History]:
-    """The history over a connection of its own, with the catalog's tables up to date."""
+    """Open the history over a connection of its own, after the catalog's tables were brought up to date."""
     from contextlib import contextmanager
 
     @contextmanager
-    def open_it() -> Iterator[History]:
+    def open_history() -> Iterator[History]:
         with connect(chosen_settings(), application="varve history") as connection:
             Catalog(connection).ensure_schema()
             yield History(connection)
 
-    return open_it()
+    return open_history()
 
 
 def built(history: History, dataset: str | None) -> dict[str, str]:
-    """The kind of store of this dataset (None: of all) that was ever built. Raises VarveError where it never was."""
+    """Return the store kind of each dataset that was ever built: of this one, or of all where `dataset` is None.
+
+    Raises VarveError where this dataset was never built.
+    """
     kinds = history.stores()
     if dataset is not None and dataset not in kinds:
         raise VarveError(f"nothing of {dataset!r} was ever built; there are {', '.join(kinds) or 'none'}.")
@@ -48,65 +51,72 @@ def built(history: History, dataset: str | None) -> dict[str, str]:
 
 
 def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limit: int) -> list[dict[str, Any]]:
-    """The batches as plain values, newest first in each partition."""
+    """Return the batches as plain values, the newest first in each partition."""
     dataset = declared(dataset_name)
-    with opened() as found:
-        paths = _matching(found, dataset_name, words) if words else None
-        batches = found.batches(dataset.name, paths, run_id=run_id, limit=limit)
+    with opened() as past:
+        paths = _matching(past, dataset_name, words) if words else None
+        batches = past.batches(dataset.name, paths, run_id=run_id, limit=limit)
     return [_batch(batch) for batch in batches]
 
 
 def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
-    """What was put in force when, the last change first."""
+    """Return which batch became current when, as plain values, the latest change first."""
     dataset = declared(dataset_name)
-    with opened() as found:
-        paths = _matching(found, dataset_name, words) if words else None
-        return [_change(change) for change in found.changes(dataset.name, paths, limit=limit)]
+    with opened() as past:
+        paths = _matching(past, dataset_name, words) if words else None
+        return [_change(change) for change in past.changes(dataset.name, paths, limit=limit)]
 
 
 def folders(dataset_name: str, words: Sequence[str]) -> list[dict[str, Any]]:
-    """Where the batches lie that are in force. Raises VarveError for a dataset whose store has none."""
+    """Return where the current batches lie, as plain values. Raises VarveError for a dataset whose store has none."""
     dataset = declared(dataset_name)
     if not store_type(dataset.store).in_folders:
         raise VarveError(f"{dataset} lies in the {dataset.store}, not in folders: read {dataset.name} there.")
-    with opened() as found:
-        current = Catalog(found.connection).current(dataset.name)
+    with opened() as past:
+        current = Catalog(past.connection).current(dataset.name)
     return [
         {"partition": path, "batch_id": current[path].batch_id.millis, "location": current[path].location}
         for path in matching(dataset, words, current)
     ]
 
 
-def show_folders(found: Sequence[dict[str, Any]]) -> None:
-    """The folders, bare: lines for a program."""
-    for one in found:
-        typer.echo(one["location"])
+def show_folders(locations: Sequence[dict[str, Any]]) -> None:
+    """Print one folder a line and nothing else, for a program to read."""
+    for location in locations:
+        typer.echo(location["location"])
 
 
 def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str, Any]]) -> None:
-    """The batches for people."""
+    """Print the batches as a table."""
     columns = ("partition", "batch", "began (UTC)", "state", "rows", "size", "run", "remarks")
     table = Table(*columns, title=dataset_name, title_justify="left")
-    for one in batches:
-        remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in one["pins"]]
-        remarks += [str(one["failure"]).splitlines()[0]] if one["failure"] else []
-        state = f"[bold green]{one['state']}[/]" if one["in_force"] else one["state"]
-        size = "" if one["bytes"] is None else size_text(one["bytes"])
-        rows = "" if one["rows"] is None else f"{one['rows']:,}"
+    for row in batches:
+        remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in row["pins"]]
+        remarks += [str(row["failure"]).splitlines()[0]] if row["failure"] else []
+        state = f"[bold green]{row['state']}[/]" if row["in_force"] else row["state"]
+        size = "" if row["bytes"] is None else size_text(row["bytes"])
+        rows = "" if row["rows"] is None else f"{row['rows']:,}"
         table.add_row(
-            one["partition"], str(one["batch_id"]), str(one["started_at"])[:19], state, rows, size,
-            one["run_id"][:8], "; ".join(remarks),
+            row["partition"], str(row["batch_id"]), str(row["started_at"])[:19], state, rows, size,
+            row["run_id"][:8], "; ".join(remarks),
         )  # fmt: skip
     console.print(table if batches else f"{dataset_name} has no batches there.")
 
 
-def show_changes(console: Console, dataset_name: str, found: Sequence[dict[str, Any]]) -> None:
-    """The changes for people."""
+def show_changes(console: Console, dataset_name: str, change_values: Sequence[dict[str, Any]]) -> None:
+    """Print the changes as a table."""
     table = Table("when (UTC)", "partition", "batch", "by", "run", "reason", title=dataset_name, title_justify="left")
-    for one in found:
-        batch = "none any more" if one["batch_id"] is None else str(one["batch_id"])
-        table.add_row(one["published_at"][:19], one["partition"], batch, one["kind"], one["run_id"], one["reason"])
-    console.print(table if found else f"Nothing of {dataset_name} was ever in force there.")
+    for row in change_values:
+        batch = "none any more" if row["batch_id"] is None else str(row["batch_id"])
+        table.add_row(
+            row["published_at"][:19],
+            row["partition"],
+            batch,
+            row["kind"],
+            row["run_id"],
+            row["reason"],
+        )
+    console.print(table if change_values else f"Nothing of {dataset_name} was ever in force there.")
 
 
 def pin(
@@ -118,47 +128,51 @@ def pin(
     reason: str,
     expires_at: dt.datetime | None,
 ) -> list[dict[str, Any]]:
-    """Pin a batch of the matching partitions, or (batch None) what is in force there; what was pinned."""
+    """Pin one batch in the matching partitions, or their current batches where `batch` is None.
+
+    Returns what was pinned, as plain values.
+    """
     dataset = declared(dataset_name)
-    with opened() as found:
-        # Taken anew where what is in force changes in between: a pin of a swept batch fails, and nothing is lost.
-        paths = _matching(found, dataset_name, words) if words else None
+    with opened() as past:
+        # Another run may publish between this read and the pin. A pin of a batch that was swept fails, and nothing is
+        # lost.
+        paths = _matching(past, dataset_name, words) if words else None
         if batch is not None:
             wanted = {BatchId(batch): paths}
         else:
             wanted = {}
-            for path, current in Catalog(found.connection).current(dataset.name).items():
+            for path, current in Catalog(past.connection).current(dataset.name).items():
                 if paths is None or path in paths:
                     wanted.setdefault(current.batch_id, []).append(path)  # type: ignore[union-attr]
             if not wanted:
                 raise VarveError(f"nothing of {dataset} is in force there. Nothing was pinned; give --batch.")
         name = owner or who()
-        with found.connection.transaction():
+        with past.connection.transaction():
             return [
                 {"partition": path, "batch_id": batch_id.millis, "owner": name}
                 for batch_id, listed in sorted(wanted.items())
-                for path in found.pin(dataset.name, batch_id, listed, owner=name, reason=reason, expires_at=expires_at)
+                for path in past.pin(dataset.name, batch_id, listed, owner=name, reason=reason, expires_at=expires_at)
             ]
 
 
 def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
-    """Take pins off; how many. Raises VarveError where there was none."""
+    """Take pins off, and return how many there were. Raises VarveError where there was none."""
     dataset = declared(dataset_name)
-    with opened() as found:
-        paths = _matching(found, dataset_name, words) if words else None
-        pinned = {one.batch_id for one in found.batches(dataset.name, paths) if one.pins}
+    with opened() as past:
+        paths = _matching(past, dataset_name, words) if words else None
+        pinned = {past_batch.batch_id for past_batch in past.batches(dataset.name, paths) if past_batch.pins}
         wanted = pinned if batch is None else {BatchId(batch)}
-        with found.connection.transaction():
-            taken = sum(found.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
+        with past.connection.transaction():
+            taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
     if not taken:
         whose = f" of {owner}" if owner else ""
         raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
     return taken
 
 
-def _matching(found: History, dataset_name: str, words: Sequence[str]) -> list[str]:
-    every = {batch.partition for batch in found.batches(dataset_name)}
-    return matching(declared(dataset_name), words, every)
+def _matching(past: History, dataset_name: str, words: Sequence[str]) -> list[str]:
+    partitions = {batch.partition for batch in past.batches(dataset_name)}
+    return matching(declared(dataset_name), words, partitions)
 
 
 def _batch(batch: PastBatch) -> dict[str, Any]:

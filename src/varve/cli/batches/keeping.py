@@ -1,6 +1,6 @@
-"""The commands over the batches that there are: history, folders, rollback, pin, unpin, sweep, doctor, repair.
+"""The commands over existing batches: history, folders, rollback, pin, unpin, reopen, sweep, doctor, repair.
 
-Each is a few lines over a room of its own, imported when it is used; app.py takes them in.
+Each command is a few lines over a module of its own, which is imported when the command runs; app.py adds them all.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def history(
     from varve.cli.batches import history as history_command
 
     if log:
-        found = history_command.changes(dataset, words or [], limit=limit)
-        _tell(found, as_json=as_json, show=lambda: history_command.show_changes(console, dataset, found))
+        changes = history_command.changes(dataset, words or [], limit=limit)
+        _print_values(changes, as_json=as_json, show=lambda: history_command.show_changes(console, dataset, changes))
     else:
         batches = history_command.history(dataset, words or [], run_id=run_id, limit=limit)
-        _tell(batches, as_json=as_json, show=lambda: history_command.show_history(console, dataset, batches))
+        _print_values(batches, as_json=as_json, show=lambda: history_command.show_history(console, dataset, batches))
 
 
 @app.command()
@@ -55,8 +55,8 @@ def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False)
     """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
     from varve.cli.batches import history as history_command
 
-    found = history_command.folders(dataset, words or [])
-    _tell(found, as_json=as_json, show=lambda: history_command.show_folders(found))
+    current_folders = history_command.folders(dataset, words or [])
+    _print_values(current_folders, as_json=as_json, show=lambda: history_command.show_folders(current_folders))
 
 
 @app.command()
@@ -81,7 +81,7 @@ def rollback(
     from varve.cli.batches import rollback as rollback_command
     from varve.cli.selection import moment
 
-    if sum(given is not None for given in (to, at, run)) != 1:
+    if sum(target is not None for target in (to, at, run)) != 1:
         raise VarveError("say where to: one of --to BATCH, --at TIME and --run RUN.")
     if run is not None:
         if words:
@@ -96,7 +96,7 @@ def rollback(
     if not dry_run:
         rollback_command.carry_out(plans, reason=reason, withdraw=withdraw)
     values = rollback_command.as_values(plans, done=not dry_run)
-    _tell(values, as_json=as_json, show=lambda: rollback_command.show(console, plans, done=not dry_run))
+    _print_values(values, as_json=as_json, show=lambda: rollback_command.show(console, plans, done=not dry_run))
 
 
 @app.command()
@@ -118,7 +118,9 @@ def pin(
 
     expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
     pinned = history_command.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
-    _tell(pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}."))
+    _print_values(
+        pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}.")
+    )
 
 
 @app.command()
@@ -134,7 +136,7 @@ def unpin(
     from varve.cli.batches import history as history_command
 
     taken = history_command.unpin(dataset, words or [], batch=batch, owner=owner)
-    _tell({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
+    _print_values({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
 
 
 @app.command()
@@ -153,8 +155,8 @@ def reopen(
     """
     from varve.cli.batches import reopen as reopen_command
 
-    found = reopen_command.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
-    _tell(found, as_json=as_json, show=lambda: reopen_command.show(console, found))
+    reopened = reopen_command.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
+    _print_values(reopened, as_json=as_json, show=lambda: reopen_command.show(console, reopened))
 
 
 @app.command()
@@ -181,7 +183,7 @@ def sweep(
         orphans_older_than=span(orphans_older_than),
         dry_run=dry_run,
     )
-    _tell(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
+    _print_values(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
 
 
 @app.command()
@@ -197,7 +199,7 @@ def doctor(
     from varve.cli.batches import doctor as doctor_command
 
     examined = doctor_command.doctor(dataset, deep=deep)
-    _tell(examined.as_values(), as_json=as_json, show=lambda: doctor_command.show_examined(console, examined))
+    _print_values(examined.as_values(), as_json=as_json, show=lambda: doctor_command.show_examined(console, examined))
     if examined.findings:
         raise typer.Exit(1)
 
@@ -215,13 +217,13 @@ def repair(
     from varve.cli.batches import doctor as doctor_command
 
     repaired = doctor_command.repair(dataset, from_storage=from_storage)
-    _tell(repaired.as_values(), as_json=as_json, show=lambda: doctor_command.show_repaired(console, repaired))
+    _print_values(repaired.as_values(), as_json=as_json, show=lambda: doctor_command.show_repaired(console, repaired))
     if repaired.findings:
         raise typer.Exit(1)
 
 
-def _tell(values: object, *, as_json: bool, show: Callable[[], None]) -> None:
-    """One JSON value for programs, or what a person reads."""
+def _print_values(values: object, *, as_json: bool, show: Callable[[], None]) -> None:
+    """Print one JSON value for programs, or call `show`, which prints for people."""
     if as_json:
         console.print_json(json.dumps(values))
     else:

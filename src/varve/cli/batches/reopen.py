@@ -1,6 +1,6 @@
-"""`varve reopen`: partitions that are closed take late files again, until they are closed again.
+"""`varve reopen`: let closed partitions take late files, until somebody closes them again.
 
-Not here: when a partition is closed (varve/planning/arrivals/growing.py).
+Not here: the rule that says when a partition is closed (varve/planning/arrivals/growing.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def reopen(name: str, words: Sequence[str], *, reason: str, close: bool, dry_run: bool) -> dict[str, Any]:
-    """Open the closed partitions that the words name, or close again what was opened; what was done, as plain values.
+    """Open the closed partitions that the words name, or with `close` close those that were opened.
 
-    Raises VarveError where none of them is closed, or with `close` none was opened.
+    Returns what was done, as plain values. Raises VarveError where there is nothing to open, or to close.
     """
     dataset = declared(name.replace("/", "."))
     if dataset.incremental is None or dataset.incremental.closed_after is None:
@@ -47,20 +47,20 @@ def reopen(name: str, words: Sequence[str], *, reason: str, close: bool, dry_run
     return {"dataset": dataset.name, "partitions": chosen, "open": not close, "done": not dry_run}
 
 
-def show(console: Console, found: dict[str, Any]) -> None:
-    """The same for people."""
-    for path in found["partitions"]:
-        console.print(f"{found['dataset']} {path}", markup=False, highlight=False, soft_wrap=True)
-    count = counted(len(found["partitions"]), "partition")
-    if not found["done"]:
-        console.print(f"{count} would be {'open' if found['open'] else 'closed'}; nothing was changed.")
-    elif found["open"]:
+def show(console: Console, reopened: dict[str, Any]) -> None:
+    """Print what was opened or closed."""
+    for path in reopened["partitions"]:
+        console.print(f"{reopened['dataset']} {path}", markup=False, highlight=False, soft_wrap=True)
+    count = counted(len(reopened["partitions"]), "partition")
+    if not reopened["done"]:
+        console.print(f"{count} would be {'open' if reopened['open'] else 'closed'}; nothing was changed.")
+    elif reopened["open"]:
         console.print(f"{count} open again: the next look takes the files that came late. --close closes them again.")
     else:
         console.print(f"{count} closed again.")
 
 
-# A partition of which nothing has arrived takes its first files whenever they come.
+# Only partitions with arrived files can be opened: any other one takes its first files whenever they come.
 _ARRIVED = "select partition from varve.arrival where dataset = %s"
 
 

@@ -1,4 +1,7 @@
-"""`varve rollback`: earlier batches back in force, by partition, by run or as of a time; planned first, then done."""
+"""`varve rollback`: make earlier batches current again, by partition, by run or as of a time; planned first, then done.
+
+Not here: the publish itself (varve/dagster/runs/atomic_publish.py).
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class RollbackPlan:
-    """What a rollback changes in one dataset: by partition what is in force, and what is to be (None: nothing).
+    """What a rollback changes in one dataset.
 
     Attributes:
-        follows: the dataset with which it goes back, as one run publishes both; "": it was asked for itself.
+        moves: by partition path, the current batch and the batch that shall become current; None stands for no batch.
+        follows: the dataset that this one is rolled back with, as one run publishes both; "" where the rollback of
+            this dataset was asked for.
     """
 
     dataset: str
@@ -42,22 +47,25 @@ class RollbackPlan:
 
     @property
     def withdrawn(self) -> list[str]:
-        """The partitions that will have no batch."""
+        """Return the paths of the partitions that will have no current batch."""
         return [path for path, (_, target) in self.moves.items() if target is None]
 
 
 def plan_batch(dataset_name: str, words: Sequence[str], batch: int) -> list[RollbackPlan]:
-    """Back to one batch of the matching partitions; without words of all that it has."""
+    """Plan to make one batch current again in the matching partitions; without words in all that it has."""
     dataset = declared(dataset_name)
     with opened() as history:
-        every = {one.partition for one in history.batches(dataset.name)}
-        paths = matching(dataset, words, every) if words else None
+        partitions = {batch_row.partition for batch_row in history.batches(dataset.name)}
+        paths = matching(dataset, words, partitions) if words else None
         targets = history.batch(dataset.name, BatchId(batch), paths)
         return _with_rejected(history, [_plan(history, dataset.name, dict(targets))])
 
 
 def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[RollbackPlan]:
-    """Back to what was in force at an instant, for the matching partitions."""
+    """Plan to go back to the batches that were current at an instant, for the matching partitions.
+
+    Raises NotKept where the data of such a batch was swept since.
+    """
     dataset = declared(dataset_name)
     with opened() as history:
         current = Catalog(history.connection).current(dataset.name)
@@ -74,35 +82,37 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
 
 
 def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
-    """Undo what a run published: each of its partitions back to what was in force before it.
+    """Plan to undo what a run published: each of its partitions goes back to the batch that was current before.
 
-    Raises VarveError where the run is unknown, or another has published since.
+    Raises VarveError where the run is unknown, or where another run has published one of the partitions since.
     """
     with opened() as history:
-        run_id = _whole_run(history, run)
+        run_id = _full_run_id(history, run)
         plans = []
-        for name in sorted({one.dataset for one in history.of_run(run_id, dataset_name)}):
-            done = history.of_run(run_id, name)
+        for name in sorted({run_change.dataset for run_change in history.of_run(run_id, dataset_name)}):
+            run_changes = history.of_run(run_id, name)
             newer = [
-                f"{one.partition} (now at batch {one.current or 'none'})"
-                for one in done
-                if one.current != one.published
+                f"{run_change.partition} (now at batch {run_change.current or 'none'})"
+                for run_change in run_changes
+                if run_change.current != run_change.published
             ]
             if newer:
                 raise VarveError(
                     f"{name}: since run {run_id}, others have changed {some(newer, limit=3)}. {NOTHING_CHANGED} "
                     "Roll those partitions back by name, to the batch you want: varve rollback DATASET col=value --to."
                 )
-            targets: dict[str, Batch | None] = {one.partition: None for one in done if one.before is None}
-            for before in {one.before for one in done if one.before is not None}:
-                paths = [one.partition for one in done if one.before == before]
-                targets |= history.batch(name, before, paths)
+            targets: dict[str, Batch | None] = {
+                run_change.partition: None for run_change in run_changes if run_change.before is None
+            }
+            for batch_before in {run_change.before for run_change in run_changes if run_change.before is not None}:
+                paths = [run_change.partition for run_change in run_changes if run_change.before == batch_before]
+                targets |= history.batch(name, batch_before, paths)
             plans.append(_plan(history, name, targets))
         return _with_rejected(history, plans)
 
 
 def show(console: Console, plans: Sequence[RollbackPlan], *, done: bool) -> None:
-    """The plans for people."""
+    """Print the plans as tables."""
     for plan in plans:
         table = Table("partition", "from", "to", title=plan.dataset, title_justify="left")
         for path, (now, target) in plan.moves.items():
@@ -113,7 +123,7 @@ def show(console: Console, plans: Sequence[RollbackPlan], *, done: bool) -> None
 
 
 def as_values(plans: Sequence[RollbackPlan], *, done: bool) -> dict[str, Any]:
-    """The plans for `--json`."""
+    """Return the plans as plain values for `--json`."""
     return {
         "done": done,
         "changes": [
@@ -130,9 +140,9 @@ def as_values(plans: Sequence[RollbackPlan], *, done: bool) -> dict[str, Any]:
 
 
 def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None:
-    """Do it: all of it at once, or nothing.
+    """Publish the earlier batches of all plans in one transaction.
 
-    Raises VarveError where a partition would be left without a batch and `withdraw` does not say so.
+    Raises VarveError where a partition would be left without a batch and `withdraw` does not allow it.
     """
     without = [f"{plan.dataset} {path}" for plan in plans for path in plan.withdrawn if not plan.follows]
     if without and not withdraw:
@@ -146,7 +156,7 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
         returns: dict[str, tuple[Build, Sequence[Batch]]] = {}
         try:
             for plan in (plan for plan in plans if plan.moves):
-                build = _taken(catalog, plan, run_id)
+                build = _take_partitions(catalog, plan, run_id)
                 returns[plan.dataset] = build, [target for _, target in plan.moves.values() if target is not None]
             group.republish(
                 catalog,
@@ -159,8 +169,8 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
                 catalog.release(build)
 
 
-def _taken(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
-    """The plan's partitions, locked; what was planned on is what must still be in force."""
+def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
+    """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
     dataset = declared(plan.dataset)
     keys = [dataset.partitioning.from_path(path) for path in plan.moves]
     build = catalog.take(dataset, keys, run_id=run_id)
@@ -179,36 +189,36 @@ def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> Roll
 
 
 def _with_rejected(history: History, plans: Sequence[RollbackPlan]) -> list[RollbackPlan]:
-    """The plans, and for rows that were taken those that were rejected with them, and the other way round."""
+    """Add to each plan the dataset that the same runs publish: rejected rows with accepted rows, and vice versa."""
     planned = list(plans)
     for plan in plans:
         dataset = chosen_graph().datasets.get(plan.dataset)
         if dataset is None:
             continue
         other = dataset.rejected_of or (dataset.reject_into.dataset if dataset.reject_into else "")
-        if not other or any(each.dataset == other for each in planned):
+        if not other or any(present.dataset == other for present in planned):
             continue
         targets: dict[str, Batch | None] = dict.fromkeys(plan.moves)
         made_by = {path: batch.run_id for path, (_, batch) in plan.moves.items() if batch is not None}
         for run_id in set(made_by.values()):
-            for done in history.of_run(run_id, other):
-                if made_by.get(done.partition) == run_id and done.published is not None:
-                    targets |= history.batch(other, done.published, [done.partition])
-        follower = _plan(history, other, targets)
-        follower.follows = plan.dataset
-        planned.append(follower)
+            for rejected_change in history.of_run(run_id, other):
+                if made_by.get(rejected_change.partition) == run_id and rejected_change.published is not None:
+                    targets |= history.batch(other, rejected_change.published, [rejected_change.partition])
+        rejected_plan = _plan(history, other, targets)
+        rejected_plan.follows = plan.dataset
+        planned.append(rejected_plan)
     return planned
 
 
-def _whole_run(history: History, run: str) -> str:
-    found = history.runs_like(run)
-    if len(found) != 1:
+def _full_run_id(history: History, run: str) -> str:
+    run_ids = history.runs_like(run)
+    if len(run_ids) != 1:
         raise VarveError(
             f"no run whose id begins with {run!r} has published anything."
-            if not found
-            else f"{counted(len(found), 'run')} have ids that begin with {run!r}: {some(found)}. Write more of it."
+            if not run_ids
+            else f"{counted(len(run_ids), 'run')} have ids that begin with {run!r}: {some(run_ids)}. Write more of it."
         )
-    return found[0]
+    return run_ids[0]
 
 
 def _session() -> Any:

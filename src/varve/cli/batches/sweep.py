@@ -1,4 +1,4 @@
-"""`varve sweep`: delete what no reader can reach any more, slowly and on purpose; a dry run says what it would do."""
+"""`varve sweep`: delete the data of batches that no reader can reach any more; a dry run says what it would delete."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from varve.model.inventory import Leftover
     from varve.stores.store import Store
 
-# A crash in between deletes at most so many folders a second time.
-_AT_ONCE = 500
-_WHY = {
+# How many batches are deleted before the catalog notes it; after a crash at most so many are deleted a second time.
+_GROUP_SIZE = 500
+_KEPT_BECAUSE = {
     "pinned": "pinned",
     "shown": "the Hive table may still show it",
     "recent": "retired too recently",
@@ -39,20 +39,20 @@ _WHY = {
 
 @dataclass
 class Amount:
-    """How many batches or folders, and their bytes."""
+    """A number of batches or folders, and their size in bytes."""
 
     count: int = 0
     size: int = 0
 
     def add(self, size: int) -> None:
-        """One more."""
+        """Count one more, of this size in bytes."""
         self.count += 1
         self.size += size
 
 
 @dataclass
 class Report:
-    """What a sweep took, or would take, and what it left."""
+    """What a sweep deleted, or would delete, and what it left."""
 
     done: bool
     batches: dict[str, Amount] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Report:
     buried: int = 0
 
     def as_values(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the report as plain values for `--json`."""
         return asdict(self)
 
 
@@ -88,21 +88,21 @@ def sweep(
         if not dry_run:
             report.buried = catalog.bury_dead()
             history.forget_expired()
-            _follow(catalog, stores, kinds)
+            _catch_up(catalog, stores, kinds)
         retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
-        for one in retired:
-            if one.kept:
-                report.kept.setdefault(one.kept, Amount()).add(one.size)
+        for batch in retired:
+            if batch.kept:
+                report.kept.setdefault(batch.kept, Amount()).add(batch.size)
         if dry_run:
-            _count(report.batches, [*history.undeleted(dataset), *(one for one in retired if not one.kept)])
+            _count(report.batches, [*history.undeleted(dataset), *(batch for batch in retired if not batch.kept)])
         else:
-            history.mark_swept([one for one in retired if not one.kept])
-            for group in _groups(history.undeleted(dataset)):
+            history.mark_swept([batch for batch in retired if not batch.kept])
+            for group in _in_groups(history.undeleted(dataset)):
                 store = stores[group[0].store]
-                gone = _removed(report, store, group[0].dataset, [one.location for one in group])
-                done = [one for one in group if one.location in gone]
-                history.deleted(done)
-                _count(report.batches, done)
+                deleted_locations = _delete(report, store, group[0].dataset, [batch.location for batch in group])
+                deleted_batches = [batch for batch in group if batch.location in deleted_locations]
+                history.deleted(deleted_batches)
+                _count(report.batches, deleted_batches)
         for store in stores.values():
             sweep_leftovers(report, history, store, dataset, orphans_older_than)
         for name in () if dry_run else kinds:
@@ -111,7 +111,7 @@ def sweep(
 
 
 def show(console: Console, report: Report) -> None:
-    """The report for people."""
+    """Print the report."""
     table = Table("dataset", "batches", "size", "orphans", "size", title_justify="left",
                   title="Swept" if report.done else "Would be swept")  # fmt: skip
     for name in sorted({*report.batches, *report.orphans}):
@@ -125,7 +125,9 @@ def show(console: Console, report: Report) -> None:
             f"Closed: {counted(report.buried, 'build')} of runs that were killed; they had published nothing."
         )
     for why, amount in sorted(report.kept.items()):
-        console.print(f"Left: {counted(amount.count, 'retired batch')}, {size_text(amount.size)}: {_WHY[why]}.")
+        console.print(
+            f"Left: {counted(amount.count, 'retired batch')}, {size_text(amount.size)}: {_KEPT_BECAUSE[why]}."
+        )
     if report.young_orphans.count:
         console.print(
             f"Left: {counted(report.young_orphans.count, 'folder')} of no batch, "
@@ -134,16 +136,19 @@ def show(console: Console, report: Report) -> None:
     for location in report.ageless:
         console.print(f"Left: {location}: of no batch, and nobody can say how old it is.", soft_wrap=True)
     for location in report.strays:
-        told = f"Not ours: {location}, in a schema of Varve's. It stays; its owner may want to move it elsewhere."
-        console.print(told, soft_wrap=True)
+        message = f"Not ours: {location}, in a schema of Varve's. It stays; its owner may want to move it elsewhere."
+        console.print(message, soft_wrap=True)
     for problem in report.problems:
         console.print(f"Left: {problem}", markup=False, soft_wrap=True)
     if not report.done:
         console.print("Nothing was changed: this was a dry run.")
 
 
-def _follow(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:
-    """Let lagging projections catch up, so that no reader needs what is retired. What cannot is left to its data."""
+def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:
+    """Let lagging projections catch up with the catalog, so that no reader needs a retired batch.
+
+    A projection whose store cannot be reached is skipped; the data that it may still show is not swept.
+    """
     for name in names:
         lags = catalog.lagging(name) or catalog.withdrawn(name)
         if lags and (dataset := chosen_graph().datasets.get(name)) is not None:
@@ -156,12 +161,12 @@ def _follow(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) ->
 def sweep_leftovers(
     report: Report, history: History, store: Store, dataset: str | None, older_than: dt.timedelta
 ) -> None:
-    """Delete what is older than any run that may still write it, and add to the report what was deleted."""
+    """Delete leftovers that are older than any run which may still write them, and report what was deleted."""
     horizon = dt.datetime.now(dt.UTC) - older_than
-    # Asked before the folders are listed: what begins later is younger than what they hold.
-    if (living := history.oldest_living()) is not None:
-        horizon = min(horizon, living)
-    old: list[Leftover] = []
+    # Ask for the oldest run before the folders are listed: what a later run writes is younger than all that is listed.
+    if (oldest_run := history.oldest_living()) is not None:
+        horizon = min(horizon, oldest_run)
+    deletable: list[Leftover] = []
     strays: list[str] = []
     for leftover in store.leftovers():
         if dataset is not None and leftover.dataset != dataset:
@@ -173,40 +178,45 @@ def sweep_leftovers(
         elif leftover.changed_at > horizon:
             report.young_orphans.add(leftover.size)
         else:
-            old.append(leftover)
+            deletable.append(leftover)
     if strays or (dataset is None and report.done):
         report.strays += store.unnamed(strays) if report.done else strays
-    for name in sorted({leftover.dataset for leftover in old}):
-        mine = [leftover for leftover in old if leftover.dataset == name]
-        gone = _removed(report, store, name, [leftover.location for leftover in mine]) if report.done else None
-        for leftover in mine:
-            if gone is None or leftover.location in gone:
+    for name in sorted({leftover.dataset for leftover in deletable}):
+        of_dataset = [leftover for leftover in deletable if leftover.dataset == name]
+        deleted_locations = (
+            _delete(report, store, name, [leftover.location for leftover in of_dataset]) if report.done else None
+        )
+        for leftover in of_dataset:
+            if deleted_locations is None or leftover.location in deleted_locations:
                 report.orphan_locations.append(leftover.location)
                 report.orphans.setdefault(name, Amount()).add(leftover.size)
 
 
-def _removed(report: Report, store: Store, dataset: str, locations: Sequence[str]) -> set[str]:
-    """Delete these; those that are gone. What is in the way of one stands in the report, and keeps no other."""
+def _delete(report: Report, store: Store, dataset: str, locations: Sequence[str]) -> set[str]:
+    """Delete the data at these locations, and return the locations that are deleted.
+
+    An error at one location is added to the report, and the others are deleted all the same.
+    """
     try:
         store.sweep(dataset, locations)
     except VarveError as error:
         if len(locations) == 1:
             report.problems.append(str(error))
             return set()
-        return {gone for location in locations for gone in _removed(report, store, dataset, [location])}
+        return {deleted for location in locations for deleted in _delete(report, store, dataset, [location])}
     return set(locations)
 
 
-def _groups(pending: Sequence[Retired]) -> Iterable[list[Retired]]:
-    for name in Counter(one.dataset for one in pending):
-        mine = [one for one in pending if one.dataset == name]
-        for start in range(0, len(mine), _AT_ONCE):
-            yield mine[start : start + _AT_ONCE]
+def _in_groups(pending: Sequence[Retired]) -> Iterable[list[Retired]]:
+    for name in Counter(batch.dataset for batch in pending):
+        of_dataset = [batch for batch in pending if batch.dataset == name]
+        for start in range(0, len(of_dataset), _GROUP_SIZE):
+            yield of_dataset[start : start + _GROUP_SIZE]
 
 
-def _count(into: dict[str, Amount], batches: Iterable[Retired]) -> None:
-    for one in batches:
-        into.setdefault(one.dataset, Amount()).add(one.size)
+def _count(amounts: dict[str, Amount], batches: Iterable[Retired]) -> None:
+    for batch in batches:
+        amounts.setdefault(batch.dataset, Amount()).add(batch.size)
 
 
 def _session() -> Any:

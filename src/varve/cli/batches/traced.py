@@ -1,4 +1,4 @@
-"""`varve show DATASET --batch ID`: what a batch was made from, whether that is still so, and what was made from it.
+"""`varve show DATASET --batch ID`: the inputs of a batch, whether they are still current, and what was made from it.
 
 Not here: what a partition would be made from now (show.py, plan/why.py).
 """
@@ -28,46 +28,52 @@ _LISTED = 40
 
 
 def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_json: bool) -> None:
-    """Print it. Raises VarveError for an unknown dataset or batch, UnknownPartition for words that name none."""
-    found = traced(name, pairs, batch)
+    """Print the trace of a batch.
+
+    Raises VarveError for an unknown dataset or batch, UnknownPartition for words that name no partition.
+    """
+    trace_values = traced(name, pairs, batch)
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(trace_values))
         return
-    for one in found["partitions"][:_LISTED]:
-        _print(console, found, one)
-    if (more := len(found["partitions"]) - _LISTED) > 0:
+    for partition in trace_values["partitions"][:_LISTED]:
+        _print(console, trace_values, partition)
+    if (more := len(trace_values["partitions"]) - _LISTED) > 0:
         console.print(f"and {more:,} more partitions; name one, or --json lists them all.")
 
 
 def traced(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
-    """The same as plain values."""
+    """Return the trace of a batch as plain values; raises as `show` does."""
     dataset = dataset_named(name, chosen_graph())
     paths = [parsed(dataset, pairs).path] if pairs else None
     with connect(chosen_settings(), application="varve show") as connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
         traces, wanted = Traces(connection), BatchId(batch)
-        found = traces.of(dataset.name, wanted, paths)
-        if not found:
-            of = f" of {paths[0]}" if paths else ""
-            raise VarveError(f"{dataset}: no batch {batch}{of}. `varve history {dataset}` lists what there was.")
-        now = {
-            source: {path: str(each.batch_id) for path, each in catalog.current(source).items()}
+        batch_traces = traces.of(dataset.name, wanted, paths)
+        if not batch_traces:
+            of_partition = f" of {paths[0]}" if paths else ""
+            raise VarveError(
+                f"{dataset}: no batch {batch}{of_partition}. `varve history {dataset}` lists what there was."
+            )
+        current_versions = {
+            source: {path: str(current_batch.batch_id) for path, current_batch in catalog.current(source).items()}
             for source in sorted(
-                {each.source for trace in found for each in trace.inputs} & chosen_graph().datasets.keys()
+                {source_input.source for trace in batch_traces for source_input in trace.inputs}
+                & chosen_graph().datasets.keys()
             )
         }
-        read_by = traces.read_by(dataset.name, found[0].partition, wanted) if len(found) == 1 else None
+        read_by = traces.read_by(dataset.name, batch_traces[0].partition, wanted) if len(batch_traces) == 1 else None
     code = chosen_graph().code_versions.get(dataset.name, "")
     return {
         "dataset": dataset.name,
         "batch": batch,
-        "partitions": [_plain(trace, now, code) for trace in found],
-        **({} if read_by is None else {"read_by": [list(each) for each in read_by]}),
+        "partitions": [_plain(trace, current_versions, code) for trace in batch_traces],
+        **({} if read_by is None else {"read_by": [list(reader) for reader in read_by]}),
     }
 
 
-def _plain(trace: Trace, now: dict[str, dict[str, str]], code: str) -> dict[str, Any]:
+def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_code: str) -> dict[str, Any]:
     return {
         "partition": trace.partition,
         "state": trace.state,
@@ -78,34 +84,44 @@ def _plain(trace: Trace, now: dict[str, dict[str, str]], code: str) -> dict[str,
         "rows": trace.rows,
         "content": trace.content,
         "code_version": trace.code_version,
-        "code_is_the_same": trace.code_version == code,
+        "code_is_the_same": trace.code_version == current_code,
         "inputs": [
             {
-                "source": each.source,
-                "partition": each.partition,
-                "version": each.version,
-                # Of a landing file there is no batch: its version is a hash of its content.
-                "now": now[each.source].get(each.partition) if each.source in now else None,
+                "source": source_input.source,
+                "partition": source_input.partition,
+                "version": source_input.version,
+                # A landing file has no batch: its version is a hash of its content.
+                "now": current_versions[source_input.source].get(source_input.partition)
+                if source_input.source in current_versions
+                else None,
             }
-            for each in sorted(trace.inputs)
+            for source_input in sorted(trace.inputs)
         ],
     }
 
 
-def _print(console: Console, found: dict[str, Any], one: dict[str, Any]) -> None:
-    state = "in force" if one["in_force"] else one["state"]
-    console.print(f"[bold]{found['dataset']} {one['partition']}[/] batch {found['batch']}: {state}", highlight=False)
-    rows = "" if one["rows"] is None else f", {counted(one['rows'], 'row')}"
-    console.print(f"  run {one['run']}, begun {one['started']}{rows}", highlight=False, markup=False)
-    same = "the same as now" if one["code_is_the_same"] else "other code than now"
-    console.print(f"  code {one['code_version']} ({same}), content {one['content'] or 'not hashed'}", highlight=False)
-    if one["inputs"]:
+def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, Any]) -> None:
+    state = "in force" if partition["in_force"] else partition["state"]
+    console.print(
+        f"[bold]{trace_values['dataset']} {partition['partition']}[/] batch {trace_values['batch']}: {state}",
+        highlight=False,
+    )
+    rows = "" if partition["rows"] is None else f", {counted(partition['rows'], 'row')}"
+    console.print(f"  run {partition['run']}, begun {partition['started']}{rows}", highlight=False, markup=False)
+    code_text = "the same as now" if partition["code_is_the_same"] else "other code than now"
+    console.print(
+        f"  code {partition['code_version']} ({code_text}), content {partition['content'] or 'not hashed'}",
+        highlight=False,
+    )
+    if partition["inputs"]:
         table = Table("made from", "partition", "version", "now in force")
-        for each in one["inputs"][:_LISTED]:
-            now = "the same" if each["now"] == each["version"] else each["now"] or ""
-            table.add_row(each["source"], each["partition"], each["version"], now)
+        for source_input in partition["inputs"][:_LISTED]:
+            now = "the same" if source_input["now"] == source_input["version"] else source_input["now"] or ""
+            table.add_row(source_input["source"], source_input["partition"], source_input["version"], now)
         console.print(table)
-    if (more := len(one["inputs"]) - _LISTED) > 0:
+    if (more := len(partition["inputs"]) - _LISTED) > 0:
         console.print(f"  and {more:,} more inputs; --json lists them all.")
-    for dataset, path, batch, was in found.get("read_by", [])[:_LISTED]:
-        console.print(f"  {dataset} {path} batch {batch} was made from it ({was})", highlight=False, markup=False)
+    for dataset, path, batch, state_then in trace_values.get("read_by", [])[:_LISTED]:
+        console.print(
+            f"  {dataset} {path} batch {batch} was made from it ({state_then})", highlight=False, markup=False
+        )

@@ -1,6 +1,6 @@
-"""`varve check --against`: which files a change breaks, between two versions of the SQL files.
+"""`varve check --against`: compare two versions of the SQL files and name the files that the change breaks.
 
-Not here: what a break is (varve/sql/checks/breaking.py).
+Not here: the rules that say what counts as a break (varve/sql/checks/breaking.py).
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ if TYPE_CHECKING:
 
 
 def refuse_breaks(folder: Path, against: str) -> int:
-    """How many datasets the other version has. Raises SqlErrors with each use of a column that is broken."""
-    # Of the Python files there is one version here: the one that can be imported.
-    python = {name: _columns(found) for name, found in python_datasets(folder).items()}
-    before = compiled(_sources(folder, against), lambda: python_datasets(folder))
-    old = {**python, **{name: _columns(found.dataset) for name, found in before.items()}}
-    parsed = {found.name: found for found in map(parse, sources_of(folder))}
+    """Return how many SQL datasets the other version has.
+
+    Raises SqlErrors with every use of a column that the new version breaks.
+    """
+    # Only one version of the Python files can be imported here, so both sides use it.
+    python_columns = {name: _columns(dataset) for name, dataset in python_datasets(folder).items()}
+    old_datasets = compiled(_sources(folder, against), lambda: python_datasets(folder))
+    old = {**python_columns, **{name: _columns(sql_asset.dataset) for name, sql_asset in old_datasets.items()}}
+    parsed = {sql_file.name: sql_file for sql_file in map(parse, sources_of(folder))}
     new = {
         name: Declared(
             name,
             sql.queries,
-            {each.name.lower(): each.type.lower() for each in sql.columns} or None,
-            {each.name.lower(): each.type.lower() for each in sql.partition_columns},
+            {column.name.lower(): column.type.lower() for column in sql.columns} or None,
+            {column.name.lower(): column.type.lower() for column in sql.partition_columns},
             {variable: kind.lower() for variable, kind in scopes_of(sql).types.items()},
         )
         for name, sql in parsed.items()
     }
-    new |= {name: Declared(name, (), columns) for name, columns in python.items() if name not in new}
+    new |= {name: Declared(name, (), columns) for name, columns in python_columns.items() if name not in new}
     problems: list[Problem] = []
-    for found in breaks(old, new):
-        sql = parsed[found.dataset]
-        problems.append(sql.problem(sql.span_at(found.node), found.message))
+    for broken_use in breaks(old, new):
+        sql = parsed[broken_use.dataset]
+        problems.append(sql.problem(sql.span_at(broken_use.node), broken_use.message))
     if problems:
         raise SqlErrors(problems)
-    return len(before)
+    return len(old_datasets)
 
 
 def _columns(dataset: Dataset) -> dict[str, str]:
@@ -56,7 +59,7 @@ def _columns(dataset: Dataset) -> dict[str, str]:
 
 
 def _sources(folder: Path, against: str) -> list[SourceFile]:
-    """The files of the other version: of a folder, or of a git revision of the same one."""
+    """Return the SQL files of the other version: those of a folder, or of a git revision of the same folder."""
     if Path(against).is_dir():
         return sources_of(Path(against))
     names = _git(folder, "ls-tree", "-r", "--name-only", against, "--", ".").splitlines()
@@ -67,9 +70,9 @@ def _sources(folder: Path, against: str) -> list[SourceFile]:
     ]
 
 
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        told: Sequence[str] = done.stderr.strip().splitlines() or ["git failed"]
-        raise VarveError(f"--against is neither a folder nor a git revision of {folder}: {told[0]}")
-    return done.stdout
+def _git(folder: Path, *arguments: str) -> str:
+    completed = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        error_lines: Sequence[str] = completed.stderr.strip().splitlines() or ["git failed"]
+        raise VarveError(f"--against is neither a folder nor a git revision of {folder}: {error_lines[0]}")
+    return completed.stdout

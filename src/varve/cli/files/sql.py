@@ -1,6 +1,8 @@
-"""`varve check`, `varve fmt` and `varve graph`: the SQL files of the project; only check asks Spark.
+"""`varve check`, `varve fmt` and `varve graph`: check, lay out and show the SQL files of the project.
 
-Not here: what is wrong with a file (varve/sql/sql_project.py), and its layout (varve/sql/syntax/formatting.py).
+Only `check` uses Spark.
+
+Not here: the checks themselves (varve/sql/sql_project.py), and the layout (varve/sql/syntax/formatting.py).
 """
 
 from __future__ import annotations
@@ -35,35 +37,37 @@ if TYPE_CHECKING:
 def check(
     console: Console, folder: Path | None, *, against: str | None = None, spark: bool = True, as_json: bool
 ) -> None:
-    """Say that all files are right and break nothing. Raises SqlErrors with all that is wrong in any of them."""
+    """Check all files, and print how many there are. Raises SqlErrors with every problem of every file."""
     root = folder or chosen_project().assets
     try:
         if against is not None:
             refuse_breaks(root, against)
         cache = Cache.beside(root)
-        found = usable(root, cache)
+        files = usable(root, cache)
         if spark:
-            found = ask_columns(root, found, cache)
-        found.checked()
+            files = ask_columns(root, files, cache)
+        files.checked()
         if spark:
-            ask_spark(root, found, cache)
+            ask_spark(root, files, cache)
     except SqlErrors as error:
         if as_json:
             console.print_json(
-                json.dumps({"problems": [{"place": each.place, "message": each.message} for each in error.problems]})
+                json.dumps(
+                    {"problems": [{"place": problem.place, "message": problem.message} for problem in error.problems]}
+                )
             )
         raise
     if as_json:
-        console.print_json(json.dumps({"problems": [], "datasets": sorted(found)}))
+        console.print_json(json.dumps({"problems": [], "datasets": sorted(files)}))
     else:
-        console.print(f"{len(found)} SQL datasets, no problems.", highlight=False)
+        console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
 
 
 def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
-    """The files with the types that only Spark can tell; it is asked where it was not before, and its answers are kept.
+    """Return the files with the column types that only Spark knows; Spark's answers are kept for the next time.
 
-    What reads them is understood then, and may have questions too. Raises SqlErrors where Spark has something against
-    one, with all that is wrong in the others.
+    With an answer, the files that read a dataset can be typed, and may raise questions of their own: Spark is asked
+    until there is no question left. Raises SqlErrors with what Spark objects to and with the problems of other files.
     """
     if files.questions:
         from varve.services.spark import open_session
@@ -71,48 +75,50 @@ def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
 
         session = open_session(chosen_settings())
     while files.questions:
-        said: list[Problem] = []
+        problems: list[Problem] = []
         for question, _ in files.questions:
-            found = columns_by_spark(session, question)
-            if isinstance(found, Problem):
-                said.append(found)
+            answer = columns_by_spark(session, question)
+            if isinstance(answer, Problem):
+                problems.append(answer)
             else:
-                files.answers.keep(question, found)
+                files.answers.keep(question, answer)
         files.answers.write(folder)
-        if said:
+        if problems:
             unasked = {problem for _, problem in files.questions}
-            raise SqlErrors([*said, *(each for each in files.problems if each not in unasked)])
+            raise SqlErrors(
+                [*problems, *(other_problem for other_problem in files.problems if other_problem not in unasked)]
+            )
         files = usable(folder, cache)
     return files
 
 
 def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None:
-    """Have Spark's analyzer look at the files that it has not seen as they are, in one session; raises SqlErrors.
+    """Have Spark's analyzer check, in one session, the files that have changed since it checked them last.
 
-    Where it has seen them all, no Spark is needed.
+    Without such a file no Spark is started. Raises SqlErrors with what Spark objects to.
     """
-    keys = {each.source.path: cache.key_of(each.source) for each in files.values()}
-    unseen = [each for each in files.values() if cache.verified.get(each.source.path) != keys[each.source.path]]
-    if not unseen:
+    keys = {asset.source.path: cache.key_of(asset.source) for asset in files.values()}
+    unverified = [asset for asset in files.values() if cache.verified.get(asset.source.path) != keys[asset.source.path]]
+    if not unverified:
         return
     from varve.services.spark import open_session
     from varve.sql.spark.analysis import analysis_problems
 
     session = open_session(chosen_settings())
     problems: list[Problem] = []
-    for each in unseen:
-        against = analysis_problems(session, each)
-        problems += against
-        key = keys[each.source.path]
-        if not against and key is not None:
-            cache.verified[each.source.path] = key
+    for asset in unverified:
+        asset_problems = analysis_problems(session, asset)
+        problems += asset_problems
+        key = keys[asset.source.path]
+        if not asset_problems and key is not None:
+            cache.verified[asset.source.path] = key
     cache.write(folder)
     if problems:
         raise SqlErrors(problems)
 
 
 def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
-    """Lay files out. With `only_check` nothing is written, and VarveError names those that are not laid out."""
+    """Lay out files. With `only_check` nothing is written; raises VarveError with the files that are not laid out."""
     files = [
         file
         for path in paths or [chosen_project().assets]
@@ -123,36 +129,36 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
         if not file.is_file():
             raise VarveError(f"there is no file {file}.")
         text = file.read_text(encoding="utf-8")
-        found = formatted(SourceFile(str(file), text))
-        if found != text:
+        laid_out = formatted(SourceFile(str(file), text))
+        if laid_out != text:
             changed.append(str(file))
             if not only_check:
-                file.write_text(found, encoding="utf-8")
+                file.write_text(laid_out, encoding="utf-8")
     if only_check and changed:
         raise VarveError(f"not laid out: {', '.join(changed)}; run `varve fmt`.")
-    done = "were laid out" if changed else "files are laid out"
-    console.print(f"{len(changed) or len(files)} {done}.", highlight=False)
+    outcome = "were laid out" if changed else "files are laid out"
+    console.print(f"{len(changed) or len(files)} {outcome}.", highlight=False)
 
 
 def graph(console: Console, *, form: str, columns: bool = False, folder: Path | None = None) -> None:
-    """Print who reads whom, and with `columns` which column is made of which; JSON has both always.
+    """Print which dataset reads which, and with `columns` which column is made of which; JSON always has both.
 
-    Datasets whose files cannot be used are shown as broken, with the place, and what reads them as on hold.
+    Datasets whose files cannot be used are shown as broken, with the place of the error; their readers are on hold.
     """
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
-    found = graph_of(assets_of(files, folder)) if folder else _project()
-    made = {name: each.lineage for name, each in files.items()}
+    dataset_graph = graph_of(assets_of(files, folder)) if folder else _project()
+    lineage = {name: asset.lineage for name, asset in files.items()}
     if form == "json":
-        console.print_json(json.dumps(_as_json(found, made)))
+        console.print_json(json.dumps(_as_json(dataset_graph, lineage)))
         return
     if columns:
-        lines = list(_mermaid_columns(made) if form == "mermaid" else _text_columns(made))
+        lines = list(_mermaid_columns(lineage) if form == "mermaid" else _text_columns(lineage))
     else:
-        lines = _mermaid(found) if form == "mermaid" else _text(found)
+        lines = _mermaid(dataset_graph) if form == "mermaid" else _text(dataset_graph)
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if form == "text":
-        show_broken(console, broken_values(found.broken))
+        show_broken(console, broken_values(dataset_graph.broken))
 
 
 def _project() -> Graph:
@@ -160,7 +166,7 @@ def _project() -> Graph:
     return chosen_graph()
 
 
-def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
+def _as_json(graph: Graph, lineage: Made) -> dict[str, Any]:
     return {
         "datasets": [
             {
@@ -169,13 +175,15 @@ def _as_json(graph: Graph, made: Made) -> dict[str, Any]:
                 "partitions": list(dataset.partitioning.names),
                 "columns": {column.name: str(column.type) for column in dataset.schema.columns},
                 "made_of": {
-                    column: [f"{name}.{each}" for name, each in sources]
-                    for column, sources in made.get(dataset.name, {}).items()
+                    column: [f"{name}.{source_column}" for name, source_column in sources]
+                    for column, sources in lineage.get(dataset.name, {}).items()
                 },
                 "reads": [
                     {
                         "dataset": edge.upstream.name,
-                        "rules": {way.upstream.name: str(way.rule) for way in edge.dependency.dimension_mappings},
+                        "rules": {
+                            mapping.upstream.name: str(mapping.rule) for mapping in edge.dependency.dimension_mappings
+                        },
                     }
                     for edge in graph.edges[dataset.name]
                 ],
@@ -191,35 +199,38 @@ def _text(graph: Graph) -> list[str]:
     for dataset in graph.in_order():
         lines.append(f"{dataset.name} ({' x '.join(dataset.partitioning.names)}, {dataset.store})")
         for edge in graph.edges[dataset.name]:
-            rules = "; ".join(f"{way.upstream.name}: {way.rule}" for way in edge.dependency.dimension_mappings)
+            rules = "; ".join(
+                f"{mapping.upstream.name}: {mapping.rule}" for mapping in edge.dependency.dimension_mappings
+            )
             lines.append(f"  <- {edge.upstream.name}   {rules}")
     return lines
 
 
-def _text_columns(made: Made) -> Iterator[str]:
-    for name, columns in made.items():
+def _text_columns(lineage: Made) -> Iterator[str]:
+    for name, columns in lineage.items():
         for column, sources in columns.items():
-            yield f"{name}.{column} <- {', '.join(f'{dataset}.{each}' for dataset, each in sources) or 'no column'}"
+            source_columns = ", ".join(f"{dataset}.{source_column}" for dataset, source_column in sources)
+            yield f"{name}.{column} <- {source_columns or 'no column'}"
 
 
-def _mermaid_columns(made: Made) -> Iterator[str]:
-    """A box for each dataset with its columns, as far as an edge touches them."""
+def _mermaid_columns(lineage: Made) -> Iterator[str]:
+    """Yield a Mermaid flow chart: a box for each dataset with those of its columns that an edge touches."""
     edges = [
-        ((dataset, each), (name, column))
-        for name, columns in made.items()
+        ((dataset, source_column), (name, column))
+        for name, columns in lineage.items()
         for column, sources in columns.items()
-        for dataset, each in sources
+        for dataset, source_column in sources
     ]
     yield "flowchart LR"
     boxes: dict[str, dict[str, None]] = {}
-    for dataset, column in (end for edge in edges for end in edge):
+    for dataset, column in (endpoint for edge in edges for endpoint in edge):
         boxes.setdefault(dataset, {})[column] = None
     for dataset, columns in boxes.items():
         yield f'    subgraph {dataset.replace(".", "_")}["{dataset}"]'
         yield from (f'        {dataset.replace(".", "_")}__{column}["{column}"]' for column in columns)
         yield "    end"
-    for (upstream, one), (reader, other) in edges:
-        yield f"    {upstream.replace('.', '_')}__{one} --> {reader.replace('.', '_')}__{other}"
+    for (upstream, source_column), (reader, reader_column) in edges:
+        yield f"    {upstream.replace('.', '_')}__{source_column} --> {reader.replace('.', '_')}__{reader_column}"
 
 
 def _mermaid(graph: Graph) -> list[str]:
@@ -240,13 +251,13 @@ def _mermaid(graph: Graph) -> list[str]:
 
 
 def _mermaid_broken(graph: Graph, names: Mapping[str, str]) -> Iterator[str]:
-    """Dashed boxes for what is broken or on hold, and dashed edges to them."""
-    boxes = {each.title: f"broken{place}" for place, each in enumerate(graph.broken)}
-    for each in graph.broken:
-        yield f'    {boxes[each.title]}["{each.title}<br>{each.state}"]:::broken'
-    for each in graph.broken:
-        for name in each.reads:
-            if shown := names.get(name) or boxes.get(name):
-                yield f"    {shown} -.-> {boxes[each.title]}"
+    """Yield dashed boxes for the datasets that are broken or on hold, and dashed edges to them."""
+    boxes = {broken_dataset.title: f"broken{place}" for place, broken_dataset in enumerate(graph.broken)}
+    for broken_dataset in graph.broken:
+        yield f'    {boxes[broken_dataset.title]}["{broken_dataset.title}<br>{broken_dataset.state}"]:::broken'
+    for broken_dataset in graph.broken:
+        for name in broken_dataset.reads:
+            if upstream_box := names.get(name) or boxes.get(name):
+                yield f"    {upstream_box} -.-> {boxes[broken_dataset.title]}"
     if boxes:
         yield "    classDef broken stroke-dasharray: 5 5"

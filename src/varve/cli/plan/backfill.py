@@ -1,4 +1,4 @@
-"""`varve backfill`: what would be computed again, in how many runs, at what cost; then the marks, and how far it is."""
+"""`varve backfill`: plan what is computed again, in how many runs and at what cost; mark it, and show the progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackfillPart:
-    """What a backfill does in one dataset; `seconds` None: no run of it is known."""
+    """What a backfill does in one dataset.
+
+    `seconds` is the estimated run time; None where no earlier run of the dataset gives an estimate.
+    """
 
     dataset: str
     paths: Sequence[str]
@@ -40,72 +43,81 @@ class BackfillPart:
 def plan(
     name: str, words: Sequence[str], *, first: str | None, last: str | None, downstream: str
 ) -> list[BackfillPart]:
-    """What would be marked, upstream first; marks nothing. Raises VarveError, naming what is wrong."""
+    """Return what would be marked, upstream datasets first; nothing is marked yet.
+
+    Raises VarveError with what is wrong in the request.
+    """
     dataset = dataset_named(name, chosen_graph())
     if dataset.rejected_of:
         raise VarveError(
             f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "
             f"Run varve backfill {dataset.rejected_of}."
         )
-    given = dict(_pair(dataset.name, word) for word in words)
-    with looking() as found:
+    values_by_column = dict(_pair(dataset.name, word) for word in words)
+    with looking() as open_plan:
         now = pendulum.now("UTC")
-        keys = selected(dataset, first=first, last=last, words=given, members=found.members, now=now)
-        named = _downstream(downstream)
-        marked = with_downstream(chosen_graph(), dataset, keys, named, members=found.members, now=now)
-        costs = Backfills(found.connection).costs(list(marked))
+        keys = selected(dataset, first=first, last=last, words=values_by_column, members=open_plan.members, now=now)
+        followed_names = _downstream(downstream)
+        marked_keys = with_downstream(chosen_graph(), dataset, keys, followed_names, members=open_plan.members, now=now)
+        costs = Backfills(open_plan.connection).costs(list(marked_keys))
     limit = chosen_settings().partitions_per_run
     parts = []
-    for each, listed in marked.items():
-        if chosen_graph().datasets[each].rejected_of:
-            # The runs of the landing dataset write it.
+    for dataset_name, partition_keys in marked_keys.items():
+        if chosen_graph().datasets[dataset_name].rejected_of:
+            # The runs of its landing dataset write the rejected rows too.
             continue
-        dues = [triggers.Due(key, frozenset(), "") for key in listed]
-        policy = chosen_graph().datasets[each].policy
-        count = len(triggers.runs(chosen_graph().datasets[each], dues, limit=policy.partitions_per_run or limit))
-        cost = costs.get(each)
-        # As if cost followed partitions: too much rather than too little, as a run costs seconds whatever it holds.
-        seconds = None if cost is None else cost.seconds * max(count, math.ceil(len(listed) / cost.partitions))
-        parts.append(BackfillPart(each, [key.path for key in listed], count, seconds))
+        due_partitions = [triggers.Due(key, frozenset(), "") for key in partition_keys]
+        policy = chosen_graph().datasets[dataset_name].policy
+        count = len(
+            triggers.runs(
+                chosen_graph().datasets[dataset_name], due_partitions, limit=policy.partitions_per_run or limit
+            )
+        )
+        cost = costs.get(dataset_name)
+        # The estimate grows with the number of partitions. It is rather too high than too low: a run takes some
+        # seconds however few partitions it holds.
+        seconds = None if cost is None else cost.seconds * max(count, math.ceil(len(partition_keys) / cost.partitions))
+        parts.append(BackfillPart(dataset_name, [key.path for key in partition_keys], count, seconds))
     return parts
 
 
 def start(parts: Sequence[BackfillPart], *, reason: str) -> int:
-    """Mark them; the number of the backfill."""
+    """Mark the partitions of the plan, and return the number of the new backfill."""
     with _backfills() as backfills:
         return backfills.add({part.dataset: part.paths for part in parts}, reason=reason or "a backfill", owner=who())
 
 
 def listed() -> list[dict[str, Any]]:
-    """All backfills as plain values, the newest first."""
+    """Return all backfills as plain values, the newest first."""
     with _backfills() as backfills:
         return [
             {
-                "number": one.number,
-                "state": one.state,
-                "reason": one.reason,
-                "owner": one.owner,
-                "created_at": one.created_at.isoformat(timespec="seconds"),
-                "marked": dict(one.marked),
-                "left": dict(one.left),
+                "number": backfill.number,
+                "state": backfill.state,
+                "reason": backfill.reason,
+                "owner": backfill.owner,
+                "created_at": backfill.created_at.isoformat(timespec="seconds"),
+                "marked": dict(backfill.marked),
+                "left": dict(backfill.left),
             }
-            for one in backfills.listed()
+            for backfill in backfills.listed()
         ]
 
 
 def change(console: Console, number: int, how: str) -> None:
-    """Pause, resume or cancel one, and say how far it is."""
+    """Pause, resume or cancel a backfill, and print how far it is."""
     with _backfills() as backfills:
         changes = {"pause": backfills.pause, "resume": backfills.resume, "cancel": backfills.cancel}
-        found = changes[how](number)
-    done = sum(found.marked.values()) - sum(found.left.values())
+        backfill = changes[how](number)
+    marked_count = sum(backfill.marked.values())
+    done_count = marked_count - sum(backfill.left.values())
     console.print(
-        f"Backfill {number} is {found.state}; {done:,} of {counted(sum(found.marked.values()), 'partition')} done."
+        f"Backfill {number} is {backfill.state}; {done_count:,} of {counted(marked_count, 'partition')} done."
     )
 
 
 def as_values(parts: Sequence[BackfillPart], number: int | None) -> dict[str, Any]:
-    """The plan for `--json`."""
+    """Return the plan as plain values for `--json`."""
     return {
         "backfill": number,
         "datasets": [
@@ -116,11 +128,11 @@ def as_values(parts: Sequence[BackfillPart], number: int | None) -> dict[str, An
 
 
 def show_plan(console: Console, parts: Sequence[BackfillPart], number: int | None) -> None:
-    """The plan for people."""
+    """Print the plan as a table."""
     table = Table("dataset", "partitions", "from", "to", "runs", "about", title="To be computed again, in this order",
                   title_justify="left")  # fmt: skip
     for part in parts:
-        cost = "unknown" if part.seconds is None else _spelt(part.seconds)
+        cost = "unknown" if part.seconds is None else _duration_text(part.seconds)
         table.add_row(part.dataset, f"{len(part.paths):,}", part.paths[0], part.paths[-1], f"{part.runs:,}", cost)
     console.print(table)
     if number is None:
@@ -132,16 +144,16 @@ def show_plan(console: Console, parts: Sequence[BackfillPart], number: int | Non
         )
 
 
-def show_listed(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    """The backfills for people."""
+def show_listed(console: Console, backfills: Sequence[Mapping[str, Any]]) -> None:
+    """Print the backfills as a table."""
     table = Table("number", "state", "done", "reason", "by", "since", title_justify="left")
-    for one in found:
-        total, left = sum(one["marked"].values()), sum(one["left"].values())
+    for row in backfills:
+        total, left = sum(row["marked"].values()), sum(row["left"].values())
         table.add_row(
-            str(one["number"]), one["state"], f"{total - left:,} of {total:,}", one["reason"], one["owner"],
-            one["created_at"],
+            str(row["number"]), row["state"], f"{total - left:,} of {total:,}", row["reason"], row["owner"],
+            row["created_at"],
         )  # fmt: skip
-    console.print(table if found else "There are no backfills.")
+    console.print(table if backfills else "There are no backfills.")
 
 
 def _pair(name: str, word: str) -> tuple[str, str]:
@@ -167,5 +179,5 @@ def _backfills() -> Iterator[Backfills]:
         yield Backfills(connection)
 
 
-def _spelt(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""`varve plan`: every dataset over time in the colours of its states, the counts, and what is due.
+"""`varve plan`: a heat map of every dataset over time, coloured by state, with the counts and what is due.
 
 Not here: the cells (varve/planning/heat.py), and the same picture in Dagster (varve/dagster/automation/report.py).
 """
@@ -36,41 +36,41 @@ _COLOURS = {
     State.MISSING: "grey30",
     State.CURRENT: "green",
 }
-# Where a terminal or a file has no colours.
+# One letter for each state, for terminals and files without colours.
 _LETTERS = {state: str(state)[0] for state in State} | {State.UPCOMING: "o", State.MISSING: ".", State.CURRENT: "■"}
 
 
 def heat() -> dict[str, Any]:
-    """The picture as plain values: see `planning.heat.heat`; with what arrived and is not taken."""
-    with looking() as found:
-        picture = heat_of(chosen_graph(), found.plan())
+    """Return the heat map as plain values (see `planning.heat.heat`), with the files that arrived and are not taken."""
+    with looking() as open_plan:
+        picture = heat_of(chosen_graph(), open_plan.plan())
         return picture | {
-            "rejected": rejected_values(found.connection),
-            "left_out": left_out_values(found.connection),
+            "rejected": rejected_values(open_plan.connection),
+            "left_out": left_out_values(open_plan.connection),
             "unseen": unseen_values(
-                chosen_graph().in_order(), Catalog(found.connection), chosen_settings(), found.members
+                chosen_graph().in_order(), Catalog(open_plan.connection), chosen_settings(), open_plan.members
             ),
             "broken": broken_values(chosen_graph().broken),
         }
 
 
-def show(console: Console, found: dict[str, Any]) -> None:
-    """The same for people."""
+def show(console: Console, heat_values: dict[str, Any]) -> None:
+    """Print the heat map, what is due, and what arrived and is not taken."""
     plain = console.no_color or console.color_system is None
     signs = _LETTERS if plain else dict.fromkeys(State, "■")
     table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")
-    for one in found["datasets"]:
-        states = [State(cell["state"]) for cell in one["cells"]]
+    for dataset in heat_values["datasets"]:
+        states = [State(cell["state"]) for cell in dataset["cells"]]
         cells = Text.assemble(*[(signs[state], _COLOURS[state]) for state in states])
-        counts = ", ".join(f"{count:,} {state}" for state, count in one["states"].items()) or "nothing yet"
-        table.add_row(one["dataset"], cells, counts)
+        counts = ", ".join(f"{count:,} {state}" for state, count in dataset["states"].items()) or "nothing yet"
+        table.add_row(dataset["dataset"], cells, counts)
     console.print(table)
     legend = [part for state in WORST_FIRST for part in ((f"{signs[state]} ", _COLOURS[state]), f"{state}  ")]
     console.print(Text.assemble(*legend))
-    for run in found["due"][:10]:
+    for run in heat_values["due"][:10]:
         last = f" ... {run['last']}" if run["last"] != run["first"] else ""
         console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
-    show_unseen(console, found["unseen"])
-    show_rejected(console, found["rejected"])
-    show_left_out(console, found["left_out"])
-    show_broken(console, found["broken"])
+    show_unseen(console, heat_values["unseen"])
+    show_rejected(console, heat_values["rejected"])
+    show_left_out(console, heat_values["left_out"])
+    show_broken(console, heat_values["broken"])

@@ -1,4 +1,4 @@
-"""What the planner finds at this moment, for commands that only look.
+"""The plan as of now, for commands that only read it.
 
 Not here: launching anything (varve/dagster/automation/sensors.py).
 """
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenPlan:
-    """An open catalog with everything a plan is made from."""
+    """An open connection to the catalog with everything that a plan is made from."""
 
     connection: psycopg.Connection
     facts: CatalogFacts
     members: Members
 
     def plan(self) -> RunPlan:
-        """Every partition judged as of now."""
+        """Return the plan: every partition judged as of now."""
         now, limits = pendulum.now("UTC"), limits_of(chosen_settings())
         return reconcile(chosen_graph(), self.facts, now=now, members=self.members, limits=limits)
 
 
 @contextmanager
 def looking() -> Iterator[OpenPlan]:
-    """Open the catalog and Dagster's records. Raises VarveError where they cannot be reached."""
+    """Open the catalog and Dagster's instance. Raises VarveError where they cannot be reached."""
     settings = chosen_settings()
     with connect(settings, application="varve plan") as connection, open_instance(settings) as instance:
         yield OpenPlan(connection, *looked_up(chosen_graph(), connection, instance, settings))

@@ -1,6 +1,6 @@
 """The commands over what is to be done: why, plan, backfill, retire.
 
-Each is a few lines over a room of its own, imported when it is used; app.py takes them in.
+Each command is a few lines over a module of its own, which is imported when the command runs; app.py adds them all.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def why(
     """Say what state a partition is in and why: what it is made from, what it waits for, and when it is tried again."""
     from varve.cli.plan import why as why_command
 
-    found = why_command.why(dataset, words)
+    judgement = why_command.why(dataset, words)
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(judgement))
     else:
-        why_command.show(console, found)
+        why_command.show(console, judgement)
 
 
 @app.command()
@@ -44,11 +44,11 @@ def plan(*, as_json: Json = False) -> None:
     """Show what is current, due, dirty, waiting, in flight, failed and held of every dataset, over time."""
     from varve.cli.plan import heat as heat_command
 
-    found = heat_command.heat()
+    heat_values = heat_command.heat()
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(heat_values))
     else:
-        heat_command.show(console, found)
+        heat_command.show(console, heat_values)
 
 
 @backfill.command("start")
@@ -75,12 +75,12 @@ def start(
     """
     from varve.cli.plan import backfill as backfill_command
 
-    found = backfill_command.plan(dataset, words or [], first=first, last=last, downstream=downstream)
-    number = None if dry_run else backfill_command.start(found, reason=reason)
+    parts = backfill_command.plan(dataset, words or [], first=first, last=last, downstream=downstream)
+    number = None if dry_run else backfill_command.start(parts, reason=reason)
     if as_json:
-        console.print_json(json.dumps(backfill_command.as_values(found, number)))
+        console.print_json(json.dumps(backfill_command.as_values(parts, number)))
     else:
-        backfill_command.show_plan(console, found, number)
+        backfill_command.show_plan(console, parts, number)
 
 
 @backfill.command("list")
@@ -88,11 +88,11 @@ def list_backfills(*, as_json: Json = False) -> None:
     """Show all backfills with how far they are."""
     from varve.cli.plan import backfill as backfill_command
 
-    found = backfill_command.listed()
+    backfills = backfill_command.listed()
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(backfills))
     else:
-        backfill_command.show_listed(console, found)
+        backfill_command.show_listed(console, backfills)
 
 
 @backfill.command()
@@ -129,8 +129,8 @@ def retire(
     """Take partitions that the graph has no more out of readers' sight; the next sweeps delete their data."""
     from varve.cli.plan import retire as retire_command
 
-    found = retire_command.retire(dataset, dry_run=dry_run)
+    retired = retire_command.retire(dataset, dry_run=dry_run)
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(retired))
     else:
-        retire_command.show(console, found, done=not dry_run)
+        retire_command.show(console, retired, done=not dry_run)

@@ -1,4 +1,4 @@
-"""`varve retire`: partitions that the graph has no more go out of readers' sight; sweeps delete their data later."""
+"""`varve retire`: hide partitions that the graph no longer has from readers; sweeps delete their data later."""
 
 from __future__ import annotations
 
@@ -24,50 +24,56 @@ _REMOVED = "the code declares its dataset no more"
 
 
 def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
-    """Retire what one dataset or all have too much; each partition as plain values, with the reason.
+    """Retire the partitions that the graph no longer has, of one dataset or of all.
 
-    A dataset that the code does not declare any more is retired whole, where it is named. One dataset after the other,
-    each whole or not at all. Raises VarveError for an unknown dataset, AlreadyBuilding where a run is on one of them,
+    Returns each retired partition as plain values, with the reason. A dataset that the code does not declare any more
+    is retired whole, if it is named. Datasets are retired one after another, each one completely or not at all.
+
+    Raises VarveError for an unknown dataset, AlreadyBuilding where a run builds one of the partitions, and
     DatasetIsBroken for a dataset that a file with an error declares, or may declare.
     """
     settings = chosen_settings()
-    with looking() as found:
-        catalog = Catalog(found.connection)
-        gone = removed(catalog, chosen_graph())
+    with looking() as open_plan:
+        catalog = Catalog(open_plan.connection)
+        undeclared = removed(catalog, chosen_graph())
         if name is not None and (broken := chosen_graph().broken_dataset(name.replace("/", "."))) is not None:
             raise DatasetIsBroken(broken)
-        if name is not None and (dataset := gone.get(name.replace("/", "."))) is not None:
-            listed = {dataset.name: dict.fromkeys(sorted(catalog.current(dataset.name)), _REMOVED)}
+        if name is not None and (dataset := undeclared.get(name.replace("/", "."))) is not None:
+            reasons_by_dataset = {dataset.name: dict.fromkeys(sorted(catalog.current(dataset.name)), _REMOVED)}
         else:
             wanted = None if name is None else dataset_named(name, chosen_graph()).name
-            plan = found.plan()
-            listed = {
-                each: {path: plan.judgements[each][path].reason for path in paths}
-                for each, paths in plan.retire.items()
-                if wanted in {None, each}
+            plan = open_plan.plan()
+            reasons_by_dataset = {
+                dataset_name: {path: plan.judgements[dataset_name][path].reason for path in paths}
+                for dataset_name, paths in plan.retire.items()
+                if wanted in {None, dataset_name}
             }
         if not dry_run:
             with open_instance(settings) as instance:
-                for each, paths in listed.items():
-                    dataset = gone[each] if each in gone else chosen_graph().datasets[each]
+                for dataset_name, paths in reasons_by_dataset.items():
+                    dataset = (
+                        undeclared[dataset_name]
+                        if dataset_name in undeclared
+                        else chosen_graph().datasets[dataset_name]
+                    )
                     leave(
                         catalog, instance, dataset, list(paths), by=who(), settings=settings,
                         spark=partial(open_session, settings),
                     )  # fmt: skip
     return [
-        {"dataset": each, "partition": path, "reason": reason}
-        for each, paths in listed.items()
+        {"dataset": dataset_name, "partition": path, "reason": reason}
+        for dataset_name, paths in reasons_by_dataset.items()
         for path, reason in paths.items()
     ]
 
 
-def show(console: Console, found: list[dict[str, Any]], *, done: bool) -> None:
-    """The same for people."""
+def show(console: Console, retired: list[dict[str, Any]], *, done: bool) -> None:
+    """Print what was retired, or would be."""
     table = Table("dataset", "partition", "why", title="Retired" if done else "Would be retired", title_justify="left")
-    for one in found:
-        table.add_row(one["dataset"], one["partition"], one["reason"])
-    console.print(table if found else "Every partition that has a batch is one of the graph.")
-    if found and done:
+    for partition in retired:
+        table.add_row(partition["dataset"], partition["partition"], partition["reason"])
+    console.print(table if retired else "Every partition that has a batch is one of the graph.")
+    if retired and done:
         console.print("Readers do not see them any more; `varve sweep` deletes their data when its time has come.")
-    elif found:
+    elif retired:
         console.print("Nothing was changed: this was a dry run.")

@@ -1,8 +1,8 @@
-"""What lies in landing folders and was not looked at yet, as `varve plan` shows it: somebody has to switch a sensor on.
+"""Files in landing folders that no sensor has looked at yet, as `varve plan` shows them with the sensor to switch on.
 
-The folders are only listed; nothing is noted, and no file is opened.
+The folders are only listed: no file is opened, and the catalog is not changed.
 
-Not here: taking them (varve/dagster/automation/arriving.py), and what was looked at and is not taken (rejected.py).
+Not here: taking the files (varve/dagster/automation/arriving.py), and files that were rejected (rejected.py).
 """
 
 from __future__ import annotations
@@ -36,34 +36,43 @@ if TYPE_CHECKING:
 def unseen_values(
     datasets: Iterable[Dataset], catalog: Catalog, settings: Settings, members: Members
 ) -> list[dict[str, Any]]:
-    """For each landing dataset the partitions whose files the next look would take, as plain values.
+    """Return, for each landing dataset, the partitions whose files the next tick would take, as plain values.
 
-    A folder that cannot be listed is left out here: the look at it says so.
+    A folder that cannot be listed is left out here: the sensor's tick reports it.
     """
     values = []
     for dataset in datasets:
         if not dataset.arrives or dataset.outside is not None:
             continue
         try:
-            before = RejectedArrivals(catalog.connection).of(dataset.name)
-            arrived = catalog.arrived_files(dataset.name)
-            opened = Parts(catalog.connection).open_again(dataset.name) if dataset.incremental is not None else ()
+            rejected = RejectedArrivals(catalog.connection).of(dataset.name)
+            arrived_files = catalog.arrived_files(dataset.name)
+            open_partitions = (
+                Parts(catalog.connection).open_again(dataset.name) if dataset.incremental is not None else ()
+            )
             sorter = Sorter(
-                dataset, arrived, before, members, time.time(), settings.settle_seconds, declaration_of(dataset), opened
+                dataset,
+                arrived_files,
+                rejected,
+                members,
+                time.time(),
+                settings.settle_seconds,
+                declaration_of(dataset),
+                open_partitions,
             )
         except psycopg.errors.UndefinedTable:
             continue
-        take: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = []
-        # An object store's library raises errors of its own; the rest of the plan is shown all the same.
+        arrivals: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = []
+        # Libraries of object stores raise errors of their own. The rest of the plan is shown all the same.
         with suppress(Exception):
-            take = sorter.sort(Landing(settings.landing).files(dataset)).take
-        if take:
-            keys = sorted(key for key, _ in take)
+            arrivals = sorter.sort(Landing(settings.landing).files(dataset)).take
+        if arrivals:
+            keys = sorted(key for key, _ in arrivals)
             values.append(
                 {
                     "dataset": dataset.name,
                     "partitions": len(keys),
-                    "files": sum(len(files) for _, files in take),
+                    "files": sum(len(files) for _, files in arrivals),
                     "first": str(keys[0]),
                     "last": str(keys[-1]),
                 }
@@ -72,11 +81,11 @@ def unseen_values(
 
 
 def show_unseen(console: Console, unseen: Sequence[Mapping[str, Any]]) -> None:
-    """The same for people."""
-    for one in unseen:
-        last = f" ... {one['last']}" if one["partitions"] > 1 else ""
+    """Print the files that no sensor has looked at yet."""
+    for entry in unseen:
+        last = f" ... {entry['last']}" if entry["partitions"] > 1 else ""
         text = (
-            f"arrived: {one['dataset']} {one['first']}{last}: {counted(one['files'], 'file')} that the sensor arrivals "
-            "takes at its next look, if it is switched on"
+            f"arrived: {entry['dataset']} {entry['first']}{last}: {counted(entry['files'], 'file')} that the sensor "
+            "arrivals takes at its next look, if it is switched on"
         )
         console.print(text, markup=False, highlight=False, soft_wrap=True)

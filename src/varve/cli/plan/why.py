@@ -1,4 +1,4 @@
-"""`varve why`: the judgement of one partition in words, with everything that it follows from."""
+"""`varve why`: the state of one partition, the reason in words, and the facts that the reason follows from."""
 
 from __future__ import annotations
 
@@ -33,51 +33,58 @@ _LISTED = 40
 
 
 def why(name: str, words: Sequence[str]) -> dict[str, Any]:
-    """The state of a partition and its reason, as plain values; and the state of everything that it reads.
+    """Return the state of a partition and its reason, and the state of everything that it reads, as plain values.
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
     dataset = dataset_named(name, chosen_graph())
     key = parsed(dataset, words)
-    with looking() as found:
-        plan = found.plan()
-        fact = found.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
+    with looking() as open_plan:
+        plan = open_plan.plan()
+        fact = open_plan.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
         judged = plan.judgements[dataset.name].get(key.path)
         reads = []
         for edge in chosen_graph().edges[dataset.name]:
-            wanted = [each.path for each in edge.dependency.upstream_of(key, members=found.members).keys]
-            above, facts = plan.judgements[edge.upstream.name], found.facts.of(edge.upstream.name, wanted)
+            wanted = [
+                upstream_key.path for upstream_key in edge.dependency.upstream_of(key, members=open_plan.members).keys
+            ]
+            judgements, upstream_facts = (
+                plan.judgements[edge.upstream.name],
+                open_plan.facts.of(edge.upstream.name, wanted),
+            )
             reads += [
                 {
                     "dataset": edge.upstream.name,
                     "partition": path,
-                    "batch": facts[path].batch if path in facts and facts[path].batch else None,
-                    "state": above[path].state if path in above else State.MISSING,
-                    "reason": above[path].reason if path in above else "nothing that it reads is there",
+                    "batch": upstream_facts[path].batch
+                    if path in upstream_facts and upstream_facts[path].batch
+                    else None,
+                    "state": judgements[path].state if path in judgements else State.MISSING,
+                    "reason": judgements[path].reason if path in judgements else "nothing that it reads is there",
                 }
                 for path in wanted
             ]
-        on_it = None if not fact.run else _told(Leases(found.connection).of(fact.run))
-        failures = [batch for batch in History(found.connection).batches(dataset.name, [key.path]) if batch.failure]
-        not_asked = [one for one in left_out_values(found.connection) if one["dataset"] == dataset.name]
-        rejected_rows = rejected_row_values(found.connection, dataset.rejected_of or dataset.name, key.path)
+        lease_values = None if not fact.run else _lease_values(Leases(open_plan.connection).of(fact.run))
+        failures = [batch for batch in History(open_plan.connection).batches(dataset.name, [key.path]) if batch.failure]
+        left_out = [entry for entry in left_out_values(open_plan.connection) if entry["dataset"] == dataset.name]
+        rejected_rows = rejected_row_values(open_plan.connection, dataset.rejected_of or dataset.name, key.path)
         rejected = [
-            one for one in rejected_values(found.connection)
-            if (one["dataset"], one["partition"]) == (dataset.name, key.path)
+            arrival for arrival in rejected_values(open_plan.connection)
+            if (arrival["dataset"], arrival["partition"]) == (dataset.name, key.path)
         ]  # fmt: skip
-    not_there = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=found.members)
+    absence_reason = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=open_plan.members)
     return {
         "dataset": dataset.name,
         "partition": key.path,
         "state": judged.state if judged else State.MISSING,
-        "reason": judged.reason if judged else not_there or "nothing that it reads is there",
-        "not_there": not_there,
+        "reason": judged.reason if judged else absence_reason or "nothing that it reads is there",
+        "not_there": absence_reason,
         "rejected": rejected,
         "rejected_rows": rejected_rows,
-        "left_out": [one for one in not_asked if key.path in one["partitions"] or one["kind"] != "request"],
+        "left_out": [entry for entry in left_out if key.path in entry["partitions"] or entry["kind"] != "request"],
         "batch": fact.batch or None,
-        "in_flight": {"run": fact.run, **(on_it or {})} if fact.run else None,
-        "made_from": [list(each) for each in sorted(map(tuple, fact.trace))],
+        "in_flight": {"run": fact.run, **(lease_values or {})} if fact.run else None,
+        "made_from": [list(source_version) for source_version in sorted(map(tuple, fact.trace))],
         "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.paused} for mark in fact.marks],
         "failures": [
             {"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures[: len(fact.failures)]
@@ -86,8 +93,11 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _told(lease: Lease | None) -> dict[str, Any]:
-    """What is known of the run that is on a partition; one without a lease is in Dagster's queue, or a command."""
+def _lease_values(lease: Lease | None) -> dict[str, Any]:
+    """Return what the lease says of the run that builds a partition.
+
+    A run without a lease waits in Dagster's queue, is starting, or is a command: its values are None.
+    """
     if lease is None:
         return {"holder": None, "since": None, "last_sign_of_life": None, "counts_as_dead_from": None}
     return {
@@ -98,41 +108,43 @@ def _told(lease: Lease | None) -> dict[str, Any]:
     }
 
 
-def _in_flight(on_it: dict[str, Any]) -> str:
-    """The same in words, with how to end the run."""
-    stop = f"To end it: Terminate, on the page of run {on_it['run']} in the Dagster UI"
-    if on_it["holder"] is None:
+def _in_flight(in_flight: dict[str, Any]) -> str:
+    """Return the values of `_lease_values` as text, with how to end the run."""
+    stop = f"To end it: Terminate, on the page of run {in_flight['run']} in the Dagster UI"
+    if in_flight["holder"] is None:
         return f"it waits in Dagster's queue, comes up, or is a command. {stop}."
-    since, last, dead = (
-        on_it[name][:19].replace("T", " ") for name in ("since", "last_sign_of_life", "counts_as_dead_from")
+    since, last, dead_from = (
+        in_flight[name][:19].replace("T", " ") for name in ("since", "last_sign_of_life", "counts_as_dead_from")
     )
     return (
-        f"{on_it['holder']}, since {since} UTC; last sign of life {last} UTC. Without another one it counts as dead "
-        f"soon after {dead} UTC. {stop}, or end that process."
+        f"{in_flight['holder']}, since {since} UTC; last sign of life {last} UTC. Without another one it counts as "
+        f"dead soon after {dead_from} UTC. {stop}, or end that process."
     )
 
 
-def show(console: Console, found: dict[str, Any]) -> None:
-    """The same for people."""
-    console.print(f"[bold]{found['dataset']} {found['partition']}[/]: {found['state']}", highlight=False)
-    console.print(f"  {found['reason']}", markup=False, highlight=False)
-    console.print(f"  batch in force: {found['batch'] or 'none'}", highlight=False)
-    if found["in_flight"]:
-        console.print(f"  in flight: {_in_flight(found['in_flight'])}", markup=False, highlight=False)
-    show_rejected_rows(console, found["rejected_rows"])
-    show_rejected(console, found["rejected"])
-    show_left_out(console, found["left_out"])
-    for mark in found["marks"]:
+def show(console: Console, judgement: dict[str, Any]) -> None:
+    """Print the state of the partition, its reason, and a table of what it reads."""
+    console.print(f"[bold]{judgement['dataset']} {judgement['partition']}[/]: {judgement['state']}", highlight=False)
+    console.print(f"  {judgement['reason']}", markup=False, highlight=False)
+    console.print(f"  batch in force: {judgement['batch'] or 'none'}", highlight=False)
+    if judgement["in_flight"]:
+        console.print(f"  in flight: {_in_flight(judgement['in_flight'])}", markup=False, highlight=False)
+    show_rejected_rows(console, judgement["rejected_rows"])
+    show_rejected(console, judgement["rejected"])
+    show_left_out(console, judgement["left_out"])
+    for mark in judgement["marks"]:
         console.print(f"  marked by backfill {mark['backfill']}: {mark['reason']}", markup=False, highlight=False)
-    for failure in found["failures"]:
+    for failure in judgement["failures"]:
         console.print(f"  batch {failure['batch']} failed: {failure['failure']}", markup=False, highlight=False)
-    if not found["reads"]:
+    if not judgement["reads"]:
         return
-    versions = {(source, path): version for source, path, version in found["made_from"]}
+    versions = {(source, path): version for source, path, version in judgement["made_from"]}
     table = Table("it reads", "partition", "batch", "made from", "state", title_justify="left")
-    for each in found["reads"][:_LISTED]:
-        version = versions.get((each["dataset"], each["partition"]), "")
-        table.add_row(each["dataset"], each["partition"], str(each["batch"] or ""), version, str(each["state"]))
+    for upstream in judgement["reads"][:_LISTED]:
+        version = versions.get((upstream["dataset"], upstream["partition"]), "")
+        table.add_row(
+            upstream["dataset"], upstream["partition"], str(upstream["batch"] or ""), version, str(upstream["state"])
+        )
     console.print(table)
-    if len(found["reads"]) > _LISTED:
-        console.print(f"  and {len(found['reads']) - _LISTED} more; --json lists them all.")
+    if len(judgement["reads"]) > _LISTED:
+        console.print(f"  and {len(judgement['reads']) - _LISTED} more; --json lists them all.")

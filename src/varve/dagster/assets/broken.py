@@ -1,9 +1,9 @@
 """Datasets that cannot be computed as their files are written, as Dagster shows them.
 
-Each is an asset that nothing can materialise, with a check that fails and says why. So a broken file stops no other
-dataset, and is not silently gone either.
+Each of them is an asset that nothing can materialise, with a check that fails and says why. So a broken file stops no
+other dataset, and its own dataset does not silently disappear.
 
-Not here: what is wrong with a file (sql/), and which datasets are broken (varve/sql/sql_project.py).
+Not here: finding the errors of a file (varve/sql), and which datasets are broken (varve/sql/sql_project.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ _log = logging.getLogger(__name__)
 
 
 def key_of(broken: BrokenDataset) -> dg.AssetKey:
-    """The asset of a broken dataset: its own; one of its file where nobody can tell its name."""
+    """Return the asset key of a broken dataset: its own, or one made of the file's name where the file names none."""
     return dg.AssetKey(broken.name.split(".") if broken.name else ["varve", "broken", Path(broken.file).stem])
 
 
 def broken_spec(broken: BrokenDataset, names: Collection[str]) -> dg.AssetSpec:
-    """The asset of a broken dataset: it stays visible with its history, and cannot be run; `names` are all datasets."""
+    """Return the asset of a broken dataset, which stays visible with its history and cannot be run.
+
+    `names` are the names of all datasets.
+    """
     metadata: dict[str, Any] = {"varve/file": broken.file}
     return dg.AssetSpec(
         key_of(broken),
@@ -44,7 +47,7 @@ def broken_spec(broken: BrokenDataset, names: Collection[str]) -> dg.AssetSpec:
 
 
 def broken_check(broken: BrokenDataset) -> dg.AssetChecksDefinition:
-    """The check of a broken dataset: it fails, and says what is wrong in its file, or which upstream it waits for."""
+    """Return the check of a broken dataset. It fails with the errors of its file, or names the upstream at fault."""
     key = key_of(broken)
 
     @dg.asset_check(
@@ -61,6 +64,6 @@ def broken_check(broken: BrokenDataset) -> dg.AssetChecksDefinition:
 
 
 def log_broken(broken: Iterable[BrokenDataset]) -> None:
-    """One line for each in the log of whatever loads the definitions."""
-    for each in broken:
-        _log.error("%s is %s and left out: %s", each.title, each.state, each.headline)
+    """Log one line for each broken dataset, in the process that loads the definitions."""
+    for broken_dataset in broken:
+        _log.error("%s is %s and left out: %s", broken_dataset.title, broken_dataset.state, broken_dataset.headline)

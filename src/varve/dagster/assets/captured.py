@@ -1,9 +1,9 @@
 """A captured table as Dagster sees it: one asset, a sensor that captures, a job that applies, and a check.
 
-The asset's partitions are published by the job, as many as the changes touched; what is downstream of it becomes due by
-the ordinary rules, which look at the catalog.
+The job publishes every partition that the changes touch. Datasets downstream become due by the ordinary rules, which
+read the catalog.
 
-Not here: capturing and applying (varve/cdc), and the tables (assets/).
+Not here: capturing and applying (varve/cdc), and which tables are captured (the project's assets).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from varve.stores.open import open_store
 
 
 def captured_asset(captured: CapturedTable) -> DatasetAsset:
-    """The dataset of a captured table, for other datasets to read."""
+    """Return the dataset of a captured table, for other datasets to read."""
     dataset = captured.dataset
     spec = dg.AssetSpec(
         dg.AssetKey([dataset.db, dataset.table]),
@@ -35,7 +35,7 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
 
 @dataclass(frozen=True)
 class Automation:
-    """What Dagster has of a captured table beside its asset."""
+    """The Dagster definitions of a captured table beside its asset."""
 
     job: dg.JobDefinition
     sensor: dg.SensorDefinition
@@ -43,13 +43,13 @@ class Automation:
 
 
 def automation(captured: CapturedTable, project: Project) -> Automation:
-    """The job, the sensor and the check of a captured table."""
+    """Return the job, the sensor and the check of a captured table."""
     job = capture_job(captured, project)
     return Automation(job, capture_sensor(captured, project, job), exactness_check(captured, project))
 
 
 def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
-    """Captures what is there, applies it, and reports each partition that was published."""
+    """Return the job that captures new changes, applies them, and reports each partition that was published."""
     dataset = captured.dataset
     name = f"capture_{dataset.db}_{dataset.table}"
     key = dg.AssetKey([dataset.db, dataset.table])
@@ -59,12 +59,12 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
         try:
             with opened(captured, project.settings, run_id=context.run_id) as capture:
                 events = capture.capture()
-                done = capture.apply(open_store, lambda: context.resources.spark.spark_session, context.run_id)
+                applied = capture.apply(open_store, lambda: context.resources.spark.spark_session, context.run_id)
                 lag = lag_of(capture)
         except VarveError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from None
-        context.log.info("%d events captured, %d applied", events, done.events if done else 0)
-        for batch in done.published if done else ():
+        context.log.info("%d events captured, %d applied", events, applied.events if applied else 0)
+        for batch in applied.published if applied else ():
             partition = dataset.partitioning.to_dagster(batch.partition)
             context.log_event(
                 dg.AssetMaterialization(
@@ -73,7 +73,7 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
                     metadata={
                         "dagster/partition_row_count": batch.rows,
                         "dagster/uri": batch.location,
-                        "varve/quarantined": done.quarantined if done else 0,
+                        "varve/quarantined": applied.quarantined if applied else 0,
                         **lag,
                     },
                 )
@@ -87,7 +87,7 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
 
 
 def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinition) -> dg.SensorDefinition:
-    """Captures a micro-batch at each tick, without Spark, and asks for a run where something is to be applied."""
+    """Return the sensor that captures a micro-batch at each tick, without Spark, and requests a run to apply it."""
     dataset = captured.dataset
 
     @dg.sensor(
@@ -116,7 +116,7 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
 
 
 def exactness_check(captured: CapturedTable, project: Project) -> dg.AssetChecksDefinition:
-    """Whether every event that was captured could be decided, and the stream still says what the table holds."""
+    """Return the check that every captured event could be applied and that the stream still describes the table."""
     dataset = captured.dataset
 
     @dg.asset_check(
@@ -139,14 +139,14 @@ def exactness_check(captured: CapturedTable, project: Project) -> dg.AssetChecks
 
 
 def lag_of(capture: OpenCapture) -> dict[str, int]:
-    """How far the dataset is behind what is durable, and what the source keeps for us, in bytes."""
+    """Return, in bytes, how far the dataset is behind the captured log, and how much log the source retains."""
     slot = capture.kept().slot
     position = capture.position
-    captured = capture.capturing.log.captured(position.generation) or 0
-    behind = max(0, captured - position.applied_lsn) if position.applied_lsn >= 0 else captured
-    found = {"varve/bytes_to_apply": behind}
+    durable_lsn = capture.capturing.log.captured(position.generation) or 0
+    behind = max(0, durable_lsn - position.applied_lsn) if position.applied_lsn >= 0 else durable_lsn
+    lag = {"varve/bytes_to_apply": behind}
     if slot is not None:
-        found["varve/bytes_retained"] = slot.retained
+        lag["varve/bytes_retained"] = slot.retained
         if slot.safe is not None:
-            found["varve/bytes_safe"] = slot.safe
-    return found
+            lag["varve/bytes_safe"] = slot.safe
+    return lag

@@ -1,9 +1,9 @@
-"""What an asset's body may ask about its partitions: `partitions_of(context)`.
+"""What the body of an asset may ask about its partitions: `partitions_of(context)`.
 
-Dagster's own context knows folded keys as text, and several of them in no order; this one has them whole, typed and
-sorted.
+Dagster's own context has folded keys as text, and the keys of a range in no order. Here the keys are complete, typed
+and sorted.
 
-Not here: what the partitions read (its inputs are the function's arguments).
+Not here: what the partitions read (the inputs are the arguments of the function).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunPartitions:
     """The partitions of one dataset that a run computes.
 
     Attributes:
-        keys: all of them, in the order of their windows, then of their other keys.
+        keys: all partition keys, in the order of their windows, then of their other dimensions.
         sets: the dynamic sets, to add keys to.
     """
 
@@ -43,7 +43,7 @@ class RunPartitions:
 
     @property
     def key(self) -> PartitionKey:
-        """The partition of a run of one. Raises VarveError for a run of several."""
+        """The partition of a run that computes just one. Raises VarveError for a run of several."""
         if len(self.keys) != 1:
             raise VarveError(
                 f"{self.dataset}: the run computes {len(self.keys)} partitions, {some(self.keys, limit=3)}; "
@@ -53,7 +53,7 @@ class RunPartitions:
 
     @property
     def window(self) -> pendulum.Interval[pendulum.DateTime]:
-        """The half-open window of the run: of its partition, or from the first one's start to the last one's end."""
+        """The half-open window of the run: from the start of its first partition to the end of its last one."""
         time = self._time()
         starts = sorted(time.start_of(key[time.name]) for key in self.keys)
         first, last = (time.window(time.value_at(start)) for start in (starts[0], starts[-1]))
@@ -65,15 +65,20 @@ class RunPartitions:
         return in_partitions(self.keys)
 
     def past(self) -> Iterator[PartitionKey]:
-        """The partitions before the run's first with the same other keys, the newest first, back to the beginning."""
+        """Yield the partitions before the run's first one, with the same other keys, the newest first."""
         time, first = self._time(), self.keys[0]
-        at = time.start_of(first[time.name])
-        while (at := time.calendar.floor(at - 1)) >= time.first:
-            values: list[Value] = [time.value_at(at) if name == time.name else value for name, value in first.fields]
+        window_start = time.start_of(first[time.name])
+        while (window_start := time.calendar.floor(window_start - 1)) >= time.first:
+            values: list[Value] = [
+                time.value_at(window_start) if name == time.name else value for name, value in first.fields
+            ]
             yield self.dataset.partitioning.key(values)
 
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
-        """Add keys to the dimension's set; the new ones. What has the dimension sees them at the next tick."""
+        """Add keys to the dimension's set, and return those that were new.
+
+        Datasets with this dimension get the new partitions at the next tick of the sensors.
+        """
         return self.sets.add(dimension, keys)
 
     def remove(self, dimension: DynamicDimension, keys: Iterable[Value]) -> None:
@@ -90,14 +95,17 @@ class RunPartitions:
 
 
 def partitions_of(context: dg.AssetExecutionContext) -> RunPartitions:
-    """The partitions that this run of a `dataset_asset` computes."""
+    """Return the partitions that this run of a `dataset_asset` computes."""
     builds = context.resources.builds
     build = builds.of(context).build
     return RunPartitions(build.dataset, in_order(build.dataset, build.partitions), builds.sets(context.instance))
 
 
 def in_order(dataset: Dataset, keys: Iterable[PartitionKey]) -> tuple[PartitionKey, ...]:
-    """The keys in the order of their windows, which need not be that of their texts: 01:30 comes before 01:00-0500."""
+    """Return the keys in the order of their windows, which may differ from the order of their texts.
+
+    For example, where clocks go back, 01:30 comes before 01:00-0500.
+    """
     time = dataset.partitioning.time
     if time is None:
         return tuple(sorted(keys))

@@ -1,6 +1,6 @@
 """SQL files as Dagster assets: `sql_assets()`.
 
-Not here: what a file says and means (sql/), the rows of a run (sql_rows.py), and the datasets (assets/*.sql).
+Not here: reading SQL files (varve/sql), and the rows of a run (sql_rows.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,156 +34,166 @@ if TYPE_CHECKING:
 
 @lru_cache
 def sql_datasets(folder: Path) -> SqlFiles:
-    """The SQL datasets of a folder that can be used, read once in a process; it says which cannot, and why.
+    """Return the usable SQL datasets of a folder, with the broken ones and their errors; read once in a process.
 
     In a Python file beside them: `sql_datasets(Path(__file__).parent)["shop.orders"].dataset`.
 
-    To ask it for one of those by its name raises DatasetIsBroken.
+    Looking up a broken dataset by its name raises DatasetIsBroken.
     """
     return usable(folder)
 
 
 def usable(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
-    """The SQL datasets of a folder, with those that they read of the Python files beside them. See `load_usable`.
+    """Return the SQL datasets of a folder, which may read datasets of the Python files beside them. See `load_usable`.
 
-    Raises VarveError where it is asked while a module that declares one of those is still being imported.
+    Raises VarveError where it is called while a module that declares such a dataset is still being imported.
     """
     files = load_usable(folder, lambda: python_datasets(folder), cache)
-    if files.undeclared and (half := half_imported(folder)):
+    if files.undeclared and (half_loaded := half_imported(folder)):
         problems = "\n".join(map(str, files.problems))
         raise VarveError(
             f"{problems}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
-            f"another module; it is {', '.join(half)}."
+            f"another module; it is {', '.join(half_loaded)}."
         )
     return files
 
 
 def loaded(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
-    """The same. Raises SqlErrors with everything that is wrong in any file."""
+    """Return the SQL datasets of a folder. Raises SqlErrors with every problem of every file."""
     return usable(folder, cache).checked()
 
 
 def python_datasets(folder: Path) -> dict[str, Dataset]:
-    """The datasets that the Python files of a folder declare, by name."""
-    assets = [found for found in with_rejected(python_assets(folder)) if isinstance(found, DatasetAsset)]
-    return {found.dataset.name: found.dataset for found in assets}
+    """Return the datasets that the Python files of a folder declare, by name."""
+    assets = [asset for asset in with_rejected(python_assets(folder)) if isinstance(asset, DatasetAsset)]
+    return {asset.dataset.name: asset.dataset for asset in assets}
 
 
 def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset | BrokenDataset]:
-    """What each file declares, and each dataset of the Python files beside them."""
+    """Return the assets of the SQL files and of the Python files beside them, with the broken datasets."""
     return with_rejected([*python_assets(folder), *sql_assets(files)])
 
 
 def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDataset]:
-    """An asset for each file, and the datasets that cannot be used, where `files` knows of some."""
+    """Return an asset for each SQL file, and the broken datasets where `files` has some."""
     broken = files.broken if isinstance(files, SqlFiles) else ()
-    return [*(_asset(found) for found in files.values()), *broken]
+    return [*(_asset(sql_asset) for sql_asset in files.values()), *broken]
 
 
-def _asset(found: SqlAsset) -> DatasetAsset:
+def _asset(sql_asset: SqlAsset) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
-            dataset=found.upstreams[name], dependency=found.dependency(name), columns=found.compiled.columns[name]
+            dataset=sql_asset.upstreams[name],
+            dependency=sql_asset.dependency(name),
+            columns=sql_asset.compiled.columns[name],
         )
-        for name in found.reads
+        for name in sql_asset.reads
     }
-    about: dict[str, Any] = {
-        "tags": {f"varve/{name}": value for name, value in found.compiled.tags},
+    dagster_options: dict[str, Any] = {
+        "tags": {f"varve/{name}": value for name, value in sql_asset.compiled.tags},
         "metadata": {
-            "varve/file": found.source.path,
-            "varve/sql": dg.MetadataValue.md(f"```sql\n{found.source.text}\n```"),
-            **lineage_metadata(found),
+            "varve/file": sql_asset.source.path,
+            "varve/sql": dg.MetadataValue.md(f"```sql\n{sql_asset.source.text}\n```"),
+            **lineage_metadata(sql_asset),
         },
         "check_specs": [
             dg.AssetCheckSpec(
                 name,
-                asset=dg.AssetKey(found.dataset.name.split(".")),
+                asset=dg.AssetKey(sql_asset.dataset.name.split(".")),
                 description=f"no row for which {condition} is false; else the run publishes nothing",
             )
-            for name, condition in found.compiled.expectations
+            for name, condition in sql_asset.compiled.expectations
         ],
     }
-    return dataset_asset(found.dataset, reads=reads, code_version=found.code_version, about=about)(_compute(found))
+    return dataset_asset(sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, about=dagster_options)(
+        _compute(sql_asset)
+    )
 
 
-def lineage_metadata(found: SqlAsset) -> dict[str, Any]:
-    """Of which columns each column is made, under Dagster's key for it; nothing where the body is no SELECT."""
-    made = {
+def lineage_metadata(sql_asset: SqlAsset) -> dict[str, Any]:
+    """Return the column lineage under Dagster's metadata key; empty where the body is no SELECT."""
+    column_dependencies = {
         name: [dg.TableColumnDep(dg.AssetKey(dataset.split(".")), column) for dataset, column in sources]
-        for name, sources in found.lineage.items()
+        for name, sources in sql_asset.lineage.items()
         if sources
     }
-    return {"dagster/column_lineage": dg.TableColumnLineage(made)} if made else {}
+    return {"dagster/column_lineage": dg.TableColumnLineage(column_dependencies)} if column_dependencies else {}
 
 
 def _argument(name: str) -> str:
     return name.replace(".", "__")
 
 
-def _compute(found: SqlAsset) -> Callable[..., Any]:
-    """The body of the asset: its rows, then what its expectations said of them."""
+def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
+    """Return the body of the asset: it yields the rows, and then the results of the expectations."""
 
     def compute(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[Any]:
         opened = context.resources.builds.of(context)
-        expectations = Expectations(found, context, opened)
-        if (again := _again(found, context, opened)) is not None:
-            yield dg.Output(again, metadata=lineage_metadata(found))
+        expectations = Expectations(sql_asset, context, opened)
+        if (reused := _reusable_batches(sql_asset, context, opened)) is not None:
+            yield dg.Output(reused, metadata=lineage_metadata(sql_asset))
             yield from expectations.results()
             return
-        frames = {name: inputs[_argument(name)] for name in found.reads}
+        frames = {name: inputs[_argument(name)] for name in sql_asset.reads}
         with as_dagster_failure():
             try:
-                frame = rows(found, context, opened, frames)
+                frame = rows(sql_asset, context, opened, frames)
             except VarveError as error:
                 context.resources.builds.abandon(opened, str(error))
                 raise
-        yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(found))
+        yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(sql_asset))
         yield from expectations.results()
 
-    compute.__name__ = found.dataset.table
-    compute.__doc__ = found.dataset.comment
+    compute.__name__ = sql_asset.dataset.table
+    compute.__doc__ = sql_asset.dataset.comment
     return compute
 
 
-def _again(found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> "ReusedBatches | None":
-    """Batches that hold what a run of the planner would compute, as its query was asked of the same inputs before.
+def _reusable_batches(
+    sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild"
+) -> "ReusedBatches | None":
+    """Return earlier batches of the same query over the same inputs, so that a planner's run need not compute them.
 
-    Not for runs by hand and backfills, which want it computed, nor where a foreign function may do something else.
+    Returns None for runs by hand and for backfills, which ask for a computation, and for foreign functions, which may
+    return something else the next time.
     """
     from varve.catalog.traces import Traces
 
-    asked = context.run.tags.get(AGAIN_TAG) == "yes"
-    if not asked or opened.together or found.sql.query is None or found.dataset.policy.refresh_last:
+    reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
+    if not reuse_allowed or opened.together or sql_asset.sql.query is None or sql_asset.dataset.policy.refresh_last:
         return None
     return Traces(opened.catalog.connection).again(opened.build)
 
 
 class Expectations:
-    """Counts, in the job that writes them, the rows that break an EXPECT; the run publishes nothing where there are."""
+    """Counts the rows that break an EXPECT, in the Spark job that writes the rows; such a run publishes nothing."""
 
-    def __init__(self, found: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> None:
-        self.found = found
+    def __init__(self, sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> None:
+        self.sql_asset = sql_asset
         self.context = context
         self.opened = opened
-        self.seen: Any = None
+        self.observation: Any = None
 
     def watched(self, frame: "DataFrame") -> "DataFrame":
-        """The frame, observed."""
+        """Return the frame with an observation that counts the rows which break each expectation."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        if not self.found.sql.expectations:
+        if not self.sql_asset.sql.expectations:
             return frame
-        self.seen = Observation("expectations")
-        counts = [F.count_if(~F.expr(f"({each.text}\n)")).alias(each.name) for each in self.found.sql.expectations]
+        self.observation = Observation("expectations")
+        counts = [
+            F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name)
+            for expectation in self.sql_asset.sql.expectations
+        ]
         self.opened.pre_publish_checks.append(self.look)
-        return frame.observe(self.seen, *counts)
+        return frame.observe(self.observation, *counts)
 
     def look(self) -> None:
         """Raise VerifyFailed, before anything is published, with each expectation that rows break."""
-        broken = {name: count for name, count in observed_by(self.seen).items() if count}
+        broken_counts = {name: count for name, count in observed_by(self.observation).items() if count}
         key = self.context.asset_key
-        for name, count in broken.items():
+        for name, count in broken_counts.items():
             self.context.instance.report_runless_asset_event(
                 dg.AssetCheckEvaluation(
                     asset_key=key,
@@ -192,14 +202,16 @@ class Expectations:
                     metadata={"rows": count, "run": self.opened.build.run_id},
                 )
             )
-        if broken:
-            texts = {each.name: each.text for each in self.found.sql.expectations}
-            rows_that_break = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
+        if broken_counts:
+            conditions = {expectation.name: expectation.text for expectation in self.sql_asset.sql.expectations}
+            rows_that_break = "; ".join(
+                f"{count} rows break {name} ({conditions[name]})" for name, count in broken_counts.items()
+            )
             raise VerifyFailed(
                 f"{self.opened.build}: {rows_that_break}. {NOTHING_LOST} Mend the query or what it reads."
             )
 
     def results(self) -> Iterator[dg.AssetCheckResult]:
-        """All of them hold: else the run would have failed."""
-        for each in self.found.sql.expectations:
-            yield dg.AssetCheckResult(check_name=each.name, passed=True, metadata={"rows": 0})
+        """Yield a passed check for each expectation: where one had failed, the run would have ended before."""
+        for expectation in self.sql_asset.sql.expectations:
+            yield dg.AssetCheckResult(check_name=expectation.name, passed=True, metadata={"rows": 0})

@@ -1,6 +1,6 @@
-"""The rows of a run of a SQL dataset: of its query, of what others have produced, of a function, of a program.
+"""The rows of a run of a SQL dataset: from its query, from an external table, from a function or from a program.
 
-Not here: the Dagster asset (sql_assets.py), and where the rows go (varve/stores).
+Not here: the Dagster asset (sql_assets.py), and writing the rows (varve/stores).
 """
 
 from __future__ import annotations
@@ -27,109 +27,117 @@ if TYPE_CHECKING:
     from varve.sql.sql_asset import SqlAsset
     from varve.stores.open_build import OpenBuild
 
-# So many scopes meet the rows that they read in one join; a run of more is several joins in one job.
+# One join handles at most so many scopes with the rows that they read; a run of more has several joins in one job.
 AT_ONCE = 500
 
 
 def rows(
-    found: SqlAsset, context: dg.AssetExecutionContext, opened: OpenBuild, frames: Mapping[str, DataFrame]
+    sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: OpenBuild, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The rows of the run's partitions, with their partition columns; `frames` are its pinned inputs, by dataset."""
+    """Return the rows of the run's partitions, with their partition columns.
+
+    `frames` are the pinned inputs, by the name of the dataset.
+    """
     keys = opened.build.partitions
-    if found.sql.body is Body.EXTERNAL:
-        landed: DataFrame = context.resources.landing.read(context)
-        return landed
-    if found.sql.body is Body.SPARK:
-        return _program(found, context, opened, frames)
-    return computed(found, context.resources.spark.spark_session, keys, frames)
+    if sql_asset.sql.body is Body.EXTERNAL:
+        arrived_rows: DataFrame = context.resources.landing.read(context)
+        return arrived_rows
+    if sql_asset.sql.body is Body.SPARK:
+        return _program(sql_asset, context, opened, frames)
+    return computed(sql_asset, context.resources.spark.spark_session, keys, frames)
 
 
 def computed(
-    found: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
+    sql_asset: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The rows of a query or a Python function for these partitions, with their partition columns."""
-    if found.sql.query is not None:
-        return _queried(found, spark, found.sql.query, keys, frames)
-    return _python(found, spark, keys, frames)
+    """Return the rows of a query or of a Python function for these partitions, with their partition columns."""
+    if sql_asset.sql.query is not None:
+        return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames)
+    return _python(sql_asset, spark, keys, frames)
 
 
 def _queried(
-    found: SqlAsset,
+    sql_asset: SqlAsset,
     spark: SparkSession,
     query: exp.Query,
     keys: Sequence[PartitionKey],
     frames: Mapping[str, DataFrame],
 ) -> DataFrame:
-    """The query's rows for all of these partitions, after the partition columns of each."""
-    parts = [keys[place : place + AT_ONCE] for place in range(0, len(keys), AT_ONCE)]
-    if len(parts) == 1:
-        return rows_of(spark, found.scopes, query, keys, frames)
-    return union_all([rows_of(spark, found.scopes, query, part, narrowed(found, part, frames)) for part in parts])
+    """Return the query's rows for all of these partitions; the partition columns come first."""
+    chunks = [keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE)]
+    if len(chunks) == 1:
+        return rows_of(spark, sql_asset.scopes, query, keys, frames)
+    return union_all(
+        [rows_of(spark, sql_asset.scopes, query, chunk, narrowed(sql_asset, chunk, frames)) for chunk in chunks]
+    )
 
 
-def narrowed(found: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """What some of the run's partitions read: Spark then opens, and compares with their scopes, no other rows."""
+def narrowed(
+    sql_asset: SqlAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """Return the inputs, reduced to what these partitions read, so that Spark opens and compares no other rows."""
     from varve.stores.frames import in_partitions
 
     inputs = dict(frames)
-    for name in found.reads:
-        dimensions = found.upstreams[name].partitioning.dimensions
-        # Which keys a dynamic set has is not asked here.
-        if not any(isinstance(each, DynamicDimension) for each in dimensions):
-            boxes = [box for _, read in found.dependency(name).read_by(keys) for box in read]
+    for name in sql_asset.reads:
+        dimensions = sql_asset.upstreams[name].partitioning.dimensions
+        # Inputs with a dynamic dimension are not reduced: the keys of the dynamic set are not looked up here.
+        if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
+            boxes = [box for _, read in sql_asset.dependency(name).read_by(keys) for box in read]
             read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
             inputs[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
     return inputs
 
 
 def _python(
-    found: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
+    sql_asset: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """What the foreign function returns for each scope, with its partition columns."""
+    """Return the rows that the foreign function returns for each scope, with the partition columns."""
     from pyspark.sql import functions as F  # noqa: N812
 
     from varve.sql.evaluate.constants import literal_text
 
-    module, _, name = found.sql.entry.partition(":")
-    function = getattr(named_module(module, Path(found.sql.source.root)), name)
-    arms: list[DataFrame] = []
+    module, _, name = sql_asset.sql.entry.partition(":")
+    function = getattr(named_module(module, Path(sql_asset.sql.source.root)), name)
+    scope_frames: list[DataFrame] = []
     for key in keys:
-        scope = found.scopes.of(key)
+        scope = sql_asset.scopes.of(key)
         inputs = {
-            each.name: per_scope_rows(spark, found.scopes, each.query, [scope], frames, partitions=False)
-            for each in found.sql.using
+            using.name: per_scope_rows(spark, sql_asset.scopes, using.query, [scope], frames, partitions=False)
+            for using in sql_asset.sql.using
         }
         rows = function(spark, {name: typed.value for name, typed in scope.values.items()}, **inputs)
         if not hasattr(rows, "columns") or not hasattr(rows, "select"):
             raise VarveError(
-                f"{found.dataset} {key}: {found.sql.entry} returned {type(rows).__name__}, not a DataFrame of Spark."
+                f"{sql_asset.dataset} {key}: {sql_asset.sql.entry} returned {type(rows).__name__}, "
+                "not a DataFrame of Spark."
             )
-        values = found.scopes.partition_values(key)
-        columns = [F.expr(literal_text(values[each])).alias(each) for each in values]
-        data = [F.col(f"`{each}`") for each in rows.columns if each not in values]
-        arms.append(rows.select(*columns, *data))
-    frame = arms[0]
-    for arm in arms[1:]:
-        frame = frame.unionByName(arm)
+        values = sql_asset.scopes.partition_values(key)
+        columns = [F.expr(literal_text(values[column])).alias(column) for column in values]
+        data = [F.col(f"`{column}`") for column in rows.columns if column not in values]
+        scope_frames.append(rows.select(*columns, *data))
+    frame = scope_frames[0]
+    for scope_frame in scope_frames[1:]:
+        frame = frame.unionByName(scope_frame)
     return frame
 
 
 def _program(
-    found: SqlAsset, context: dg.AssetExecutionContext, opened: OpenBuild, frames: Mapping[str, DataFrame]
+    sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: OpenBuild, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """What the program has written for all scopes of the run, in one go."""
+    """Return the rows that the program writes, in one execution for all scopes of the run."""
     from varve.dagster.runs.programs import Program, ProgramTask, arguments
 
-    sql, keys = found.sql, opened.build.partitions
+    sql, keys = sql_asset.sql, opened.build.partitions
     spark: SparkSession = context.resources.spark.spark_session
-    scopes = {key: {name: typed.value for name, typed in found.scopes.of(key).values.items()} for key in keys}
+    scopes = {key: {name: typed.value for name, typed in sql_asset.scopes.of(key).values.items()} for key in keys}
     builds = context.resources.builds
     scratch = builds.store(opened.build.dataset, opened.catalog).scratch(opened.build.dataset)
-    task = ProgramTask(builds.settings, opened.build, spark, scopes, found.scopes.types, scratch)
-    names = found.scopes.partitioning.names
+    task = ProgramTask(builds.settings, opened.build, spark, scopes, sql_asset.scopes.types, scratch)
+    names = sql_asset.scopes.partitioning.names
     inputs = {}
     for using in sql.using:
-        frame = _queried(found, spark, using.query, keys, frames)
+        frame = _queried(sql_asset, spark, using.query, keys, frames)
         inputs[using.name] = frame.toDF(*(f"{FOR}{name}" for name in names), *frame.columns[len(names) :])
     options = dict(sql.options)
     program = Program(

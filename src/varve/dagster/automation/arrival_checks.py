@@ -1,6 +1,6 @@
-"""A check of each dataset that arrives from others: is everything taken that was sent?
+"""A check for each dataset that arrives from others: it passes where every file that was sent is taken.
 
-Not here: what is not taken, and why (varve/planning/arrivals/arrivals.py).
+Not here: the rules for what is rejected (varve/planning/arrivals/arrivals.py).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LISTED = 20
 
 
 def arrival_check(dataset: Dataset, project: Project) -> dg.AssetChecksDefinition:
-    """The check of one dataset; a run of its asset makes it too, and so does the report every ten minutes."""
+    """Return the check of one dataset; it runs with the asset, and with the report every ten minutes."""
     key = dg.AssetKey([dataset.db, dataset.table])
 
     @dg.asset_check(
@@ -32,18 +32,18 @@ def arrival_check(dataset: Dataset, project: Project) -> dg.AssetChecksDefinitio
     def check() -> dg.AssetCheckResult:
         with connect(project.settings, application="varve checks") as connection:
             Catalog(connection).ensure_schema()
-            found = RejectedArrivals(connection).all()
-        return checked(key, [one for name, one in found if name == dataset.name])
+            rejected_arrivals = RejectedArrivals(connection).all()
+        return checked(key, [arrival for name, arrival in rejected_arrivals if name == dataset.name])
 
     return check
 
 
-def checked(key: dg.AssetKey, found: Sequence[Rejected]) -> dg.AssetCheckResult:
-    """Whether nothing of a dataset is rejected; what is early is taken by itself."""
-    rejected = [one for one in found if one.kind is not RejectionKind.EARLY]
-    early = len(found) - len(rejected)
-    said = (
-        f"{counted(len(rejected), 'arrival')} cannot be taken: {some([one.uri for one in rejected], limit=3)}"
+def checked(key: dg.AssetKey, arrivals: Sequence[Rejected]) -> dg.AssetCheckResult:
+    """Return the result of the check: it fails where an arrival is rejected. Early arrivals are taken later."""
+    rejected = [arrival for arrival in arrivals if arrival.kind is not RejectionKind.EARLY]
+    early = len(arrivals) - len(rejected)
+    summary = (
+        f"{counted(len(rejected), 'arrival')} cannot be taken: {some([arrival.uri for arrival in rejected], limit=3)}"
         if rejected
         else "Everything that has arrived is taken"
     )
@@ -51,6 +51,6 @@ def checked(key: dg.AssetKey, found: Sequence[Rejected]) -> dg.AssetCheckResult:
         check_name=CHECK,
         asset_key=key,
         passed=not rejected,
-        description=f"{said}{f', and {early} wait for their windows to begin' if early else ''}.",
-        metadata={one.uri: f"{one.kind}: {one.reason}" for one in found[:_LISTED]},
+        description=f"{summary}{f', and {early} wait for their windows to begin' if early else ''}.",
+        metadata={arrival.uri: f"{arrival.kind}: {arrival.reason}" for arrival in arrivals[:_LISTED]},
     )

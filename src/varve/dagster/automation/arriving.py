@@ -1,9 +1,8 @@
-"""A look at everything that arrives from others: files of the landing folder, and tables of others.
+"""A look at everything that arrives from others: files of the landing folder, and external tables.
 
-One dataset's trouble is its own: whatever goes wrong in looking at it is noted under its name, and the others are
-looked at all the same.
+An error of one dataset is noted under its name, and does not keep the other datasets from being looked at.
 
-Not here: what to do with a file (varve/planning/arrivals/arrivals.py), and what follows from what has arrived
+Not here: the decision what to do with a file (varve/planning/arrivals/arrivals.py), and which runs become due
 (reconciling.py).
 """
 
@@ -44,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class ArrivalLook:
-    """One look at the datasets that arrive, of which each gets its share of the time.
+    """One look at the datasets that arrive; each gets its share of the time budget.
 
     Attributes:
-        cursor: when each dataset was last looked at to its end, by name. It only says whose turn is first: what has
-            been taken and what has not is in the catalog.
+        cursor: by dataset name, when the dataset was last looked at completely, in epoch seconds. It only decides
+            which dataset comes first: what was taken is in the catalog.
         left_out: the datasets that could not be looked at.
     """
 
@@ -60,89 +59,98 @@ class ArrivalLook:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def at(self, datasets: Sequence[Dataset]) -> str:
-        """Look at all of them as far as the time budget reaches; the new cursor.
+        """Look at the datasets until the time budget is used up, and return the new cursor.
 
-        Raises psycopg.Error where the catalog cannot be reached: then nothing can be noted either.
+        Raises psycopg.Error where the catalog cannot be reached: then errors cannot be noted either.
         """
         stop = time.monotonic() + self.settings.sensor_seconds
-        # Those that were not looked at for longest come first: a slow one must not keep the others from their turn.
-        waiting = sorted(datasets, key=lambda dataset: self.cursor.get(dataset.name, 0.0))
-        for place, dataset in enumerate(waiting):
+        # The dataset whose last look is longest ago comes first: a slow dataset must not keep the others waiting.
+        by_last_look = sorted(datasets, key=lambda dataset: self.cursor.get(dataset.name, 0.0))
+        for position, dataset in enumerate(by_last_look):
             now = time.monotonic()
             if now >= stop:
                 break
-            share = now + (stop - now) / (len(waiting) - place)
+            share = now + (stop - now) / (len(by_last_look) - position)
             try:
-                done = self._outside(dataset) if dataset.outside is not None else self._landed(dataset, share)
+                complete = (
+                    self._take_external(dataset) if dataset.outside is not None else self._take_files(dataset, share)
+                )
             except psycopg.Error:
                 if self.catalog.connection.closed or self.catalog.connection.broken:
                     raise
-                self._failed(dataset)
+                self._note_failure(dataset)
             except Exception:  # noqa: BLE001 - a defect of one dataset must not keep the files of all others waiting
-                self._failed(dataset)
+                self._note_failure(dataset)
             else:
-                if done:
+                if complete:
                     self.cursor[dataset.name] = time.time()
         names = {dataset.name for dataset in datasets}
-        return cursor_text({name: at for name, at in self.cursor.items() if name in names})
+        return cursor_text({name: looked_at for name, looked_at in self.cursor.items() if name in names})
 
-    def _failed(self, dataset: Dataset) -> None:
-        """Note that a dataset could not be looked at; its next look is the last of all."""
+    def _note_failure(self, dataset: Dataset) -> None:
+        """Note that a dataset could not be looked at; it comes last at the next look."""
         import sys
 
         error = sys.exception()
         reason = str(error) or type(error).__name__
         self.cursor[dataset.name] = time.time()
         self.left_out.append(LeftOut(dataset.name, "look", reason))
-        where = dataset.outside or "its landing folder"
-        self.log.error("%s: %s was not looked at: %s", dataset, where, reason, exc_info=error)
+        source = dataset.outside or "its landing folder"
+        self.log.error("%s: %s was not looked at: %s", dataset, source, reason, exc_info=error)
 
-    def _landed(self, dataset: Dataset, stop: float) -> bool:
-        """Take the files of one dataset, until the time is over; whether that was all of them."""
+    def _take_files(self, dataset: Dataset, stop: float) -> bool:
+        """Take the files of one dataset until `stop`, in monotonic seconds; return whether all were looked at."""
         rejections, declared = RejectedArrivals(self.catalog.connection), declaration_of(dataset)
-        before, arrived = rejections.of(dataset.name), self.catalog.arrived_files(dataset.name)
+        rejected_before, arrived_files = rejections.of(dataset.name), self.catalog.arrived_files(dataset.name)
         landing, parts = Landing(self.settings.landing), Parts(self.catalog.connection)
-        opened = parts.open_again(dataset.name) if dataset.incremental is not None else set[str]()
+        open_partitions = parts.open_again(dataset.name) if dataset.incremental is not None else set[str]()
         sorter = Sorter(
-            dataset, arrived, before, self.members, time.time(), self.settings.settle_seconds, declared, opened
+            dataset,
+            arrived_files,
+            rejected_before,
+            self.members,
+            time.time(),
+            self.settings.settle_seconds,
+            declared,
+            open_partitions,
         )
         look = sorter.sort(landing.files(dataset))
-        done, known = True, self._known(dataset, [key for key, _ in look.take])
+        complete, taken_files = True, self._taken_files(dataset, [key for key, _ in look.take])
         for key, files in look.take:
             if time.monotonic() > stop:
-                done = False
-                # They were not looked into, and are what they were.
-                look.rejected |= {file.uri: before[file.uri] for file in files if file.uri in before}
+                complete = False
+                # The files were not inspected in this look, so that earlier rejections of them stay.
+                look.rejected |= {file.uri: rejected_before[file.uri] for file in files if file.uri in rejected_before}
                 continue
-            whole, bad = _looked_into(sorter, dataset, key, files, known.get(key.path, {}))
-            look.rejected |= bad
-            if bad:
+            inspected, rejected = _inspected_files(sorter, dataset, key, files, taken_files.get(key.path, {}))
+            look.rejected |= rejected
+            if rejected:
                 look.standing.discard(key.path)
-            elif len(whole) == len(files):
-                found = landing.joined(dataset, whole)
+            elif len(inspected) == len(files):
+                joined = landing.joined(dataset, inspected)
                 self.catalog.arrived(
-                    dataset.name, key, uri=found.uri, size=found.size, fingerprint=found.fingerprint,
+                    dataset.name, key, uri=joined.uri, size=joined.size, fingerprint=joined.fingerprint,
                     stamp=stamp_of(files),
                 )  # fmt: skip
-        # What is gone, or is not any more what was taken, is not to be run; what was made of it stays.
-        gone = [path for path in arrived if path not in look.standing]
-        self.catalog.departed_unused(dataset.name, gone, landing_source(dataset))
-        self._write(rejections, dataset, before, look.rejected)
-        return done
+        # Files that are gone, or have changed since, are not run any more; the batches made from them stay.
+        departed = [path for path in arrived_files if path not in look.standing]
+        self.catalog.departed_unused(dataset.name, departed, landing_source(dataset))
+        self._write_rejected(rejections, dataset, rejected_before, look.rejected)
+        return complete
 
-    def _known(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> dict[str, dict[str, TakenFile]]:
-        """By partition and token the files of which the batches of partitions that grow consist already."""
+    def _taken_files(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> dict[str, dict[str, TakenFile]]:
+        """Return, by partition path and file token, the files that growing partitions already consist of."""
         if dataset.incremental is None or not keys:
             return {}
         batches = list(self.catalog.current(dataset.name, keys).values())
         parts = Parts(self.catalog.connection).with_files(dataset.name, batches)
         return {
-            path: {file.token: file for part in found for file in part.files if file.token}
-            for path, found in parts.items()
+            path: {file.token: file for part in batch_parts for file in part.files if file.token}
+            for path, batch_parts in parts.items()
         }
 
-    def _outside(self, dataset: Dataset) -> bool:
-        """Note which partitions a table of others has now, and which of them changed."""
+    def _take_external(self, dataset: Dataset) -> bool:
+        """Note in the catalog which partitions an external table has now, and which of them changed."""
         assert dataset.outside is not None
         sessions: list[SparkSession] = []
 
@@ -151,88 +159,102 @@ class ArrivalLook:
             return sessions[-1]
 
         try:
-            found = open_external_table(self.settings, dataset.outside, spark).listed(dataset)
+            listing = open_external_table(self.settings, dataset.outside, spark).listed(dataset)
         except Exception as error:
             if lost(error):
-                # A code server lives longer than Spark: the next look opens a session anew.
+                # The code server may outlive its Spark server: the next look then opens a new session.
                 for session in sessions:
                     session.stop()
             raise
         rejections = RejectedArrivals(self.catalog.connection)
-        before, rejected = rejections.of(dataset.name), dict[str, Rejected]()
-        sorter = Sorter(dataset, {}, before, self.members, time.time(), 0.0, declaration_of(dataset))
-        for text in found.strays:
+        rejected_before, rejected = rejections.of(dataset.name), dict[str, Rejected]()
+        sorter = Sorter(dataset, {}, rejected_before, self.members, time.time(), 0.0, declaration_of(dataset))
+        for text in listing.strays:
             uri = f"{dataset.outside}/{text}"
             stray = LandingFile(0.0, text, uri, 0)
             rejected[uri] = sorter.rejected(stray, RejectionKind.NO_KEY, f"{text} is no partition of {dataset}")
-        known = self.catalog.arrivals(dataset.name)
-        for partition, listed in found.partitions.items():
+        known_tokens = self.catalog.arrivals(dataset.name)
+        for partition, listed_partition in listing.partitions.items():
             uri = f"{dataset.outside}/{partition.path}"
-            # A partition that was taken stays, whatever its window is by now.
-            if partition.path not in known and (why := sorter.not_there(partition)) is not None:
-                file = LandingFile(0.0, partition.path, uri, listed.size, listed.token)
-                rejected[uri] = sorter.rejected(file, why[0], why[1], partition, why[2])
-            elif known.pop(partition.path, None) != listed.token:
-                self.catalog.arrived(dataset.name, partition, uri=uri, size=listed.size, fingerprint=listed.token)
-        if known:
-            self.catalog.departed(dataset.name, list(known))
-        self._write(rejections, dataset, before, rejected)
+            # A partition that was taken before stays, even if its window is over by now.
+            if partition.path not in known_tokens and (absence := sorter.not_there(partition)) is not None:
+                file = LandingFile(0.0, partition.path, uri, listed_partition.size, listed_partition.token)
+                rejected[uri] = sorter.rejected(file, absence[0], absence[1], partition, absence[2])
+            elif known_tokens.pop(partition.path, None) != listed_partition.token:
+                self.catalog.arrived(
+                    dataset.name, partition, uri=uri, size=listed_partition.size, fingerprint=listed_partition.token
+                )
+        if known_tokens:
+            self.catalog.departed(dataset.name, list(known_tokens))
+        self._write_rejected(rejections, dataset, rejected_before, rejected)
         return True
 
-    def _write(
+    def _write_rejected(
         self,
         rejections: RejectedArrivals,
         dataset: Dataset,
-        before: dict[str, Rejected],
+        rejected_before: dict[str, Rejected],
         rejected: dict[str, Rejected],
     ) -> None:
-        """Keep what is not taken, and say once what is new of it."""
-        rejections.write(dataset.name, before, rejected)
-        for uri, one in rejected.items():
-            if one.kind is not RejectionKind.SETTLING and (uri not in before or before[uri].kind is not one.kind):
-                self.log.warning("%s: %s is not taken (%s): %s", dataset, uri, one.kind, one.reason)
+        """Write the rejected arrivals to the catalog, and log those that are new."""
+        rejections.write(dataset.name, rejected_before, rejected)
+        for uri, arrival in rejected.items():
+            if arrival.kind is not RejectionKind.SETTLING and (
+                uri not in rejected_before or rejected_before[uri].kind is not arrival.kind
+            ):
+                self.log.warning("%s: %s is not taken (%s): %s", dataset, uri, arrival.kind, arrival.reason)
 
 
-def _looked_into(
-    sorter: Sorter, dataset: Dataset, key: PartitionKey, files: Sequence[LandingFile], known: Mapping[str, TakenFile]
+def _inspected_files(
+    sorter: Sorter,
+    dataset: Dataset,
+    key: PartitionKey,
+    files: Sequence[LandingFile],
+    taken_files: Mapping[str, TakenFile],
 ) -> tuple[list[Inspected], dict[str, Rejected]]:
-    """What is in the files of a partition, without those that have gone; and, by uri, what is not taken of them.
+    """Return the inspected files of a partition, without those that are gone, and the rejected files by URI.
 
-    Those that are known by their tokens were looked into before.
+    Files in `taken_files`, by token, were inspected by an earlier look.
     """
-    whole, bad = [], dict[str, Rejected]()
+    inspected, rejected = [], dict[str, Rejected]()
     for file in files:
-        if (taken := known.get(file.token)) is not None:
-            whole.append(Inspected(file.uri, taken.size, taken.fingerprint))
+        if (taken_file := taken_files.get(file.token)) is not None:
+            inspected.append(Inspected(file.uri, taken_file.size, taken_file.fingerprint))
             continue
         try:
-            found = inspect(dataset, file.uri)
+            inspected_file = inspect(dataset, file.uri)
         except BadInput as error:
-            bad[file.uri] = sorter.rejected(file, RejectionKind.CONTENT, str(error), key)
+            rejected[file.uri] = sorter.rejected(file, RejectionKind.CONTENT, str(error), key)
         except (OSError, ValueError) as error:
-            bad[file.uri] = sorter.rejected(file, RejectionKind.UNREADABLE, f"{type(error).__name__}: {error}", key)
+            rejected[file.uri] = sorter.rejected(
+                file, RejectionKind.UNREADABLE, f"{type(error).__name__}: {error}", key
+            )
         else:
-            whole += [found] if found is not None else []
-    if bad:
-        first = next(file for file in files if file.uri in bad)
-        bad |= {file.uri: sorter.beside(file, first, key) for file in files if file.uri not in bad}
-    return whole, bad
+            inspected += [inspected_file] if inspected_file is not None else []
+    if rejected:
+        first_rejected = next(file for file in files if file.uri in rejected)
+        rejected |= {file.uri: sorter.beside(file, first_rejected, key) for file in files if file.uri not in rejected}
+    return inspected, rejected
 
 
 def cursor_of(text: str | None) -> dict[str, float]:
-    """When each dataset was last looked at, from a cursor; one of an older Varve, or a damaged one, says nothing."""
+    """Return when each dataset was last looked at; empty for a cursor that is damaged or of an older version."""
     try:
-        found = json.loads(text or "{}")
+        looked_at = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {name: at for name, at in found.items() if isinstance(at, float)} if isinstance(found, dict) else {}
+    return (
+        {name: instant for name, instant in looked_at.items() if isinstance(instant, float)}
+        if isinstance(looked_at, dict)
+        else {}
+    )
 
 
 def cursor_text(cursor: dict[str, float]) -> str:
-    """The cursor of these looks."""
+    """Return the cursor as the text that Dagster stores."""
     return json.dumps(cursor)
 
 
 def declaration_of(dataset: Dataset) -> str:
-    """What stands for all that decides whether a file can be taken."""
+    """Return a hash of everything in the dataset's declaration that decides whether a file can be taken."""
     return hashlib.blake2b(repr(dataset).encode(), digest_size=8).hexdigest()

@@ -1,7 +1,7 @@
-"""Partitions that grew and of which no more is expected: which are to be put together now.
+"""Partitions that grew by several parts and are complete now: which of them are to be folded into one part.
 
-Not here: what that does to a batch (varve/stores/lake/grown.py, varve/stores/warehouse/loading/grown.py), and asking
-for the runs (sensors.py).
+Not here: folding a batch (varve/stores/lake/grown.py, varve/stores/warehouse/loading/grown.py), and requesting the
+runs (sensors.py). See docs/decisions/0013-growing.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def to_fold(
     unsettled: Collection[str] | Mapping[str, object],
     now: float,
 ) -> Iterator[Run]:
-    """A run for each partition of a dataset that is to be put together, by itself.
+    """Yield a run of its own for each partition of a dataset that is to be folded.
 
-    None of those that are `unsettled`: they are about to change, or a person has taken them back. None that other code
-    has made: it would not add to what that has read.
+    Partitions in `unsettled` are left out: they are about to change, or a person has rolled them back. So are
+    partitions that another code version has made: a run would compute them again instead of adding to them.
     """
     if dataset.incremental is None:
         return

@@ -1,4 +1,4 @@
-"""A tick of the planner around Dagster's runs and the catalog: what the sensors and `varve why` share.
+"""A tick of the planner, with the facts of the catalog and of Dagster's runs: the sensors and `varve why` share it.
 
 Not here: the planner (varve/planning/reconcile.py) and the sensors themselves (sensors.py).
 """
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 IDENTITY_TAG = "varve/identity"
-# How a tick begins that could not reach its servers; the next one looks again.
+# The first words of the skip reason where a tick could not reach its servers; the next tick tries again.
 NOT_LOOKED = "Nothing was looked at"
 T = TypeVar("T")
 R = TypeVar("R")
-_AT_ONCE = 500
+_IDENTITIES_A_QUERY = 500
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -53,14 +53,14 @@ _UNFINISHED = [
 
 
 def limits_of(settings: Settings) -> Limits:
-    """How the settings would have failures met, and how large runs are."""
-    patience = RetryLimits(settings.attempts, settings.backoff_seconds, settings.backoff_most_seconds)
-    return Limits(patience, settings.partitions_per_run)
+    """Return the limits of the settings: how failed partitions are retried, and how many partitions a run has."""
+    retry_limits = RetryLimits(settings.attempts, settings.backoff_seconds, settings.backoff_most_seconds)
+    return Limits(retry_limits, settings.partitions_per_run)
 
 
 @dataclass
 class Reconciler:
-    """A planner with how far it has looked. It may be thrown away: a new one begins with a look at everything."""
+    """A planner with the point up to which it has read the catalog. A new one begins by reading everything."""
 
     graph: Graph
     project: Project
@@ -69,7 +69,10 @@ class Reconciler:
     _changes: Changes = field(default_factory=Changes)
 
     def tick(self, connection: psycopg.Connection, instance: dg.DagsterInstance, settings: Settings) -> RunPlan:
-        """What is due now. Raises VarveError where a server cannot be reached or there is too much to look at."""
+        """Return the plan of what is due now.
+
+        Raises VarveError where a server cannot be reached or where there is too much to judge.
+        """
         limits = limits_of(settings)
         if self._planner is None or limits != self._limits:
             self._planner, self._limits, self._changes = (
@@ -77,23 +80,24 @@ class Reconciler:
                 limits,
                 Changes(),
             )
-        runs, dead = living_runs(self.graph, instance, connection, settings)
-        end_dead(instance, dead)
+        runs, dead_reasons = living_runs(self.graph, instance, connection, settings)
+        end_dead(instance, dead_reasons)
         in_flight = runs_in_flight(self.graph, instance, runs)
-        # A killed run frees its locks and says nothing; from here on it is a failure like any other.
+        # A killed run frees its locks and reports nothing. From here on its builds count as failed like any other.
         Catalog(connection).bury_dead()
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
         try:
-            changed = self._changes.since_last(connection, in_flight)
-            # Dagster refuses requests for what is not in its sets, and the sensor that keeps them ticks at other times.
+            changed_facts = self._changes.since_last(connection, in_flight)
+            # Dagster refuses requests for keys that are not in its sets, and the sensor that updates the sets ticks at
+            # other times. So the sets are updated here, too.
             while grow(instance, self.graph):
                 pass
             members = sets_of(instance, self.graph).members()
             facts = CatalogFacts(connection, in_flight)
-            return self._planner.tick(facts, changed, now=pendulum.now("UTC"), members=members)
+            return self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members)
         except BaseException:
-            # Half a look is none: the next tick begins anew.
+            # The planner may have seen half of the changes: the next tick begins with a new one.
             self._planner = None
             raise
 
@@ -101,35 +105,36 @@ class Reconciler:
         self,
         instance: dg.DagsterInstance,
         name: str,
-        also: Callable[[Catalog, Settings], T],
-        then: Callable[[Catalog, RunPlan, T], R],
+        before_tick: Callable[[Catalog, Settings], T],
+        use_plan: Callable[[Catalog, RunPlan, T], R],
     ) -> R | dg.SkipReason:
-        """A tick over a connection of its own: `also` looks before it, and `then` makes of the plan what is asked for.
+        """Make a tick over a connection of its own, and return what `use_plan` makes of the plan.
 
-        A reason to skip where the servers cannot be reached.
+        `before_tick` runs before the planner, and its result is handed to `use_plan`. Returns a reason to skip where
+        the servers cannot be reached.
         """
         settings = self.project.settings
         try:
             with connect(settings, application=f"varve {name}") as connection:
                 catalog = Catalog(connection)
                 catalog.ensure_schema()
-                seen = also(catalog, settings)
-                return then(catalog, self.tick(connection, instance, settings), seen)
+                before_tick_result = before_tick(catalog, settings)
+                return use_plan(catalog, self.tick(connection, instance, settings), before_tick_result)
         except (VarveError, psycopg.OperationalError) as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
 
     def tries_again(self, ended: Ended) -> bool:
-        """Whether a run that ended without a word in the catalog is to be asked for again by now."""
-        patience = (self._limits or Limits()).patience
+        """Return whether runs that ended without any note in the catalog are to be requested again by now."""
+        retry_limits = (self._limits or Limits()).patience
         if not ended.in_vain:
             return True
-        return ended.in_vain < patience.attempts and time.time() >= ended.last + patience.after(ended.in_vain)
+        return ended.in_vain < retry_limits.attempts and time.time() >= ended.last + retry_limits.after(ended.in_vain)
 
 
 def looked_up(
     graph: Graph, connection: psycopg.Connection, instance: dg.DagsterInstance, settings: Settings
 ) -> tuple[CatalogFacts, Members]:
-    """The facts of all partitions and the members of all dynamic sets, for those who only look."""
+    """Return the facts of all partitions and the members of all dynamic sets; nothing is launched or ended."""
     Catalog(connection).ensure_schema()
     runs, _ = living_runs(graph, instance, connection, settings)
     in_flight = runs_in_flight(graph, instance, runs)
@@ -141,34 +146,35 @@ def looked_up(
 def living_runs(
     graph: Graph, instance: dg.DagsterInstance, connection: psycopg.Connection, settings: Settings
 ) -> tuple[list[dg.DagsterRun], dict[str, str]]:
-    """Dagster's unfinished runs of our datasets; and, apart, those that count as dead, with the reason of each."""
+    """Return Dagster's unfinished runs of our datasets that live, and by run id why the other ones count as dead."""
     runs = [
         run
         for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
-        if any(name in graph.datasets for name in _selected(run))
+        if any(name in graph.datasets for name in _selected_datasets(run))
     ]
-    dead = dead_runs(Leases(connection), runs, settings)
-    return [run for run in runs if run.run_id not in dead], dead
+    dead_reasons = dead_runs(Leases(connection), runs, settings)
+    return [run for run in runs if run.run_id not in dead_reasons], dead_reasons
 
 
 def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun] | None = None) -> InFlight:
-    """What unfinished runs, queued ones too, compute or will: the planner's, backfills and those by hand.
+    """Return, by dataset and partition path, the run id of the unfinished run that computes it.
 
-    `runs` are those to look at; by default all that Dagster calls unfinished, the dead among them too.
+    Queued runs count, whoever has started them. `runs` are the runs to look at; by default all that Dagster calls
+    unfinished, even where they count as dead.
     """
-    found: InFlight = defaultdict(dict)
+    in_flight: InFlight = defaultdict(dict)
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if runs is None else runs:
-        for dataset in [graph.datasets[name] for name in _selected(run) if name in graph.datasets]:
-            found[dataset.name] |= dict.fromkeys(_partitions(dataset, run.tags), run.run_id)
-    return found
+        for dataset in [graph.datasets[name] for name in _selected_datasets(run) if name in graph.datasets]:
+            in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags), run.run_id)
+    return in_flight
 
 
-def _selected(run: dg.DagsterRun) -> list[str]:
+def _selected_datasets(run: dg.DagsterRun) -> list[str]:
     return [".".join(key.path) for key in run.asset_selection or ()]
 
 
-def _partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[str]:
-    """The partitions that a run's tags name: one, or a range of them."""
+def _asked_paths(dataset: Dataset, tags: Mapping[str, str]) -> list[str]:
+    """Return the paths of the partitions that a run's tags name: one, or a range of them."""
     try:
         return [key.path for key in asked_partitions(dataset, tags)]
     except UnknownPartition:
@@ -177,11 +183,12 @@ def _partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Runs that Dagster has had of one identity, and that have ended.
+    """The ended runs that Dagster has had of one identity.
 
     Attributes:
-        count: all of them.
-        in_vain: how many did not succeed, the last of them at `last`.
+        count: the number of all ended runs.
+        in_vain: how many of them did not succeed.
+        last: when the last run without success ended, in epoch seconds.
     """
 
     count: int = 0
@@ -190,18 +197,20 @@ class Ended:
 
 
 def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[str, Ended]:
-    """What Dagster has had of each of the runs of these identities, where it has had any.
+    """Return, by identity, the runs that Dagster has had of these identities and that have ended.
 
-    A run that was cancelled in the queue, or whose process never came up, leaves no failure in the catalog; and Dagster
-    starts no second run for a key that it knows.
+    A run that was cancelled in the queue, or whose process never started, leaves no failure in the catalog. And Dagster
+    starts no second run for a run key that it has seen.
     """
-    found: dict[str, Ended] = {}
-    for start in range(0, len(identities), _AT_ONCE):
-        asked = dg.RunsFilter(tags={IDENTITY_TAG: identities[start : start + _AT_ONCE]})
-        for record in instance.get_run_records(asked):
+    ended: dict[str, Ended] = {}
+    for start in range(0, len(identities), _IDENTITIES_A_QUERY):
+        runs_filter = dg.RunsFilter(tags={IDENTITY_TAG: identities[start : start + _IDENTITIES_A_QUERY]})
+        for record in instance.get_run_records(runs_filter):
             run = record.dagster_run
-            before = found.get(run.tags[IDENTITY_TAG], Ended())
+            previous = ended.get(run.tags[IDENTITY_TAG], Ended())
             in_vain = run.status is not dg.DagsterRunStatus.SUCCESS
             last = (record.end_time or record.update_timestamp.timestamp()) if in_vain else 0.0
-            found[run.tags[IDENTITY_TAG]] = Ended(before.count + 1, before.in_vain + in_vain, max(before.last, last))
-    return found
+            ended[run.tags[IDENTITY_TAG]] = Ended(
+                previous.count + 1, previous.in_vain + in_vain, max(previous.last, last)
+            )
+    return ended

@@ -1,6 +1,6 @@
-"""The asset `varve/report`: the state of every partition as a picture in Dagster, and a check that none is left failed.
+"""The asset `varve/report`: the state of every partition as a picture in Dagster, and a check that none has failed.
 
-It has no data of its own; the schedule `report` draws it anew.
+The asset has no data; the schedule `report` draws the picture again every ten minutes.
 """
 
 import base64
@@ -38,13 +38,13 @@ COLOURS = {
     State.MISSING: "#d9dce1",
     State.CURRENT: "#3fa66b",
 }
-# Of the picture, in pixels: a row, a cell with its gap, and where cells begin.
+# Sizes of the picture in pixels: the height of a row, the width of a cell with its gap, and where the cells begin.
 _ROW, _CELL, _LEFT = 20, 14, 200
 _LISTED = 20
 
 
 def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
-    """The report over all datasets of a graph."""
+    """Return the report asset over all datasets of a graph."""
 
     @dg.asset(
         key=KEY,
@@ -56,7 +56,9 @@ def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         plan, rejected = look(graph, context.instance, project.settings)
-        counts = Counter(found.state for judged in plan.judgements.values() for found in judged.values())
+        counts = Counter(
+            judgement.state for judgements in plan.judgements.values() for judgement in judgements.values()
+        )
         return dg.MaterializeResult(
             metadata={
                 "varve/over time": dg.MetadataValue.md(picture(graph, plan)),
@@ -71,10 +73,10 @@ def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
 
 
 def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = ()) -> dg.ScheduleDefinition:
-    """Draws the report, and runs these checks, every ten minutes."""
+    """Return the schedule that draws the report, and runs these checks, every ten minutes."""
     target: dg.AssetSelection = dg.AssetSelection.assets(KEY)
-    for each in checks:
-        target |= dg.AssetSelection.checks(each)
+    for check in checks:
+        target |= dg.AssetSelection.checks(check)
     return dg.ScheduleDefinition(
         name="report",
         target=target,
@@ -84,7 +86,7 @@ def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = ()) -> dg.Sched
 
 
 def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tuple[RunPlan, list[tuple[str, Rejected]]]:
-    """Every partition judged as of now, and what arrived and is not taken, by dataset.
+    """Return the plan as of now, and the rejected arrivals, each with the name of its dataset.
 
     Raises VarveError where a server cannot be reached.
     """
@@ -95,14 +97,15 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
 
 
 def listed(rejected: Sequence[tuple[str, Rejected]]) -> str:
-    """What arrived and is not taken, as a table in Markdown."""
+    """Return the rejected arrivals as a table in Markdown."""
     if not rejected:
         return "Everything that has arrived is taken."
     cells = [
-        f"| {dataset} | {_cell(one.uri)} | {one.kind} | {_cell(one.reason)} |" for dataset, one in rejected[:_LISTED]
+        f"| {dataset} | {_cell(arrival.uri)} | {arrival.kind} | {_cell(arrival.reason)} |"
+        for dataset, arrival in rejected[:_LISTED]
     ]
-    more = [f"and {len(rejected) - _LISTED} more"] if len(rejected) > _LISTED else []
-    return "\n".join(["| dataset | what | kind | why |", "|---|---|---|---|", *cells, "", *more])
+    more_text = [f"and {len(rejected) - _LISTED} more"] if len(rejected) > _LISTED else []
+    return "\n".join(["| dataset | what | kind | why |", "|---|---|---|---|", *cells, "", *more_text])
 
 
 def _cell(text: str) -> str:
@@ -110,50 +113,50 @@ def _cell(text: str) -> str:
 
 
 def picture(graph: Graph, plan: RunPlan) -> str:
-    """The cells of each dataset as an image in Markdown, and how many partitions are in which state."""
-    found = heat(graph, plan)["datasets"]
-    image = base64.b64encode(drawn(found).encode()).decode()
+    """Return the heat map as an image in Markdown, with a table of how many partitions are in which state."""
+    dataset_rows = heat(graph, plan)["datasets"]
+    image = base64.b64encode(drawn(dataset_rows).encode()).decode()
     counts = [
-        f"| {one['dataset']} | {', '.join(f'{count:,} {state}' for state, count in one['states'].items()) or 'none'} |"
-        for one in found
+        f"| {row['dataset']} | {', '.join(f'{count:,} {state}' for state, count in row['states'].items()) or 'none'} |"
+        for row in dataset_rows
     ]
-    head = f"![every dataset over time](data:image/svg+xml;base64,{image})"
-    return "\n".join([head, "", "| dataset | partitions |", "|---|---|", *counts])
+    image_tag = f"![every dataset over time](data:image/svg+xml;base64,{image})"
+    return "\n".join([image_tag, "", "| dataset | partitions |", "|---|---|", *counts])
 
 
 def drawn(datasets: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of a heat map as SVG: a square for each cell in the colour of its state, and the legend."""
+    """Return the rows of a heat map as SVG: a square for each cell in the colour of its state, and the legend."""
     width, height = _LEFT + 32 * _CELL + 10, (len(datasets) + 2) * _ROW
     font = 'font-family="sans-serif" font-size="12" fill="#333"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {font}>']
-    for row, one in enumerate(datasets):
-        parts.append(f'<text x="0" y="{row * _ROW + 14}">{escape(one["dataset"])}</text>')
+    for row, dataset_row in enumerate(datasets):
+        parts.append(f'<text x="0" y="{row * _ROW + 14}">{escape(dataset_row["dataset"])}</text>')
         squares: dict[str, str] = {}
-        for place, cell in enumerate(one["cells"]):
-            at = f"M{_LEFT + place * _CELL} {row * _ROW + 3}h12v14h-12z"
-            squares[cell["state"]] = squares.get(cell["state"], "") + at
+        for index, cell in enumerate(dataset_row["cells"]):
+            square = f"M{_LEFT + index * _CELL} {row * _ROW + 3}h12v14h-12z"
+            squares[cell["state"]] = squares.get(cell["state"], "") + square
         parts += [f'<path fill="{COLOURS[State(state)]}" d="{path}"/>' for state, path in squares.items()]
-    for place, (state, colour) in enumerate(COLOURS.items()):
-        x, y = place % 5 * 120, len(datasets) * _ROW + 8 + place // 5 * 16
+    for index, (state, colour) in enumerate(COLOURS.items()):
+        x, y = index % 5 * 120, len(datasets) * _ROW + 8 + index // 5 * 16
         parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="{x + 18}" y="{y + 11}">{state}</text>')
     return "".join([*parts, "</svg>"])
 
 
 def checked(plan: RunPlan) -> dg.AssetCheckResult:
-    """Whether no partition was given up, and which were, with their reasons."""
+    """Return the result of the check: it fails where partitions were given up, and lists them with their reasons."""
     failed = {
-        f"{name} {path}": found.reason
-        for name, judged in plan.judgements.items()
-        for path, found in judged.items()
-        if found.state is State.FAILED
+        f"{name} {path}": judgement.reason
+        for name, judgements in plan.judgements.items()
+        for path, judgement in judgements.items()
+        if judgement.state is State.FAILED
     }
-    said = (
+    summary = (
         f"Given up: {counted(len(failed), 'partition')}: {some(list(failed), limit=3)}"
         if failed
         else "None was given up"
     )
     return dg.AssetCheckResult(
-        check_name=CHECK, asset_key=KEY, passed=not failed, description=f"{said}.",
+        check_name=CHECK, asset_key=KEY, passed=not failed, description=f"{summary}.",
         metadata={path: reason for path, reason in sorted(failed.items())[:_LISTED]},  # noqa: C416
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Runs as requests that Dagster will accept: each is checked here as Dagster checks it, before it is returned.
+"""Runs as requests that Dagster will accept: each one is checked here as Dagster checks it, before it is returned.
 
-One request that Dagster refuses fails the whole tick with all others of it, and every tick after it.
+One request that Dagster refuses would fail the whole tick with all its other requests, and every tick after it.
 
-Not here: which runs are due (planning/), and Dagster's private names (internal.py).
+Not here: which runs are due (varve/planning), and Dagster's private names (varve/dagster/internal.py).
 """
 
 from __future__ import annotations
@@ -31,51 +31,54 @@ if TYPE_CHECKING:
 
 REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
-# To find runs by the store they write to; limits of runs at once are by the asset's pool.
+# For people who search for runs by the store that they write to; concurrency is limited by the asset's pool.
 STORE_TAG = "varve/store"
 PRIORITY_TAG = "dagster/priority"
 _BACKFILL_PRIORITY = "-1"
 
 
 def asset_key(dataset: Dataset) -> dg.AssetKey:
-    """The asset that a dataset is."""
+    """Return the asset key of a dataset."""
     return dg.AssetKey([dataset.db, dataset.table])
 
 
 def acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list[LeftOut]]:
-    """The run as one or more that Dagster accepts now, and what of it cannot be asked for."""
+    """Return the run, split into several where Dagster needs it, and the partitions that cannot be requested now."""
     try:
         return _acceptable(run, instance)
     except Exception as error:  # noqa: BLE001 - whatever Dagster says of one run, the others are asked for
-        said = f"Dagster cannot tell its partitions: {type(error).__name__}: {error}"
-        return [], [_left_out(run.dataset, run.partitions, said)]
+        error_message = f"Dagster cannot tell its partitions: {type(error).__name__}: {error}"
+        return [], [_left_out(run.dataset, run.partitions, error_message)]
 
 
 def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list[LeftOut]]:
     dataset, definition = run.dataset, dataset_partitions_def(run.dataset)
-    spelt = dataset.partitioning.to_dagster
-    texts = {key: spelt(key) for key in run.partitions}
-    unknown = unknown_keys(definition, instance, set(texts.values()))
-    missing = [key for key, text in texts.items() if text in unknown]
-    left_out = [_left_out(dataset, missing, _why(dataset, missing[0]))] if missing else []
-    good = []
-    for part in parts_of(run, [key for key in run.partitions if texts[key] not in unknown]):
-        if len(part.partitions) > 1 and keys_in_range(definition, instance, spelt(part.first), spelt(part.last)) != {
-            texts[key] for key in part.partitions
-        }:
-            # Dagster's range holds others, or not all: each by itself is what it says.
-            good += [replace(part, partitions=(key,), tokens=part.tokens[:1]) for key in part.partitions]
+    text_of = dataset.partitioning.to_dagster
+    text_by_key = {key: text_of(key) for key in run.partitions}
+    unknown = unknown_keys(definition, instance, set(text_by_key.values()))
+    missing = [key for key, text in text_by_key.items() if text in unknown]
+    left_out = [_left_out(dataset, missing, _refusal_reason(dataset, missing[0]))] if missing else []
+    accepted_runs = []
+    for part in parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown]):
+        if len(part.partitions) > 1 and keys_in_range(
+            definition, instance, text_of(part.first), text_of(part.last)
+        ) != {text_by_key[key] for key in part.partitions}:
+            # Dagster's range has other keys than the run, or lacks some: request each partition by itself.
+            accepted_runs += [replace(part, partitions=(key,), tokens=part.tokens[:1]) for key in part.partitions]
         else:
-            good.append(part)
-    for part in good:
-        for end in {spelt(part.first), spelt(part.last)}:
-            validated(definition, instance, end)
-    return good, left_out
+            accepted_runs.append(part)
+    for part in accepted_runs:
+        for key_text in {text_of(part.first), text_of(part.last)}:
+            validated(definition, instance, key_text)
+    return accepted_runs, left_out
 
 
 def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
-    """The run as Dagster takes it: one partition, or a range of them; another one than those that have ended."""
-    spelt = run.dataset.partitioning.to_dagster
+    """Return the request for a run of one partition or of a range.
+
+    Its run key differs from those of earlier runs in `ended`, so that Dagster does not take it for one of them.
+    """
+    text_of = run.dataset.partitioning.to_dagster
     tags = {
         REASON_TAG: run.reason,
         DATASET_TAG: run.dataset.name,
@@ -85,28 +88,28 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
     single = len(run.partitions) == 1
     if not single:
-        tags |= {RANGE_START_TAG: spelt(run.first), RANGE_END_TAG: spelt(run.last)}
+        tags |= {RANGE_START_TAG: text_of(run.first), RANGE_END_TAG: text_of(run.last)}
     return dg.RunRequest(
         run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],
-        partition_key=spelt(run.first) if single else None,
+        partition_key=text_of(run.first) if single else None,
         tags=tags,
     )
 
 
 def accepted(runs: Sequence[Run], instance: dg.DagsterInstance, left_out: list[LeftOut]) -> Iterator[Run]:
-    """The runs that can be asked for now; what cannot is added to `left_out`."""
+    """Yield the runs that can be requested now; partitions that cannot are added to `left_out`."""
     for run in runs:
-        good, not_asked = acceptable(run, instance)
-        left_out += not_asked
-        yield from good
+        accepted_runs, refused = acceptable(run, instance)
+        left_out += refused
+        yield from accepted_runs
 
 
 def _left_out(dataset: Dataset, keys: Sequence[PartitionKey], reason: str) -> LeftOut:
     return LeftOut(dataset.name, "request", reason, some(keys, limit=3), tuple(key.path for key in keys))
 
 
-def _why(dataset: Dataset, key: PartitionKey) -> str:
+def _refusal_reason(dataset: Dataset, key: PartitionKey) -> str:
     time = dataset.partitioning.time
     why = ""
     if time is not None:

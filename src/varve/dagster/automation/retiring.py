@@ -1,7 +1,8 @@
-"""Partitions that the graph has no more go out of readers' sight: one function for the command and for the job.
+"""Retirement: partitions that the graph no longer has are hidden from readers, by the command or by the job.
 
-The sensor `retirement` asks for the job, and leaves to a person what would take most of a dataset at once. Nothing is
-deleted here: batches stay until a sweep takes them, and `varve rollback` brings them back until then.
+The sensor `retirement` requests the job. It leaves the decision to a person where most of a dataset would be retired at
+once. Nothing is deleted here: batches stay until a sweep deletes them, and until then `varve rollback` brings them
+back.
 """
 
 import datetime as dt
@@ -39,15 +40,15 @@ def retire(
     settings: Settings,
     spark: Callable[[], Any],
 ) -> None:
-    """Retire these partitions of one dataset, all or none, and tell Dagster.
+    """Retire these partitions of one dataset, all or none, and report it to Dagster.
 
-    `by` says who asked; `spark` opens a session where the store needs one. Raises AlreadyBuilding where a run is on one
-    of them.
+    `by` says who asked for it; `spark` opens a session where the store needs one. Raises AlreadyBuilding where a run
+    builds one of the partitions.
     """
-    # Its dimensions may not have them any more: their texts are enough to take them back by.
+    # The dimensions may not have these keys any more, so they are made from the texts of the paths.
     keys = [PartitionKey.of(**dict(parse_path(path))) for path in paths]
     build = catalog.take(dataset, keys, run_id=f"retire-{uuid.uuid4().hex[:8]} by {by}")
-    # What returns to the graph later is to run like anything that is missing.
+    # With `holds` the planner would leave the partitions alone. One that returns to the graph later shall run again.
     build = replace(build, holds=False)
     try:
         open_store(dataset.store, settings, catalog, spark).republish(build, [], reason="retired")
@@ -63,19 +64,19 @@ def retire(
 
 
 def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
-    """The datasets that have partitions in the catalog and no declaration in the code any more, by name.
+    """Return, by name, the datasets that have partitions in the catalog and no declaration in the code any more.
 
-    One that a file with an error declares is not among them, nor any where such a file does not tell its name.
+    A dataset is left out where a file with an error declares it, or may declare it because its name cannot be read.
     """
     return {
-        name: _remembered(name, store, declared)
+        name: _dataset_of_catalog(name, store, declared)
         for name, store, declared in catalog.declared()
         if name not in graph.datasets and graph.broken_dataset(name) is None
     }
 
 
-def _remembered(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
-    """A dataset as the catalog knows it: enough to show its table or view without rows."""
+def _dataset_of_catalog(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
+    """Return a dataset as the catalog describes it: enough to show its table or view without rows."""
     types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
     dimensions = [
         DynamicDimension(column, "of.a.removed.dataset", types.get(ColumnType(kind), str))
@@ -92,7 +93,7 @@ def _remembered(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
 
 
 def retirement_job(graph: Graph, project: Project) -> dg.JobDefinition:
-    """Retires the partitions that its configuration names, of one dataset."""
+    """Return the job that retires the partitions which its configuration names, of one dataset."""
 
     @dg.op(
         config_schema={"dataset": str, "partitions": [str]},
@@ -119,7 +120,10 @@ def retirement_job(graph: Graph, project: Project) -> dg.JobDefinition:
 
 
 def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
-    """Asks for the job where partitions have left the graph: retention is over, or a key was taken away."""
+    """Return the sensor that requests the job where partitions have left the graph.
+
+    Partitions leave the graph when their retention is over, or when a key was removed from a dynamic set.
+    """
     reconciler = Reconciler(graph, project)
 
     @dg.sensor(
@@ -129,35 +133,37 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found = reconciler.look(
+        plan_and_counts = reconciler.look(
             context.instance,
             "retirement",
             lambda catalog, _: catalog.partitions_by_dataset(),
             lambda _, plan, counts: (plan, counts),
         )
-        if isinstance(found, dg.SkipReason):
-            return found
-        plan, counts = found
-        wanted, refused = retirements(plan, counts)
-        for each in refused:
-            context.log.warning("%s", each)
-        ended = ended_runs([each.identity for each in wanted], context.instance)
+        if isinstance(plan_and_counts, dg.SkipReason):
+            return plan_and_counts
+        plan, counts = plan_and_counts
+        wanted_retirements, refusals = retirements(plan, counts)
+        for refusal in refusals:
+            context.log.warning("%s", refusal)
+        ended = ended_runs([retirement.identity for retirement in wanted_retirements], context.instance)
         requests = [
-            _request(each, ended[each.identity].count if each.identity in ended else 0)
-            for each in wanted
-            if each.identity not in ended or reconciler.tries_again(ended[each.identity])
+            _request(retirement, ended[retirement.identity].count if retirement.identity in ended else 0)
+            for retirement in wanted_retirements
+            if retirement.identity not in ended or reconciler.tries_again(ended[retirement.identity])
         ]
         if not requests:
-            return dg.SkipReason(" ".join(map(str, refused)) or "Every partition that has a batch is one of the graph.")
+            return dg.SkipReason(
+                " ".join(map(str, refusals)) or "Every partition that has a batch is one of the graph."
+            )
         return dg.SensorResult(run_requests=requests)
 
     return evaluate
 
 
-def _request(wanted: Retirement, tried: int) -> dg.RunRequest:
-    config = {"dataset": wanted.dataset, "partitions": list(wanted.partitions)}
+def _request(retirement: Retirement, attempts: int) -> dg.RunRequest:
+    config = {"dataset": retirement.dataset, "partitions": list(retirement.partitions)}
     return dg.RunRequest(
-        run_key=f"{wanted.identity}:{tried}" if tried else wanted.identity,
+        run_key=f"{retirement.identity}:{attempts}" if attempts else retirement.identity,
         run_config={"ops": {"retire_partitions": {"config": config}}},
-        tags={IDENTITY_TAG: wanted.identity, "varve/dataset": wanted.dataset, "varve/reason": "left the graph"},
+        tags={IDENTITY_TAG: retirement.identity, "varve/dataset": retirement.dataset, "varve/reason": "left the graph"},
     )

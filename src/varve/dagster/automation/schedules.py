@@ -1,7 +1,7 @@
-"""Schedules that are not tied to partitions: a tick asks for the windows that it completes.
+"""Schedules whose ticks need not match the windows: each tick requests the windows that have ended since the last one.
 
-A daily schedule over an hourly dataset runs the day's 24 hours in one run; an hourly one over a daily dataset runs
-once the day is complete and skips, saying so, until then. What already has a batch is not run again.
+A daily schedule over an hourly dataset runs the 24 hours of the day in one run. An hourly schedule over a daily dataset
+runs once the day is complete, and until then skips with a reason. Partitions that have a batch are not run again.
 
 Not here: which windows a tick completes (varve/planning/schedule_ticks.py).
 """
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 def partition_schedule(
     dataset: Dataset, cron: str, *, project: Project | None = None, timezone: str = "UTC", name: str | None = None
 ) -> dg.ScheduleDefinition:
-    """A schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the tick before.
+    """Return a schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the last tick.
 
-    `project` is whose settings count, by default that of the working directory.
+    `project` is the project whose settings are used, by default that of the working directory.
 
-    Raises VarveError for a dataset without a time dimension, and for a cron or zone that is none.
+    Raises VarveError for a dataset without a time dimension, and for an invalid cron expression or time zone.
     """
     time = dataset.partitioning.time
     if time is None:
@@ -62,7 +62,7 @@ def partition_schedule(
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
         tick = context.scheduled_execution_time
         sets = PartitionSets(context.instance, [dataset.partitioning])
-        # Dagster refuses what is not in its sets, and the sensor that keeps them ticks at other times.
+        # Dagster refuses keys that are not in its sets, and the sensor that updates the sets ticks at other times.
         sets.follow()
         fill(context.instance, dataset)
         members = sets.members()
@@ -74,22 +74,22 @@ def partition_schedule(
             with connect(settings, application="varve schedule") as connection:
                 catalog = Catalog(connection)
                 catalog.ensure_schema()
-                there = catalog.current(dataset.name, keys)
+                current = catalog.current(dataset.name, keys)
                 failures = catalog.failures(dataset.name)
         except VarveError as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
-        missing = [key for key in keys if key.path not in there]
+        missing = [key for key in keys if key.path not in current]
         if not missing:
             return dg.SkipReason(
                 f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
             )
         tokens = {path: str(count) for path, count in failures.items()}
-        dues = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
-        planned = triggers.runs(dataset, dues, limit=settings.partitions_per_run)
+        due_partitions = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
+        planned = triggers.runs(dataset, due_partitions, limit=settings.partitions_per_run)
         left_out: list[LeftOut] = []
         requests = [run_request(run) for run in accepted(planned, context.instance, left_out)]
-        for one in left_out:
-            context.log.error("%s %s is left out: %s", one.dataset, one.subject, one.reason)
+        for entry in left_out:
+            context.log.error("%s %s is left out: %s", entry.dataset, entry.subject, entry.reason)
         return requests
 
     return evaluate
@@ -98,13 +98,13 @@ def partition_schedule(
 def keys_at(
     dataset: Dataset, cron: str, timezone: str, tick: dt.datetime, members: Members | None = None
 ) -> list[PartitionKey]:
-    """The partitions whose windows ended after the schedule's previous tick and not after this one, in order."""
+    """Return the partitions whose windows ended after the schedule's previous tick and by this one, in order."""
     partitioning = dataset.partitioning
     assert partitioning.time is not None
-    before = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
-    windows = completed(partitioning.time, before, tick)
-    choices = tuple(
+    previous = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
+    windows = completed(partitioning.time, previous, tick)
+    selections = tuple(
         choice_of(dimension, windows) if dimension is partitioning.time else everything(dimension, members, tick)
         for dimension in partitioning.dimensions
     )
-    return list(PartitionBox(partitioning, choices).partitions())
+    return list(PartitionBox(partitioning, selections).partitions())

@@ -1,9 +1,9 @@
-"""The two sensors: files that arrived, and everything else. Thin: they ask for the runs that the planner finds due.
+"""The two sensors, for files that arrived and for everything else: they request the runs that the planner finds due.
 
-Both compare what is with what should be, so that nothing is forgotten when a tick, a run or the daemon dies: a tick
-keeps nothing that the next one could not find again in the catalog and in Dagster's runs.
+Both compare the current state with the wanted state, so that nothing is forgotten when a tick, a run or the daemon
+dies: whatever a tick knows, the next one finds again in the catalog and in Dagster's runs.
 
-Not here: what is due (planning/), where its facts are looked up (reconciling.py), what arrived (arriving.py), and what
+Not here: what is due (varve/planning), reading the facts (reconciling.py), looking at arrivals (arriving.py), and what
 Dagster accepts (requesting.py).
 """
 
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
-# One place to import what runs are asked for by.
+# Other modules import the names of a run request from here.
 __all__ = ["DATASET_TAG", "REASON_TAG", "STORE_TAG", "arrival_sensor", "asset_key", "downstream_sensor", "run_request"]
 
-# Sensors are off until a person switches them on, but where the definitions are there for nothing else.
+# Sensors are stopped until a person starts them, unless the caller asks for running ones, as the demos do.
 _STATUS = {False: dg.DefaultSensorStatus.STOPPED, True: dg.DefaultSensorStatus.RUNNING}
 
 
 def arrival_sensor(
     graph: Graph, project: Project, interval_seconds: int = 5, *, on: bool = False
 ) -> dg.SensorDefinition:
-    """Asks for a run of every partition whose landing file is new or has other content than its batch was made from."""
+    """Return the sensor for arrivals.
+
+    It requests a run of every partition whose landing file is new, or has other content than its batch was made from.
+    """
     sources = [dataset for dataset in graph.in_order() if dataset.arrives]
     reconciler = Reconciler(graph, project)
 
@@ -57,11 +60,11 @@ def arrival_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         def look(catalog: Catalog, settings: Settings) -> tuple[str, list[LeftOut]]:
             members = sets_of(context.instance, graph).members()
-            looking = ArrivalLook(catalog, settings, members, context.log, cursor_of(context.cursor))
-            return looking.at(sources), looking.left_out
+            arrival_look = ArrivalLook(catalog, settings, members, context.log, cursor_of(context.cursor))
+            return arrival_look.at(sources), arrival_look.left_out
 
-        def ask(catalog: Catalog, plan: RunPlan, seen: tuple[str, list[LeftOut]]) -> dg.SensorResult:
-            cursor, left_out = seen
+        def request_runs(catalog: Catalog, plan: RunPlan, look_result: tuple[str, list[LeftOut]]) -> dg.SensorResult:
+            cursor, left_out = look_result
             folds = [
                 run
                 for dataset in sources
@@ -70,11 +73,11 @@ def arrival_sensor(
                     plan.judgements.get(dataset.name, {}), pendulum.now("UTC").timestamp(),
                 )
             ]  # fmt: skip
-            asking = Asking("arrivals", catalog, left_out, folds)
-            requests = _requests(plan, sources, context, reconciler, asking)
+            notes = TickNotes("arrivals", catalog, left_out, folds)
+            requests = _run_requests(plan, sources, context, reconciler, notes)
             return dg.SensorResult(run_requests=requests, cursor=cursor)
 
-        return reconciler.look(context.instance, "arrivals", look, ask)
+        return reconciler.look(context.instance, "arrivals", look, request_runs)
 
     return evaluate
 
@@ -82,7 +85,10 @@ def arrival_sensor(
 def downstream_sensor(
     graph: Graph, project: Project, interval_seconds: int = 5, *, on: bool = False
 ) -> dg.SensorDefinition:
-    """Asks for a run of every partition that comes from no file and is due: missing, stale, dirty, to be refreshed."""
+    """Return the sensor for datasets that are computed from others.
+
+    It requests a run of every partition that is due: missing, stale, marked by a backfill, or to be refreshed.
+    """
     readers = [dataset for dataset in graph.in_order() if not (dataset.arrives or dataset.rejected_of)]
     reconciler = Reconciler(graph, project)
 
@@ -94,53 +100,54 @@ def downstream_sensor(
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        def ask(catalog: Catalog, plan: RunPlan, seen: None) -> dg.SensorResult | dg.SkipReason:
-            del seen
-            if requests := _requests(plan, readers, context, reconciler, Asking("downstream", catalog)):
+        def request_runs(catalog: Catalog, plan: RunPlan, look_result: None) -> dg.SensorResult | dg.SkipReason:
+            del look_result
+            if requests := _run_requests(plan, readers, context, reconciler, TickNotes("downstream", catalog)):
                 return dg.SensorResult(run_requests=requests)
             return dg.SkipReason("Every partition whose inputs exist is current, in flight or given up.")
 
-        return reconciler.look(context.instance, "downstream", lambda *_: None, ask)
+        return reconciler.look(context.instance, "downstream", lambda *_: None, request_runs)
 
     return evaluate
 
 
 @dataclass
-class Asking:
-    """What a tick of a sensor notes beside its requests: what cannot be asked for, looked at or judged.
+class TickNotes:
+    """What a tick of a sensor notes beside its requests.
 
     Attributes:
-        more: runs that it asks for although nothing is due: the same rows otherwise.
+        left_out: what could not be looked at, judged or requested.
+        folds: runs that are requested although nothing is due: they write the same rows in one part.
     """
 
     sensor: str
     catalog: Catalog
     left_out: list[LeftOut] = field(default_factory=list)
-    more: Sequence[Run] = ()
+    folds: Sequence[Run] = ()
 
     def note(self, context: dg.SensorEvaluationContext) -> None:
-        """Into the catalog, and into the log."""
-        for one in self.left_out:
-            if one.kind != "look":
-                context.log.error("%s %s is left out (%s): %s", one.dataset, one.subject, one.kind, one.reason)
+        """Write what was left out to the catalog, and to the log of the tick."""
+        for entry in self.left_out:
+            if entry.kind != "look":
+                context.log.error("%s %s is left out (%s): %s", entry.dataset, entry.subject, entry.kind, entry.reason)
         RejectedArrivals(self.catalog.connection).leave_out(self.sensor, self.left_out)
 
 
-def _requests(
+def _run_requests(
     plan: RunPlan,
     datasets: Sequence[Dataset],
     context: dg.SensorEvaluationContext,
     reconciler: Reconciler,
-    asking: Asking,
+    notes: TickNotes,
 ) -> list[dg.RunRequest]:
     names = {dataset.name for dataset in datasets}
-    asking.left_out += [LeftOut(name, "plan", reason) for name, reason in plan.failed.items() if name in names]
-    due = [*(run for run in plan.runs if run.dataset.name in names), *asking.more]
-    wanted = list(accepted(due, context.instance, asking.left_out))
-    asking.note(context)
-    ended = ended_runs([run.identity for run in wanted], context.instance)
+    notes.left_out += [LeftOut(name, "plan", reason) for name, reason in plan.failed.items() if name in names]
+    due = [*(run for run in plan.runs if run.dataset.name in names), *notes.folds]
+    accepted_runs = list(accepted(due, context.instance, notes.left_out))
+    notes.note(context)
+    ended = ended_runs([run.identity for run in accepted_runs], context.instance)
     return [
         run_request(run, ended.get(run.identity))
-        for run in wanted
+        for run in accepted_runs
         if run.identity not in ended or reconciler.tries_again(ended[run.identity])
     ]

@@ -1,6 +1,7 @@
 """The heartbeat of a run: a thread of its process that renews the run's lease, over a connection of its own.
 
-It never ends a run: where the server is away it goes on trying, and where the lease is lost the publish is refused.
+The heartbeat never ends a run. Where the server is away it goes on trying; where the lease is lost, the catalog refuses
+the publish. See docs/decisions/0012-leases.md.
 
 Not here: what a lease is (varve/catalog/leases.py).
 """
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def this_process() -> str:
-    """Who holds a lease, for people."""
+    """Return the name of this process as the holder of a lease: its pid and host."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
@@ -38,7 +39,7 @@ class Heartbeat:
 
     def __init__(self, settings: Settings, run_id: str) -> None:
         self.run_id = run_id
-        # The lease, where it is lost for good.
+        # The lease as the catalog had it when it was lost; None as long as it is not.
         self.lost: Lease | None = None
         self._settings = settings
         self._holder = this_process()
@@ -47,16 +48,16 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._renew, name=f"lease of run {run_id[:8]}", daemon=True)
 
     def start(self) -> None:
-        """Take the lease, if the server can be asked, and go on renewing it."""
+        """Take the lease, if the server can be reached, and start to renew it."""
         self._beat()
         self._thread.start()
 
     def stop(self, *, give_back: bool) -> None:
-        """Renew it no more; `give_back` where the run has ended."""
+        """Stop renewing the lease; with `give_back`, as the run has ended, release it."""
         self._stopped.set()
         self._thread.join()
         if give_back and not self.lost:
-            self._ask(lambda leases: leases.give_back(self.run_id))
+            self._with_leases(lambda leases: leases.give_back(self.run_id))
         self._disconnect()
 
     def _renew(self) -> None:
@@ -70,24 +71,24 @@ class Heartbeat:
                 self.lost = lease
                 logger.error("%s", lost(lease, "its lease cannot be renewed"))
 
-        self._ask(renew)
+        self._with_leases(renew)
 
-    def _ask(self, what: Callable[[Leases], None]) -> None:
-        """Over the connection that there is, or a new one."""
+    def _with_leases(self, use: Callable[[Leases], None]) -> None:
+        """Call `use` with the leases, over the open connection or a new one; errors are logged."""
         try:
             if self._connection is None:
-                # A link that is cut without a word is noticed while there is time to take another one.
-                beat = max(1, int(self._settings.lease_seconds / BEATS_A_TERM))
-                link = {
-                    "connect_timeout": max(2, beat), "tcp_user_timeout": beat * 1_000,
-                    "keepalives_idle": beat, "keepalives_interval": 1, "keepalives_count": 3,
+                # These options notice a connection that was cut silently while there is time to open another one.
+                beat_seconds = max(1, int(self._settings.lease_seconds / BEATS_A_TERM))
+                connection_options = {
+                    "connect_timeout": max(2, beat_seconds), "tcp_user_timeout": beat_seconds * 1_000,
+                    "keepalives_idle": beat_seconds, "keepalives_interval": 1, "keepalives_count": 3,
                 }  # fmt: skip
                 application = f"varve lease of run {self.run_id[:8]}"
-                self._connection = connect(self._settings, application=application, connecting=link)
+                self._connection = connect(self._settings, application=application, connecting=connection_options)
                 Catalog(self._connection).ensure_schema()
-            what(Leases(self._connection))
+            use(Leases(self._connection))
         except Exception as error:  # noqa: BLE001 - a heart that stops, whatever for, ends a healthy run
-            # The next beat asks again. A run that cannot reach the catalog at all says so itself, and better.
+            # The next beat tries again. A run that cannot reach the catalog at all fails by itself, with a message.
             logger.warning("The lease of run %s could not be renewed: %s", self.run_id, error)
             self._disconnect()
 
@@ -101,27 +102,27 @@ class Heartbeats:
     """The heartbeats of the runs of one process."""
 
     def __init__(self) -> None:
-        self._beating: dict[str, Heartbeat] = {}
+        self._heartbeats: dict[str, Heartbeat] = {}
 
     def of(self, run_id: str) -> Heartbeat | None:
-        """The heartbeat of a run; None where its lease is not held here."""
-        return self._beating.get(run_id)
+        """Return the heartbeat of a run; None where this process does not renew its lease."""
+        return self._heartbeats.get(run_id)
 
     def begin(self, settings: Settings, run_id: str) -> Heartbeat:
-        """The heartbeat of a run of this process, begun where it had none."""
-        if run_id not in self._beating:
-            self._beating[run_id] = Heartbeat(settings, run_id)
-            self._beating[run_id].start()
-        return self._beating[run_id]
+        """Return the heartbeat of a run of this process; it is started where there was none."""
+        if run_id not in self._heartbeats:
+            self._heartbeats[run_id] = Heartbeat(settings, run_id)
+            self._heartbeats[run_id].start()
+        return self._heartbeats[run_id]
 
     def end(self, run_id: str) -> bool:
-        """End it and give the lease back; False where it was not held here."""
-        if (beating := self._beating.pop(run_id, None)) is None:
+        """End the heartbeat of a run and release the lease; return False where this process had none."""
+        if (heartbeat := self._heartbeats.pop(run_id, None)) is None:
             return False
-        beating.stop(give_back=True)
+        heartbeat.stop(give_back=True)
         return True
 
     def stop(self) -> None:
-        """End all of them, of runs whose end nobody has told: their leases will expire."""
-        while self._beating:
-            self._beating.popitem()[1].stop(give_back=False)
+        """End all heartbeats without releasing the leases: nobody reported the end of these runs, so leases expire."""
+        while self._heartbeats:
+            self._heartbeats.popitem()[1].stop(give_back=False)

@@ -1,7 +1,7 @@
-"""Dagster's runs and their leases: one answer for Dagster's monitor, the planner and `varve why`.
+"""Dagster's runs and their leases: whether a run lives, for Dagster's monitor, the planner and `varve why` alike.
 
 Not here: what a lease is (varve/catalog/leases.py), renewing it (heartbeat.py) and Dagster's private names
-(internal.py).
+(varve/dagster/internal.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 logger = logging.getLogger(__name__)
-# Whose process is there, by Dagster's own records. One that is STARTING may wait for its machine for long, and is dead
-# only where our launcher has begun its lease.
-_COMPUTED = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
+# The states in which a run has a process, by Dagster's own records. A run that is STARTING may wait long for its
+# machine; it counts as dead only where our launcher has entered a lease for it.
+_HAS_PROCESS = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
 
 
 @contextmanager
 def leases_in(settings: Settings, application: str) -> Iterator[Leases]:
-    """The leases over a connection of their own. Raises ServiceUnavailable."""
+    """Open the leases over a connection of their own. Raises ServiceUnavailable."""
     with connect(settings, application=application) as connection:
         Catalog(connection).ensure_schema()
         yield Leases(connection)
@@ -40,29 +40,29 @@ def leases_in(settings: Settings, application: str) -> Iterator[Leases]:
 def dead_runs(
     leases: Leases, runs: Iterable[dg.DagsterRun], settings: Settings, *, all_take: bool = True
 ) -> dict[str, str]:
-    """Which of these unfinished runs count as dead, and why, in words.
+    """Return those of these unfinished runs that count as dead, by run id, with the reason as text.
 
-    Where `all_take`, a run that Dagster calls started and that has no lease has died before it could take one, or is
-    about to: a lease is kept for it from now on.
+    With `all_take`, every run takes a lease when it starts. So a run that Dagster calls started and that has no lease
+    has died before it could take one, or is about to take it: a lease is entered for it here, which will expire.
     """
-    listed = list(runs)
+    all_runs = list(runs)
     if all_take:
-        begun = [run.run_id for run in listed if run.status in _COMPUTED]
-        leases.keep(begun, "a process that nobody knows", settings.lease_seconds)
-    found = {}
-    for run_id in leases.lost([run.run_id for run in listed]):
+        started_ids = [run.run_id for run in all_runs if run.status in _HAS_PROCESS]
+        leases.keep(started_ids, "a process that nobody knows", settings.lease_seconds)
+    dead_reasons = {}
+    for run_id in leases.lost([run.run_id for run in all_runs]):
         if lease := leases.of(run_id):
-            found[run_id] = (
+            dead_reasons[run_id] = (
                 f"the run counts as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC, because {lease.lost_because}: "
                 f"{lease.holder}, last sign of life {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
             )
-    return found
+    return dead_reasons
 
 
 def end_dead(instance: dg.DagsterInstance, dead: Mapping[str, str]) -> None:
-    """Tell Dagster of runs that count as dead, so that their places in its queue and pools are free.
+    """Report runs that count as dead as failed to Dagster, which frees their places in its queue and pools.
 
-    Its own monitor asks after started runs only.
+    Dagster's own monitor checks started runs only.
     """
     for run_id, because in dead.items():
         run = instance.get_run_by_id(run_id)
@@ -71,10 +71,10 @@ def end_dead(instance: dg.DagsterInstance, dead: Mapping[str, str]) -> None:
 
 
 def end_lease(settings: Settings, run_id: str, because: str) -> None:
-    """End the lease of a run that others than its process have ended, as far as the catalog can be reached."""
+    """End the lease of a run that another process has ended; logs a warning where the catalog cannot be reached."""
     try:
         with leases_in(settings, "varve leases") as leases:
             leases.end(run_id, because)
     except (VarveError, psycopg.Error) as error:
-        # It expires by itself.
+        # A lease that is not ended expires by itself.
         logger.warning("The lease of run %s could not be ended: %s", run_id, error)

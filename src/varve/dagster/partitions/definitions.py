@@ -1,10 +1,10 @@
-"""Dimensions as Dagster's own partition definitions, so that its UI, backfills and CLI understand ours.
+"""Dimensions as Dagster's own partition definitions, so that its UI, backfills and CLI understand them.
 
-Windows that Dagster tiles as we do are its time windows. Windows that it cannot say (every 90 minutes), or begins
-elsewhere where clocks move, are a set of its that grows as time passes; so are folds with a dynamic dimension
-(sets_sensor.py).
+Windows that Dagster divides time into as we do become Dagster's time windows. Windows that Dagster cannot express
+(every 90 minutes), or that it begins at other instants where clocks change, become a dynamic set in Dagster that grows
+as time passes; so do folds with a dynamic dimension (sets_sensor.py).
 
-Not here: what a key means (model/) and how datasets depend on each other (mappings.py).
+Not here: what a key means (varve/model) and how datasets depend on each other (mappings.py).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from varve.planning.mapping.dimension_mapping import moved
 if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
-# How far ahead the clocks of a zone are compared where a dimension has no end.
+# How many years ahead the clock changes of a zone are compared where a dimension has no end.
 _YEARS_AHEAD = 3
-# How many of the first windows are compared in any case: Dagster loses its way in some crons of few days.
+# How many of the first windows are compared in any case: Dagster skips windows of some crons that name few days.
 _FIRST = 200
 
 
 class LargeProduct(UserWarning):
-    """A dataset has more partitions than Dagster's UI shows with ease."""
+    """The warning that a dataset has more partitions than Dagster's UI shows with ease."""
 
 
 def dataset_partitions_def(dataset: Dataset) -> dg.PartitionsDefinition[str]:
-    """The partitions of a dataset, as far as they are kept."""
+    """Return the partitions of a dataset, without those whose retention is over."""
     return partitions_def(dataset.partitioning, dataset.policy.retention)
 
 
 @lru_cache
 def partitions_def(partitioning: Partitioning, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
-    """The partitions of a product; one object for equal products, as Dagster compares them."""
+    """Return the partitions of a product of dimensions; one object for equal products, as Dagster compares them."""
     folds = {name: fold_def(fold, retention) for name, fold in partitioning.folds.items()}
     if len(folds) == 1:
         return next(iter(folds.values()))
@@ -53,10 +53,10 @@ def partitions_def(partitioning: Partitioning, retention: dt.timedelta | None = 
 
 @lru_cache
 def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
-    """One of Dagster's dimensions, made of one or more of ours.
+    """Return one of Dagster's dimensions, made of one or more of ours.
 
-    Windows whose retention is over are not in it: a set loses them as time passes, and Dagster's own time windows begin
-    where they begin when the definitions are loaded, as nothing can be missing for ever.
+    Windows whose retention is over are not in it. A dynamic set loses them as time passes. Dagster's own time windows
+    begin at the first window that was kept when the definitions were loaded: Dagster would show older ones as missing.
     """
     (first, *others) = fold
     if isinstance(first, TimeDimension) and not others:
@@ -74,19 +74,19 @@ def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.Partitions
 
 @lru_cache
 def tiled_alike(dimension: TimeDimension) -> bool:
-    """Whether Dagster begins the same windows, with the same keys, wherever clocks move in the dimension's extent."""
+    """Return whether Dagster has the same windows with the same keys, also where clocks change in the extent."""
     if isinstance(dimension.tiling, Every):
         return False
     last = dimension.last or int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp())
     first = dimension.calendar.floor(dimension.first)
     if not _alike_between(dimension, first, min(last, moved(dimension.calendar, first, _FIRST))):
         return False
-    at = dimension.first
-    while at < last:
-        around = stretch(dimension.timezone, at)
-        if around.offset != around.before and not _alike_around(dimension, around.start):
+    instant = dimension.first
+    while instant < last:
+        clock_stretch = stretch(dimension.timezone, instant)
+        if clock_stretch.offset != clock_stretch.before and not _alike_around(dimension, clock_stretch.start):
             return False
-        at = around.end
+        instant = clock_stretch.end
     return True
 
 
@@ -102,29 +102,29 @@ def warn_of_size(name: str, partitioning: Partitioning) -> None:
 
 
 def _alike_around(dimension: TimeDimension, instant: int) -> bool:
-    """Whether both tile the days around one move of the clock alike."""
+    """Return whether Dagster has the same windows in the days around one change of the clock."""
     calendar = dimension.calendar
     return _alike_between(dimension, calendar.floor(instant - 2 * DAY), calendar.following(instant + 2 * DAY))
 
 
 def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
-    """Whether both tile the time between two boundaries alike."""
+    """Return whether Dagster has the same windows between two boundaries, given in epoch seconds."""
     calendar = dimension.calendar
-    ours = []
-    at = start
-    while at < end:
-        ours.append((dimension.text_at(at), at, calendar.following(at)))
-        at = calendar.following(at)
+    our_windows = []
+    window_start = start
+    while window_start < end:
+        our_windows.append((dimension.text_at(window_start), window_start, calendar.following(window_start)))
+        window_start = calendar.following(window_start)
     try:
-        first, last = (pendulum.from_timestamp(each, tz=dimension.timezone) for each in (start, end))
-        theirs = _windows(dimension, first, last, 0)
-        return ours == [
+        first, last = (pendulum.from_timestamp(instant, tz=dimension.timezone) for instant in (start, end))
+        dagster_windows = _windows(dimension, first, last, 0)
+        return our_windows == [
             (key, int(window.start.timestamp()), int(window.end.timestamp()))
-            for key in theirs.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
-            for window in [theirs.time_window_for_partition_key(key)]
+            for key in dagster_windows.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
+            for window in [dagster_windows.time_window_for_partition_key(key)]
         ]
     except ValueError:
-        # The cron reader inside Dagster gives some expressions up: `0 0 1 * 1#2`.
+        # The cron library inside Dagster cannot read some expressions, for example `0 0 1 * 1#2`.
         return False
 
 

@@ -1,7 +1,7 @@
-"""Dynamic sets of partition keys, in Dagster's instance: their only home, so that its UI and our planner cannot differ.
+"""Dynamic sets of partition keys. Dagster's instance is their only store, so that its UI and our planner agree.
 
-A fold of a dynamic dimension with others is a set of its own in Dagster, as are windows that Dagster cannot tile; both
-are made from what is known elsewhere, and kept in step by the `partition_sets` sensor.
+A fold of a dynamic dimension with others is a set of its own in Dagster, as are windows that Dagster cannot express.
+Both are derived from other values, and the `partition_sets` sensor keeps them up to date.
 
 Not here: Dagster's definitions (definitions.py).
 """
@@ -54,23 +54,24 @@ class PartitionSets:
         }
 
     def members(self) -> Members:
-        """The keys of each set, in order; what a set has that is no key of its dimension is left out."""
-        found = {}
+        """Return the keys of each set, sorted; texts that are no key of the dimension are left out."""
+        keys_by_set = {}
         for name, dimension in self.dimensions.items():
             texts = self.instance.get_dynamic_partitions(base_set(dimension))
-            found[name] = tuple(sorted(_parsed(dimension, texts)))
-        return found
+            keys_by_set[name] = tuple(sorted(_parsed(dimension, texts)))
+        return keys_by_set
 
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
-        """Add keys to a set, and to all folds of it; the keys that were new, in order.
+        """Add keys to a set and to all folds of it, and return the keys that were new, in order.
 
-        Safe to repeat and to interrupt. Raises VarveError for a key that no store can hold; then none is added.
+        The call may be repeated and interrupted. Raises VarveError for a key that no store can hold; no key is added
+        then.
         """
-        wanted = list(dict.fromkeys(keys))
-        for key in wanted:
+        unique_keys = list(dict.fromkeys(keys))
+        for key in unique_keys:
             check_member(dimension.name, key)
-        before = set(self.instance.get_dynamic_partitions(base_set(dimension)))
-        new = [key for key in wanted if dagster_text(key) not in before]
+        present = set(self.instance.get_dynamic_partitions(base_set(dimension)))
+        new = [key for key in unique_keys if dagster_text(key) not in present]
         self.instance.add_dynamic_partitions(base_set(dimension), [dagster_text(key) for key in new])
         self.follow()
         return new
@@ -82,42 +83,42 @@ class PartitionSets:
         self.follow()
 
     def follow(self) -> list[str]:
-        """Make the folds what their dimensions say; what was done, in words."""
-        done = self._respell()
-        # The folds are looked at before the sets: a key that another run adds meanwhile is then never taken for one
+        """Bring the folds in line with their dimensions, and return what was changed, as texts."""
+        changes = self._respell()
+        # The folds are read before the sets: otherwise a key that another run adds in between would look like a key
         # that was removed.
         folds = {name: self.instance.get_dynamic_partitions(name) for name in self.folds}
         members = self.members()
         for name, fold in self.folds.items():
-            there, wanted = folds[name], fold_texts(fold, members)
-            missing, strange = sorted(set(wanted) - set(there)), sorted(set(there) - set(wanted))
+            present, wanted = folds[name], fold_texts(fold, members)
+            missing, surplus = sorted(set(wanted) - set(present)), sorted(set(present) - set(wanted))
             if missing:
                 self.instance.add_dynamic_partitions(name, missing)
-            for text in strange:
+            for text in surplus:
                 self.instance.delete_dynamic_partition(name, text)
-            done += [f"{name}: {len(missing)} keys added, {len(strange)} taken out"] if missing or strange else []
-        return done
+            changes += [f"{name}: {len(missing)} keys added, {len(surplus)} taken out"] if missing or surplus else []
+        return changes
 
     def _respell(self) -> list[str]:
-        """Keys that somebody added in Dagster's UI, spelt as everything else will ask for them: `a~b` as `a%7Eb`."""
-        done = []
+        """Replace keys that somebody typed in Dagster's UI by their canonical spelling: `a~b` by `a%7Eb`."""
+        changes = []
         for dimension in self.dimensions.values():
             name = base_set(dimension)
             for text in self.instance.get_dynamic_partitions(name):
-                for spelt in map(dagster_text, _parsed(dimension, [text])):
-                    if spelt != text:
-                        self.instance.add_dynamic_partitions(name, [spelt])
+                for canonical in map(dagster_text, _parsed(dimension, [text])):
+                    if canonical != text:
+                        self.instance.add_dynamic_partitions(name, [canonical])
                         self.instance.delete_dynamic_partition(name, text)
-                        done.append(f"{name}: {text} is spelt {spelt}")
-        return done
+                        changes.append(f"{name}: {text} is spelt {canonical}")
+        return changes
 
 
 def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:
-    found = []
+    keys = []
     for text in texts:
         try:
-            found.append(dimension.parse(unquote(text)))
+            keys.append(dimension.parse(unquote(text)))
         except UnknownPartition:
-            # Added by hand in the UI; a run of it says what is wrong with it.
+            # Somebody added it by hand in the UI. A run of this partition fails with what is wrong with the key.
             continue
-    return found
+    return keys

@@ -1,9 +1,10 @@
 """Dependencies between datasets as Dagster's built-in partition mappings, for its daemon and its UI.
 
-Our own planner always maps exactly (varve/planning/mapping/dataset_mapping.py). Where no built-in can say a mapping,
-the tightest that covers it is taken, so that Dagster waits for too much rather than too little, and `Compiled` says so.
+Our own planner always maps exactly (varve/planning/mapping/dataset_mapping.py). Where no built-in mapping is exact, the
+tightest one that covers the dependency is used: Dagster then waits for too much rather than too little, and `Compiled`
+says so.
 
-Not here: mappings of our own. Dagster does not support subclasses of `PartitionMapping` outside itself.
+Not here: mappings of our own. Dagster supports no subclasses of `PartitionMapping` but its own.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class Compiled:
     """A dependency as Dagster has it.
 
     Attributes:
-        exact: whether it maps every partition to exactly the existing ones that ours does; else it covers them.
-        why: why it is not exact; empty where it is.
+        mapping: Dagster's mapping.
+        exact: whether it maps every partition to the same existing partitions as ours; if not, it covers them.
+        why: the reason why it is not exact; "" where it is.
     """
 
     mapping: dg.PartitionMapping
@@ -41,19 +43,21 @@ class Compiled:
 
 
 def compiled(dependency: Dependency) -> Compiled:
-    """The tightest built-in that covers what a partition of the reader reads of the upstream."""
+    """Return the tightest built-in mapping that covers what a partition of the reader reads of the upstream."""
     with warnings.catch_warnings():
-        # Multi-dimensional mappings are called beta; the product stands on them.
+        # Dagster calls multi-dimensional mappings beta, and Varve depends on them: the warning says nothing new.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _compiled(dependency)
 
 
 def _compiled(dependency: Dependency) -> Compiled:
     reader, upstream = dependency.reader.folds, dependency.upstream.folds
-    ways = {way.upstream.name: way for way in dependency.dimension_mappings}
-    if all(isinstance(way.rule, All) for way in ways.values()):
+    mappings = {mapping.upstream.name: mapping for mapping in dependency.dimension_mappings}
+    if all(isinstance(mapping.rule, All) for mapping in mappings.values()):
         return Compiled(dg.AllPartitionMapping(), exact=True)
-    parts = {name: _fold(fold, [ways[each.name] for each in fold], reader) for name, fold in upstream.items()}
+    parts = {
+        name: _fold(fold, [mappings[dimension.name] for dimension in fold], reader) for name, fold in upstream.items()
+    }
     if len(upstream) == 1 and len(reader) == 1:
         return next(iter(parts.values())).compiled
     if len(upstream) == 2 and len(reader) == 2:
@@ -66,49 +70,62 @@ _WHOLE = "Dagster reads the other dimension whole"
 
 @dataclass(frozen=True)
 class _Part:
-    """How one of Dagster's dimensions of the upstream is read: following which of the reader's."""
+    """How one of the upstream's Dagster dimensions is read.
+
+    Attributes:
+        of: the name of the reader's dimension that it follows; None where it follows none.
+        compiled: the mapping between the two dimensions.
+    """
 
     of: str | None
     compiled: Compiled
 
 
-def _multi_to_multi(parts: dict[str, _Part], free: list[str]) -> Compiled:
-    """Dagster takes each of the reader's dimensions once; a dimension of the upstream that gets none is read whole."""
+def _multi_to_multi(parts: dict[str, _Part], unused_readers: list[str]) -> Compiled:
+    """Map two dimensions to two.
+
+    Dagster uses each of the reader's dimensions once; a dimension of the upstream that gets none is read whole.
+    """
     mapped: dict[str, dg.DimensionPartitionMapping] = {}
-    whys = [part.compiled.why for part in parts.values() if part.compiled.why]
-    for name, part in sorted(parts.items(), key=lambda each: each[1].of is None):
+    reasons = [part.compiled.why for part in parts.values() if part.compiled.why]
+    for name, part in sorted(parts.items(), key=lambda named_part: named_part[1].of is None):
         if isinstance(part.compiled.mapping, dg.AllPartitionMapping):
             continue
-        of = part.of or next(iter(free), None)
-        if of not in free:
-            whys.append(f"Dagster reads {name} whole, as it follows no dimension by itself")
+        reader_name = part.of or next(iter(unused_readers), None)
+        if reader_name not in unused_readers:
+            reasons.append(f"Dagster reads {name} whole, as it follows no dimension by itself")
             continue
-        free.remove(of)
-        mapped[name] = dg.DimensionPartitionMapping(of, part.compiled.mapping)
+        unused_readers.remove(reader_name)
+        mapped[name] = dg.DimensionPartitionMapping(reader_name, part.compiled.mapping)
     mapping = dg.MultiPartitionMapping(mapped) if mapped else dg.AllPartitionMapping()
-    return Compiled(mapping, exact=not whys, why="; ".join(whys))
+    return Compiled(mapping, exact=not reasons, why="; ".join(reasons))
 
 
 def _single_to_multi(dependency: Dependency, parts: dict[str, _Part]) -> Compiled:
-    """Where only one side has two dimensions, Dagster can follow one of them by identity, and reads the other whole."""
+    """Map one dimension to two, or two to one.
+
+    Dagster can follow one of the two by identity, and reads the other one whole.
+    """
     multi = dependency.upstream if len(dependency.upstream.folds) == 2 else dependency.reader
     single = dependency.reader if multi is dependency.upstream else dependency.upstream
-    (alone,) = single.folds.values()
+    (single_fold,) = single.folds.values()
     for name, fold in multi.folds.items():
         part = parts[name] if multi is dependency.upstream else next(iter(parts.values()))
         follows = part.of == (next(iter(single.folds)) if multi is dependency.upstream else name)
-        if not _same_fold(fold, alone) or not follows or not _identity(part):
+        if not _same_fold(fold, single_fold) or not follows or not _identity(part):
             continue
-        others = [found.compiled for other, found in parts.items() if found is not part]
-        whole = all(isinstance(found.mapping, dg.AllPartitionMapping) for found in others)
+        others = [other_part.compiled for other, other_part in parts.items() if other_part is not part]
+        others_whole = all(isinstance(other_part.mapping, dg.AllPartitionMapping) for other_part in others)
         return Compiled(
             dg.MultiToSingleDimensionPartitionMapping(name),
-            exact=whole and all(found.exact for found in others),
-            why="; ".join(filter(None, [*(found.why for found in others), *([] if whole else [_WHOLE])])),
+            exact=others_whole and all(other_part.exact for other_part in others),
+            why="; ".join(
+                filter(None, [*(other_part.why for other_part in others), *([] if others_whole else [_WHOLE])])
+            ),
         )
-    whys = [part.compiled.why for part in parts.values() if part.compiled.why]
-    why = "between one and two dimensions Dagster maps only by the same windows or keys"
-    return Compiled(dg.AllPartitionMapping(), exact=False, why="; ".join([*whys, why]))
+    reasons = [part.compiled.why for part in parts.values() if part.compiled.why]
+    reason = "between one and two dimensions Dagster maps only by the same windows or keys"
+    return Compiled(dg.AllPartitionMapping(), exact=False, why="; ".join([*reasons, reason]))
 
 
 def _identity(part: _Part) -> bool:
@@ -116,101 +133,117 @@ def _identity(part: _Part) -> bool:
 
 
 def _same_windows() -> dg.TimeWindowPartitionMapping:
-    """Each window to the same one, where the other side has it."""
+    """Return the mapping of each window to the same window, where the other side has it."""
     return dg.TimeWindowPartitionMapping(0, 0, allow_nonexistent_upstream_partitions=True)
 
 
 def _same_fold(fold: Fold, other: Fold) -> bool:
-    """Whether Dagster maps a key of one to the same of the other; time windows too, of which one has more."""
+    """Return whether Dagster maps equal keys of two folds to each other; one may have more time windows."""
     if fold_def(fold) == fold_def(other):
         return True
-    (one, *_), (two, *_) = fold, other
-    return isinstance(one, TimeDimension) and one.same_windows(two) and tiled_alike(one)
+    (first, *_), (second, *_) = fold, other
+    return isinstance(first, TimeDimension) and first.same_windows(second) and tiled_alike(first)
 
 
-def _fold(fold: Fold, ways: list[DimensionMapping], reader: dict[str, Fold]) -> _Part:
+def _fold(fold: Fold, mappings: list[DimensionMapping], reader: dict[str, Fold]) -> _Part:
     if len(fold) == 1:
-        (way,) = ways
-        of = next((name for name, theirs in reader.items() if way.reader_dimension in theirs), None)
-        return _Part(of, _one(way, reader[of] if of else None))
-    of = next((name for name, theirs in reader.items() if any(way.reader_dimension in theirs for way in ways)), None)
+        (mapping,) = mappings
+        reader_name = next(
+            (name for name, reader_fold in reader.items() if mapping.reader_dimension in reader_fold), None
+        )
+        return _Part(reader_name, _single_dimension(mapping, reader[reader_name] if reader_name else None))
+    reader_name = next(
+        (
+            name
+            for name, reader_fold in reader.items()
+            if any(mapping.reader_dimension in reader_fold for mapping in mappings)
+        ),
+        None,
+    )
     if (
-        of is not None
-        and reader[of] == fold
-        and all(isinstance(way.rule, Same) and way.reader_dimension == way.upstream for way in ways)
+        reader_name is not None
+        and reader[reader_name] == fold
+        and all(isinstance(mapping.rule, Same) and mapping.reader_dimension == mapping.upstream for mapping in mappings)
     ):
-        return _Part(of, Compiled(dg.IdentityPartitionMapping(), exact=True))
-    if all(isinstance(way.rule, All) for way in ways):
-        return _Part(of, Compiled(dg.AllPartitionMapping(), exact=True))
-    return _Part(of, _all("Dagster has these dimensions as one, and their keys are matched one by one"))
+        return _Part(reader_name, Compiled(dg.IdentityPartitionMapping(), exact=True))
+    if all(isinstance(mapping.rule, All) for mapping in mappings):
+        return _Part(reader_name, Compiled(dg.AllPartitionMapping(), exact=True))
+    return _Part(
+        reader_name, _covered_by_all("Dagster has these dimensions as one, and their keys are matched one by one")
+    )
 
 
-def _one(way: DimensionMapping, of: Fold | None) -> Compiled:  # noqa: PLR0911 - one for each rule
-    """One dimension of the upstream that Dagster has by itself, following a fold of the reader's."""
-    rule, upstream = way.rule, way.upstream
+def _single_dimension(mapping: DimensionMapping, reader_fold: Fold | None) -> Compiled:  # noqa: PLR0911 - one for each rule
+    """Return the mapping of one dimension of the upstream, not folded with others, to a fold of the reader's."""
+    rule, upstream = mapping.rule, mapping.upstream
     if isinstance(rule, All):
         return Compiled(dg.AllPartitionMapping(), exact=True)
     if isinstance(rule, Only):
-        return Compiled(_only(way, rule), exact=True)
+        return Compiled(_only(mapping, rule), exact=True)
     if isinstance(rule, Latest):
         ordered = (
             tiled_alike(upstream) if isinstance(upstream, TimeDimension) else isinstance(upstream, StaticDimension)
         )
-        return Compiled(dg.LastPartitionMapping(), exact=True) if ordered else _all("Dagster orders its sets otherwise")
-    if of is None or len(of) > 1:
-        return _all("Dagster has the reader's dimension as one with others")
+        return (
+            Compiled(dg.LastPartitionMapping(), exact=True)
+            if ordered
+            else _covered_by_all("Dagster orders its sets otherwise")
+        )
+    if reader_fold is None or len(reader_fold) > 1:
+        return _covered_by_all("Dagster has the reader's dimension as one with others")
     if isinstance(rule, Overlap):
-        return _overlap(way, rule)
-    if isinstance(rule, Same) and upstream == way.reader_dimension:
+        return _overlap(mapping, rule)
+    if isinstance(rule, Same) and upstream == mapping.reader_dimension:
         return Compiled(dg.IdentityPartitionMapping(), exact=True)
     if (
         isinstance(upstream, StaticDimension)
-        and isinstance(way.reader_dimension, StaticDimension)
+        and isinstance(mapping.reader_dimension, StaticDimension)
         and isinstance(rule, Same | TableReads)
     ):
-        return Compiled(_table(way, rule), exact=True)
-    return _all("only Varve can call the function or see the set")
+        return Compiled(_table(mapping, rule), exact=True)
+    return _covered_by_all("only Varve can call the function or see the set")
 
 
-def _only(way: DimensionMapping, rule: Only) -> dg.PartitionMapping:
-    upstream = way.upstream
+def _only(mapping: DimensionMapping, rule: Only) -> dg.PartitionMapping:
+    upstream = mapping.upstream
     if isinstance(upstream, TimeDimension):
         return dg.SpecificPartitionsPartitionMapping([upstream.text_at(upstream.start_of(key)) for key in rule.keys])
     return dg.SpecificPartitionsPartitionMapping([dagster_text(key) for key in rule.keys])
 
 
-def _table(way: DimensionMapping, rule: Same | TableReads) -> dg.PartitionMapping:
-    assert isinstance(way.upstream, StaticDimension)
-    assert isinstance(way.reader_dimension, StaticDimension)
-    readers: dict[str, set[str]] = {dagster_text(key): set() for key in way.upstream.members}
-    for member in way.reader_dimension.members:
+def _table(mapping: DimensionMapping, rule: Same | TableReads) -> dg.PartitionMapping:
+    assert isinstance(mapping.upstream, StaticDimension)
+    assert isinstance(mapping.reader_dimension, StaticDimension)
+    readers: dict[str, set[str]] = {dagster_text(key): set() for key in mapping.upstream.members}
+    for member in mapping.reader_dimension.members:
         read = (member,) if isinstance(rule, Same) else rule.keys.get(member, ())
         for key in read:
-            if key in way.upstream.places:
+            if key in mapping.upstream.places:
                 readers[dagster_text(key)].add(dagster_text(member))
-    return dg.StaticPartitionMapping({key: sorted(found) for key, found in readers.items()})
+    return dg.StaticPartitionMapping({key: sorted(keys) for key, keys in readers.items()})
 
 
-def _overlap(way: DimensionMapping, rule: Overlap) -> Compiled:
-    upstream, of = way.upstream, way.reader_dimension
+def _overlap(mapping: DimensionMapping, rule: Overlap) -> Compiled:
+    upstream, reader = mapping.upstream, mapping.reader_dimension
     assert isinstance(upstream, TimeDimension)
-    assert isinstance(of, TimeDimension)
-    if upstream.same_windows(of) and rule.first == rule.last == 0:
-        # Of time windows, however far each reaches; of two sets Dagster takes the keys that both have.
-        alike = upstream == of or not tiled_alike(upstream)
+    assert isinstance(reader, TimeDimension)
+    if upstream.same_windows(reader) and rule.first == rule.last == 0:
+        # Time windows map to the same windows, however far each side reaches. Of two sets Dagster maps the common keys.
+        alike = upstream == reader or not tiled_alike(upstream)
         return Compiled(dg.IdentityPartitionMapping() if alike else _same_windows(), exact=True)
-    if not (tiled_alike(upstream) and tiled_alike(of)):
-        return _all("Dagster has the windows as a set, whose keys it cannot lay over others")
-    if upstream.timezone != of.timezone:
-        return _all(f"Dagster lays no windows of {upstream.timezone} over those of {of.timezone}")
-    # Windows before the first and after the last are no error: a first week has fewer days.
-    if rule.unit is Unit.READER or (upstream.tiling == of.tiling) or rule.first == rule.last == 0:
+    if not (tiled_alike(upstream) and tiled_alike(reader)):
+        return _covered_by_all("Dagster has the windows as a set, whose keys it cannot lay over others")
+    if upstream.timezone != reader.timezone:
+        return _covered_by_all(f"Dagster lays no windows of {upstream.timezone} over those of {reader.timezone}")
+    # Windows before the upstream's first and after its last are no error: a first week may have fewer days.
+    if rule.unit is Unit.READER or (upstream.tiling == reader.tiling) or rule.first == rule.last == 0:
         return Compiled(
             dg.TimeWindowPartitionMapping(rule.first, rule.last, allow_nonexistent_upstream_partitions=True), exact=True
         )
-    if not _no_longer(upstream, of):
-        return _all("Dagster counts offsets in the reader's windows, which are shorter here")
-    # Each window of the reader is at least as long as any of the upstream's, so that as many of them reach as far.
+    if not _no_longer(upstream, reader):
+        return _covered_by_all("Dagster counts offsets in the reader's windows, which are shorter here")
+    # Each window of the reader is at least as long as any of the upstream's. So the same number of reader's windows
+    # covers at least the same time.
     return Compiled(
         dg.TimeWindowPartitionMapping(
             min(rule.first, 0), max(rule.last, 0), allow_nonexistent_upstream_partitions=True
@@ -220,18 +253,18 @@ def _overlap(way: DimensionMapping, rule: Overlap) -> Compiled:
     )
 
 
-def _no_longer(upstream: TimeDimension, of: TimeDimension) -> bool:
-    """Whether no window of the upstream is longer than any of the reader's, over the first ones of both."""
-    return max(_lengths(upstream)) <= min(_lengths(of))
+def _no_longer(upstream: TimeDimension, reader: TimeDimension) -> bool:
+    """Return whether no window of the upstream is longer than any of the reader's, over the first 399 of both."""
+    return max(_window_lengths(upstream)) <= min(_window_lengths(reader))
 
 
-def _lengths(dimension: TimeDimension) -> list[int]:
-    at, starts = dimension.first, []
+def _window_lengths(dimension: TimeDimension) -> list[int]:
+    window_start, starts = dimension.first, []
     for _ in range(400):
-        starts.append(at)
-        at = dimension.calendar.following(at)
+        starts.append(window_start)
+        window_start = dimension.calendar.following(window_start)
     return [end - start for start, end in pairwise(starts)]
 
 
-def _all(why: str) -> Compiled:
+def _covered_by_all(why: str) -> Compiled:
     return Compiled(dg.AllPartitionMapping(), exact=False, why=why)

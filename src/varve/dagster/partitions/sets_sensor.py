@@ -1,4 +1,4 @@
-"""Dagster's sets of partitions, kept in step: windows that Dagster cannot tile, and products with dynamic dimensions.
+"""Updates of Dagster's sets of partitions: windows that Dagster cannot express, and products with dynamic dimensions.
 
 Not here: the members of dynamic sets (dynamic_sets.py).
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def partition_sets_sensor(graph: Graph) -> dg.SensorDefinition:
-    """Keeps Dagster's sets of partitions in step: windows that have come to pass, and folds of dynamic dimensions."""
+    """Return the sensor that updates Dagster's sets: new windows, and folds of dynamic dimensions."""
 
     @dg.sensor(
         name="partition_sets",
@@ -43,46 +43,49 @@ def partition_sets_sensor(graph: Graph) -> dg.SensorDefinition:
 
 
 def grow(instance: dg.DagsterInstance, graph: Graph, *, limit: int = 2_000) -> list[str]:
-    """Bring the sets in step; what was added, in words. At most `limit` windows of a set: the next call goes on."""
+    """Update the sets, and return what was changed, as texts.
+
+    At most `limit` windows are added to a set; the next call adds further ones.
+    """
     followed = sets_of(instance, graph).follow()
     grown = [(dataset, fill(instance, dataset, limit=limit)) for dataset in graph.in_order()]
     return followed + [f"{dataset}: {len(new)} windows, {new[0]} to {new[-1]}" for dataset, new in grown if new]
 
 
 def fill(instance: dg.DagsterInstance, dataset: Dataset, *, limit: int | None = None) -> list[str]:
-    """Add the windows of one dataset that have come to pass to Dagster's set of them, if it has one; the new ones.
+    """Add the new windows of one dataset to Dagster's set of them, if it has one, and return their keys.
 
-    Windows whose retention is over leave the set.
+    Windows whose retention is over are removed from the set.
     """
     time, retention = dataset.partitioning.time, dataset.policy.retention
     if time is None or tiled_alike(time):
         return []
     name = time_set(time, retention)
-    there = instance.get_dynamic_partitions(name)
-    last = _last(time, there)
+    present = instance.get_dynamic_partitions(name)
+    last = _last_window_start(time, present)
     start = time.first if last is None else time.calendar.following(last)
     if retention is not None:
-        kept = kept_from(time, retention, pendulum.now("UTC").timestamp())
-        start = max(start, kept)
-        for text in there:
-            if (begins := _start(time, text)) is None or begins >= kept:
+        kept_start = kept_from(time, retention, pendulum.now("UTC").timestamp())
+        start = max(start, kept_start)
+        for text in present:
+            if (window_start := _window_start(time, text)) is None or window_start >= kept_start:
                 break
             instance.delete_dynamic_partition(name, text)
     windows = TimeSpans.of([(start, time.known_until())]).starts(time)
-    # In order, always after the last: so ranges of the set are ranges of time.
-    new = [dagster_text(time.text_at(at)) for at in islice(windows, limit)]
+    # New windows are added in order and after the last one, so that ranges of the set are ranges of time.
+    new = [dagster_text(time.text_at(instant)) for instant in islice(windows, limit)]
     if new:
         instance.add_dynamic_partitions(name, new)
     return new
 
 
 def sets_of(instance: dg.DagsterInstance, graph: Graph) -> PartitionSets:
-    """The dynamic sets of all datasets of a graph."""
+    """Return the dynamic sets of all datasets of a graph."""
     return PartitionSets(instance, [dataset.partitioning for dataset in graph.datasets.values()])
 
 
 def has_sets(graph: Graph) -> bool:
-    """Whether Dagster has any dimension of the graph as a set that grows."""
+    """Return whether any dimension of the graph is a dynamic set in Dagster."""
     return any(
         set_of(dataset.partitioning.dimensions)
         or (dataset.partitioning.time is not None and not tiled_alike(dataset.partitioning.time))
@@ -90,12 +93,12 @@ def has_sets(graph: Graph) -> bool:
     )
 
 
-def _last(time: TimeDimension, texts: Sequence[str]) -> int | None:
-    """Where the last window of a set begins; what somebody has added to it by hand may be none."""
-    return next((start for text in reversed(texts) if (start := _start(time, text)) is not None), None)
+def _last_window_start(time: TimeDimension, texts: Sequence[str]) -> int | None:
+    """Return where the last window of a set begins, in epoch seconds; texts that are no window are skipped."""
+    return next((start for text in reversed(texts) if (start := _window_start(time, text)) is not None), None)
 
 
-def _start(time: TimeDimension, text: str) -> int | None:
+def _window_start(time: TimeDimension, text: str) -> int | None:
     try:
         return time.start_of(time.parse(unquote(text)))
     except UnknownPartition:

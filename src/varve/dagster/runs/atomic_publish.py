@@ -1,9 +1,10 @@
-"""Several datasets put in force at once: by runs that carry the tag `varve/publish: together`, and when they go back.
+"""Several datasets published in one transaction: by runs with the tag `varve/publish: together`, and by rollbacks.
 
-Each step stages, verifies and audits its dataset, and keeps it back; steps after it read what was kept back. The last
-one publishes all of them in one transaction. Where a step fails, or the run is killed, nothing of it is in force.
+Each step stages, verifies and audits its dataset, and keeps it back; later steps of the run read what was kept back.
+The last step publishes all of them in one transaction. Where a step fails, or the run is killed, nothing of the run
+becomes current.
 
-Dagster has told of the earlier steps' materialisations by then; what counts is the catalog.
+Dagster shows the materialisations of the earlier steps before that; the catalog says what is current.
 
 Not here: the order of a publish (varve/stores/lake/store.py, varve/stores/warehouse/publish.py).
 """
@@ -33,41 +34,42 @@ TOGETHER = "together"
 
 
 def members(tags: Mapping[str, str], datasets: set[str], here: set[str]) -> list[str]:
-    """The datasets that a run with these tags publishes at once; empty where each step publishes its own.
+    """Return the datasets that a run with these tags publishes at once; empty where each step publishes its own.
 
-    `datasets` are all that the run is to compute, and `here` those of them that this process is to. Raises VarveError
-    where there are others: they could not be kept back.
+    `datasets` are all datasets that the run is to compute, and `here` those that this process is to compute. Raises
+    VarveError where they differ, as another process' datasets cannot be kept back; and for an unknown value of the tag.
     """
-    asked = tags.get(TAG)
-    if asked is None:
+    tag_value = tags.get(TAG)
+    if tag_value is None:
         return []
-    if asked != TOGETHER:
+    if tag_value != TOGETHER:
         raise VarveError(
-            f"the run's tag {TAG} is {asked!r}; it may be {TOGETHER!r}, or be left out. Nothing was computed."
+            f"the run's tag {TAG} is {tag_value!r}; it may be {TOGETHER!r}, or be left out. Nothing was computed."
         )
-    if away := sorted(datasets - here):
+    if elsewhere := sorted(datasets - here):
         raise VarveError(
             f"the run publishes {', '.join(sorted(datasets))} together, and this process is not to compute "
-            f"{', '.join(away)}. {NOTHING_LOST} Run all of them again, in one process (dg.in_process_executor), not "
-            f"from the step that failed; or without the tag {TAG}."
+            f"{', '.join(elsewhere)}. {NOTHING_LOST} Run all of them again, in one process (dg.in_process_executor), "
+            f"not from the step that failed; or without the tag {TAG}."
         )
     return sorted(datasets)
 
 
 def complete(staged: Sequence[OpenBuild], opened: OpenBuild) -> list[OpenBuild]:
-    """What is to be published now that `opened` is staged: it alone, nothing yet, or all of the run with it last.
+    """Return what is to be published now that `opened` is staged.
 
+    That is `opened` alone with its rejected rows; or nothing yet; or all builds of the run, with `opened` as the last.
     `staged` are the builds of the run that are kept back.
     """
     if not opened.together:
         return opened.with_rejected
-    others = [other for other in staged if other is not opened]
-    there = {other.build.dataset.name for other in (*others, opened)}
-    return [*others, opened] if there.issuperset(opened.together) else []
+    other_builds = [other_build for other_build in staged if other_build is not opened]
+    present = {other_build.build.dataset.name for other_build in (*other_builds, opened)}
+    return [*other_builds, opened] if present.issuperset(opened.together) else []
 
 
 def kept_back(staged: Sequence[OpenBuild], dataset: Dataset) -> Mapping[str, Batch]:
-    """What an earlier step of the run has staged of a dataset, by partition, as if it were current."""
+    """Return what an earlier step of the run has staged of a dataset, by partition path, as if it were current."""
     return {
         batch.partition.path: opened.build.as_batch(batch)
         for opened in staged
@@ -77,21 +79,22 @@ def kept_back(staged: Sequence[OpenBuild], dataset: Dataset) -> Mapping[str, Bat
 
 
 def publish(group: Sequence[OpenBuild], store_of: Callable[[Dataset, Catalog], Store]) -> None:
-    """Publish a build, or several in one transaction of the last one's connection.
+    """Publish a build, or several in one transaction over the connection of the last one.
 
-    Each build's own connection keeps its locks: one that has lost it, and whose partitions another run has taken
-    meanwhile, is not staged any more, and nothing is published. Raises what the stores' publish raises.
+    The locks of each build stay with its own connection. Where a build has lost that connection and another run has
+    taken its partitions since, the build is not staged any more, and nothing is published. Raises what the stores'
+    publish raises.
     """
-    last = group[-1]
+    last_build = group[-1]
     if len(group) == 1:
-        store_of(last.build.dataset, last.catalog).publish(last.build, last.staged)
+        store_of(last_build.build.dataset, last_build.catalog).publish(last_build.build, last_build.staged)
         return
     for opened in group[:-1]:
-        # Its own step has looked when it staged; the others may have taken hours since.
-        for look in opened.pre_publish_checks:
-            look()
-    changes = [PendingChange(opened.build, partial(_publish, last.catalog, opened.build)) for opened in group]
-    put_in_force(last.catalog, changes, lambda dataset: store_of(dataset, last.catalog))
+        # Its own step made these checks when it staged the build, and later steps may have taken hours since.
+        for check in opened.pre_publish_checks:
+            check()
+    changes = [PendingChange(opened.build, partial(_publish, last_build.catalog, opened.build)) for opened in group]
+    make_current(last_build.catalog, changes, lambda dataset: store_of(dataset, last_build.catalog))
 
 
 def republish(
@@ -101,9 +104,9 @@ def republish(
     *,
     reason: str,
 ) -> None:
-    """Put earlier batches back in force, by dataset with the build that holds its partitions.
+    """Make earlier batches current again, in one transaction; see `Store.republish`.
 
-    All at once or none; see `Store.republish`.
+    `returns` has, by dataset name, the build that has locked the partitions, and the batches.
     """
     if len(returns) == 1:
         ((build, batches),) = returns.values()
@@ -115,26 +118,26 @@ def republish(
         keys = {partition.path: partition for partition in build.partitions}
         targets = {keys[batch.partition]: batch.batch_id for batch in batches}
         changes.append(PendingChange(build, partial(_repoint, catalog, build, targets, reason)))
-    put_in_force(catalog, changes, store_of)
+    make_current(catalog, changes, store_of)
 
 
 @dataclass(frozen=True)
 class PendingChange:
-    """What is put in force of one build's dataset, as the catalog is told it: as of an instant."""
+    """The change of the current batches of one dataset; `point` writes it to the catalog, as of an instant."""
 
     build: Build
     point: Callable[[dt.datetime], None]
 
 
-def put_in_force(catalog: Catalog, changes: Sequence[PendingChange], store_of: Callable[[Dataset], Store]) -> None:
-    """Make the changes in one transaction, with what readers of each store are shown; then what follows a publish."""
+def make_current(catalog: Catalog, changes: Sequence[PendingChange], store_of: Callable[[Dataset], Store]) -> None:
+    """Make all changes in one transaction, with what readers of each store see; then do what follows a publish."""
     ordered = sorted(changes, key=lambda change: change.build.dataset.name)
 
     def point() -> None:
         with catalog.connection.transaction():
-            at = catalog.instant()
+            instant = catalog.instant()
             for change in ordered:
-                change.point(at)
+                change.point(instant)
 
     by_store: dict[str, list[Build]] = {}
     for change in ordered:

@@ -1,6 +1,6 @@
-"""Builds: what one step of a run holds from its first read to its publish, shared by inputs, landing and outputs.
+"""Builds: the locks, the connection and the trace of one step of a run, shared by its inputs, landing and outputs.
 
-A build begins with whatever the step touches first, so that what is current is remembered before any input is read.
+A build begins with whatever the step touches first, so that it notes what is current before any input is read.
 
 Not here: the order stage, verify, publish (io_manager.py).
 """
@@ -57,27 +57,31 @@ class Builds:
         self.settings = settings
         self._spark = spark
         self._open: dict[tuple[str, str], OpenBuild] = {}
-        # The steps that have begun a build, which tells of its end itself.
-        self._begun: set[str] = set()
+        # The keys of the steps that have begun a build. A build notes its own end in the catalog.
+        self._begun_steps: set[str] = set()
 
     def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
-        """The build of the step that the context belongs to; begins it. Raises AlreadyBuilding, UnknownPartition."""
+        """Return the build of the step that the context belongs to; the first call begins it.
+
+        Raises AlreadyBuilding where another run builds one of the partitions, UnknownPartition where the run asks for
+        a partition that the dataset does not have, and VarveError where the run's tags do not fit.
+        """
         step = step_of(context)
         identity = step_identity(step)
         if identity not in self._open:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
-            why_not = self._refused(step, dataset, partitions)
-            together = group.members(step.dagster_run.tags, *map(self._datasets, run_assets(step)))
-            opened = self._begin(step, dataset, partitions)
-            opened.together = together
-            self._open[identity] = opened
-            self._begun.add(step.step.key)
+            why_not = self._refusal_reason(step, dataset, partitions)
+            published_together = group.members(step.dagster_run.tags, *map(self._dataset_names, run_assets(step)))
+            open_build = self._begin(step, dataset, partitions)
+            open_build.together = published_together
+            self._open[identity] = open_build
+            self._begun_steps.add(step.step.key)
             if (rejected := dataset.rejected_dataset()) is not None:
                 try:
-                    opened.rejected = self._begin(step, rejected, partitions)
+                    open_build.rejected = self._begin(step, rejected, partitions)
                 except BaseException as failure:
-                    self.abandon(opened, str(failure))
+                    self.abandon(open_build, str(failure))
                     raise
             if why_not:
                 error = UnknownPartition(f"{dataset}: {why_not} {NOTHING_LOST} Ask for the others without it.")
@@ -89,16 +93,16 @@ class Builds:
         catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
         try:
             catalog.ensure_schema()
-            version = self.graph.code_versions.get(dataset.name, "")
-            return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=version), catalog)
+            code_version = self.graph.code_versions.get(dataset.name, "")
+            return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version), catalog)
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding):
-                # It has failed nothing: the other run does what this one was to do.
-                self._begun.add(step.step.key)
+                # This is no failure of the partitions: the other run computes what this one was to compute.
+                self._begun_steps.add(step.step.key)
             raise
 
-    def _refused(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
+    def _refusal_reason(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
         return refused(
             dataset,
             asked_partitions(dataset, step.dagster_run.tags),
@@ -108,60 +112,69 @@ class Builds:
         )
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
-        """The dataset that an asset is."""
+        """Return the dataset of an asset."""
         return self.graph.datasets[".".join(key.path)]
 
-    def _datasets(self, keys: Iterable[dg.AssetKey]) -> set[str]:
-        """Those of the assets that are datasets; a run may have others."""
+    def _dataset_names(self, keys: Iterable[dg.AssetKey]) -> set[str]:
+        """Return the names of those assets that are datasets; a run may have other assets, too."""
         return {name for key in keys if (name := ".".join(key.path)) in self.graph.datasets}
 
     def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
-        """The dynamic sets of all datasets."""
+        """Return the dynamic sets of all datasets."""
         return PartitionSets(instance, [dataset.partitioning for dataset in self.graph.datasets.values()])
 
     def members(self, instance: dg.DagsterInstance, edge: Edge) -> Members | None:
-        """The members of the dynamic sets that a dependency maps; None where there are none."""
+        """Return the members of the dynamic sets that a dependency maps; None where it maps none."""
         sets = PartitionSets(instance, [edge.dependency.reader, edge.dependency.upstream])
         return sets.members() if sets.dimensions else None
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
-        """The store in which the dataset's batches lie."""
+        """Return the store in which the dataset's batches lie."""
         return open_store(dataset.store, self.settings, catalog, lambda: self._spark.spark_session)
 
     def staged(self) -> list[OpenBuild]:
-        """The builds that are kept back to be published with others."""
-        return [each for opened in self._open.values() if opened.staged for each in opened.with_rejected]
+        """Return the builds that are kept back to be published with others."""
+        return [
+            build_or_rejected
+            for opened in self._open.values()
+            if opened.staged
+            for build_or_rejected in opened.with_rejected
+        ]
 
     def close(self, opened: OpenBuild) -> None:
-        """End a build: give its locks back, and close its connection.
+        """End a build: release its locks, and close its connection.
 
-        The locks would go with the connection, but a moment after it: the server ends a session by itself, and a run
-        that begins right then would be refused.
+        The locks would end with the connection, but a moment later, when the server ends the session. A run that begins
+        right then would be refused, so the locks are released first.
         """
-        self._open = {identity: held for identity, held in self._open.items() if held is not opened}
+        self._open = {
+            identity: other_build for identity, other_build in self._open.items() if other_build is not opened
+        }
         for remove in opened.cleanups:
             with contextlib.suppress(OSError):
                 remove()
-        for each in opened.with_rejected:
+        for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error):
-                each.catalog.release(each.build)
-            each.catalog.connection.close()
+                build_or_rejected.catalog.release(build_or_rejected.build)
+            build_or_rejected.catalog.connection.close()
 
     def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True) -> None:
-        """End a build that will not publish, and (`discard`) remove what it has written, as far as it can be now."""
-        # The failure that brought us here is the one to tell; what is left lies where no reader looks.
-        for each in opened.with_rejected:
+        """End a build that will not publish, and with `discard` remove what it has written, as far as possible."""
+        # Errors of the clean-up are suppressed: the first failure is the one to report, and no reader sees the rest.
+        for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error, OSError):
-                failed = each.catalog.fail(each.build, reason)
-                # A run that is ended right after its publish has failed nothing, and what it wrote is in force.
-                if discard and failed:
-                    self.store(each.build.dataset, each.catalog).discard(each.build)
+                has_failed = build_or_rejected.catalog.fail(build_or_rejected.build, reason)
+                # Where a run is ended right after its publish, its batches are current and must not be discarded.
+                if discard and has_failed:
+                    self.store(build_or_rejected.build.dataset, build_or_rejected.catalog).discard(
+                        build_or_rejected.build
+                    )
         self.close(opened)
 
     def abandon_all(self, failures: Mapping[str, str] | None = None) -> list[str]:
-        """End what a run leaves open: steps that failed before their output, and what was kept back for them.
+        """End the builds that a run leaves open: those of failed steps, and those that were kept back.
 
-        `failures` says why steps failed, by their keys. Returns the datasets that were kept back.
+        `failures` are the reasons of failed steps, by step key. Returns the datasets that were kept back.
         """
         kept_back = [opened.build.dataset.name for opened in self.staged()]
         for (_, step), opened in list(self._open.items()):
@@ -174,79 +187,85 @@ class Builds:
         return kept_back
 
     def note_failures(self, run: DagsterRun, failures: Mapping[str, str]) -> None:
-        """Leave in the catalog why steps failed that never came to begin a build: nobody else would."""
+        """Note in the catalog why steps failed that had not begun a build; nothing else would note it."""
         by_step = {"__".join(key.path): key for key in run.asset_selection or ()}
         for step, reason in failures.items():
-            if step in self._begun or step not in by_step or ".".join(by_step[step].path) not in self.graph.datasets:
+            if (
+                step in self._begun_steps
+                or step not in by_step
+                or ".".join(by_step[step].path) not in self.graph.datasets
+            ):
                 continue
             dataset = self.dataset(by_step[step])
             partitions = asked_partitions(dataset, run.tags)
-            # What cannot be noted either is in Dagster's records only.
+            # Where the catalog cannot be reached, only Dagster's records have the failure.
             with contextlib.suppress(psycopg.Error, VarveError):
                 catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}"))
                 with catalog.connection:
                     catalog.ensure_schema()
-                    version = self.graph.code_versions.get(dataset.name, "")
-                    build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=version)
+                    code_version = self.graph.code_versions.get(dataset.name, "")
+                    build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
                     catalog.fail(build, reason)
                     catalog.release(build)
 
 
 def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
-    """The builds of each run, as the Dagster resource `builds`."""
+    """Return the Dagster resource `builds`: the open builds of each run."""
 
     @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
-        opened = Builds(graph, context.resources.spark, project.settings)
+        run_builds = Builds(graph, context.resources.spark, project.settings)
         context.resources.spark.open_ahead()
-        with _living(context, opened.settings):
+        with _leased(context, run_builds.settings):
             try:
-                yield opened
+                yield run_builds
             finally:
-                failures = _failures(context)
-                kept_back = opened.abandon_all(failures)
+                failures = _step_failures(context)
+                kept_back = run_builds.abandon_all(failures)
                 if context.run is not None:
-                    opened.note_failures(context.run, failures)
+                    run_builds.note_failures(context.run, failures)
                 if kept_back:
-                    told = ", ".join(kept_back)
-                    _tell(context, f"Nothing of {told} was published: the run was to publish all or none.")
+                    dataset_names = ", ".join(kept_back)
+                    _log_error(
+                        context, f"Nothing of {dataset_names} was published: the run was to publish all or none."
+                    )
 
     return builds
 
 
 @contextlib.contextmanager
-def _living(context: dg.InitResourceContext, settings: Settings) -> Iterator[None]:
-    """With the lease of the run: it has it by now, but where Dagster has another storage than ours.
+def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[None]:
+    """Run the body with the run's lease. It is taken here only where Dagster has another storage than ours.
 
     Raises LeaseLost where the run counts as dead.
     """
     if context.instance is None or context.run is None:
         yield
         return
-    run_id, ours = context.run.run_id, heartbeats_of(context.instance)
-    heartbeats = Heartbeats() if ours is None else ours
-    has_it = heartbeats.of(run_id) is not None
-    beating = heartbeats.begin(settings, run_id)
+    run_id, own_heartbeats = context.run.run_id, heartbeats_of(context.instance)
+    heartbeats = Heartbeats() if own_heartbeats is None else own_heartbeats
+    has_lease = heartbeats.of(run_id) is not None
+    heartbeat = heartbeats.begin(settings, run_id)
     try:
-        if beating.lost is not None:
-            raise lost(beating.lost, "nothing was begun")
+        if heartbeat.lost is not None:
+            raise lost(heartbeat.lost, "nothing was begun")
         yield
     finally:
-        if not has_it:
+        if not has_lease:
             heartbeats.end(run_id)
 
 
-def _failures(context: dg.InitResourceContext) -> Mapping[str, str]:
-    """Why the steps of the run failed; builds end and give their locks back though Dagster cannot tell."""
+def _step_failures(context: dg.InitResourceContext) -> Mapping[str, str]:
+    """Return why steps of the run failed, by step key; empty, and logged, where Dagster's records cannot be read."""
     if context.instance is None or context.run is None:
         return {}
     try:
         return step_failures(context.instance, context.run.run_id)
     except Exception as error:  # noqa: BLE001 - whatever its storage raises
-        _tell(context, f"Dagster's records of run {context.run.run_id} could not be read: {error}")
+        _log_error(context, f"Dagster's records of run {context.run.run_id} could not be read: {error}")
         return {}
 
 
-def _tell(context: dg.InitResourceContext, text: str) -> None:
+def _log_error(context: dg.InitResourceContext, text: str) -> None:
     if context.log is not None:
         context.log.error(text)

@@ -1,6 +1,6 @@
-"""Errors of Spark, PostgreSQL and the disk in the words of the dataset: what was found, what is in force, what to do.
+"""Errors of Spark, PostgreSQL and the disk as messages about the dataset: what happened, what is current, what to do.
 
-Not here: the errors of one dataset's rows (varve/sources/landing/landing.py), of a load's tasks
+Not here: errors in the rows of landing files (varve/sources/landing/landing.py), and of the tasks of a load
 (varve/stores/warehouse/loading/errors.py).
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
     from varve.stores.open_build import OpenBuild
 
-# A server that restarts after a crash is back in a second or two.
+# How long the server is asked what became of a publish; after a crash it restarts within a second or two.
 _ASK_SECONDS = 10.0
 
 
 @contextlib.contextmanager
 def as_dagster_failure() -> Iterator[None]:
-    """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
+    """Turn a VarveError into a failure of Dagster with just its message, which is not retried."""
     try:
         yield
     except VarveError as error:
@@ -47,13 +47,16 @@ def as_dagster_failure() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
-    """Errors of Spark and PostgreSQL in the words of the dataset: a bad row by its line, a full disk, a lost server."""
+    """Turn errors of Spark, PostgreSQL and the disk into VarveErrors about the build.
+
+    They name a bad row by its line, a full disk, or a lost server; other errors are raised as they are.
+    """
     build = opened.build
     try:
         yield
     except spark_errors() as error:
-        if found := explain_bad_row(build, str(error)):
-            raise found from error
+        if bad_row := explain_bad_row(build, str(error)):
+            raise bad_row from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if lost(error):
@@ -62,12 +65,12 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
                 f"{build}: Spark was lost: {reason} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."
             ) from error
-        if (hidden := redacted(str(error))) != str(error):
-            # A driver's words with the URL in them: Dagster would keep them, with all that they came from.
-            raise VarveError(f"{build}: {hidden.strip().splitlines()[0]} {NOTHING_LOST}") from None
+        if (redacted_text := redacted(str(error))) != str(error):
+            # The driver's message has a password in its URL, and Dagster would store the whole chain of errors.
+            raise VarveError(f"{build}: {redacted_text.strip().splitlines()[0]} {NOTHING_LOST}") from None
         raise
     except OSError as error:
-        # Spark has written its files; the batch's description or an empty partition's file is ours.
+        # Spark has written its files by then; the batch's description and files of empty partitions are written here.
         if error.errno == errno.ENOSPC:
             raise _full_disk(build) from error
         raise
@@ -78,10 +81,10 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
     except psycopg.OperationalError as error:
         if opened.catalog.connection.broken:
             _refuse_dead(build, settings, error)
-        became = (
-            _what_became_of(build, settings) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
+        outcome = (
+            _publish_outcome(build, settings) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
         )
-        raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {became}") from error
+        raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {outcome}") from error
 
 
 def _full_disk(build: Build) -> VarveError:
@@ -89,24 +92,27 @@ def _full_disk(build: Build) -> VarveError:
 
 
 def _refuse_dead(build: Build, settings: Settings, error: Exception) -> None:
-    """Raise LeaseLost where the connection was lost because the run counts as dead, and its build is not in force."""
+    """Raise LeaseLost where the run counts as dead, which ends its connection, and its build was not published."""
     with contextlib.suppress(ServiceUnavailable, psycopg.Error), leases_in(settings, "varve after a loss") as leases:
         lease = leases.of(build.run_id)
         if lease is not None and lease.lost_at is not None and not Catalog(leases.connection).was_published(build):
             raise lost_lease(lease, str(build)) from error
 
 
-def _what_became_of(build: Build, settings: Settings) -> str:
-    """Whether a build is in force that lost its connection: at the very commit, only the server knows."""
+def _publish_outcome(build: Build, settings: Settings) -> str:
+    """Return, as text, whether a build that lost its connection was published, and what to do.
+
+    Where the connection is lost during the commit, only the server knows.
+    """
     deadline = time.monotonic() + _ASK_SECONDS
     while True:
         try:
             with connect(settings, application=f"varve {build.dataset} after a loss") as connection:
                 catalog = Catalog(connection)
-                # Whose locks are free has no session left that could still commit.
-                again = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
+                # Once the locks can be taken, the lost session has ended and cannot commit any more.
+                new_build = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
                 published = catalog.was_published(build)
-                catalog.release(again)
+                catalog.release(new_build)
         except (AlreadyBuilding, ServiceUnavailable, psycopg.Error):
             if time.monotonic() < deadline:
                 time.sleep(0.5)

@@ -1,6 +1,6 @@
 """The IO manager of both stores: inputs are pinned batches, an output is staged, verified and published.
 
-A thin face: naming, writing and publishing are the stores' (varve/stores), locks and traces the build's.
+Not here: naming, writing and publishing (varve/stores), locks and traces (builds.py).
 """
 
 from __future__ import annotations
@@ -37,63 +37,63 @@ if TYPE_CHECKING:
     from varve.stores.open_build import OpenBuild
 
 
-_NOT_OVER = {WindowState.OPEN, WindowState.UPCOMING}
+_NOT_COMPLETE = {WindowState.OPEN, WindowState.UPCOMING}
 
 
 class StoreIOManager(dg.IOManager):
-    """Reads exactly the batches that are current when the run begins; publishes all partitions of a run at once."""
+    """Reads exactly the batches that were current when the build began; publishes all partitions of a run at once."""
 
     def __init__(self, builds: Builds) -> None:
         self._builds = builds
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
-        """The partitions of the upstream dataset that this run's partitions read, at their current batches."""
+        """Return the rows of the upstream dataset that this run's partitions read, from its current batches."""
         with as_dagster_failure():
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
             try:
                 edge = self._builds.graph.edge(opened.build.dataset, upstream)
-                ahead = group.kept_back(self._builds.staged(), upstream)
-                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), ahead)
+                staged_batches = group.kept_back(self._builds.staged(), upstream)
+                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), staged_batches)
                 return self._builds.store(upstream, opened.catalog).read(upstream, batches, edge.columns)
             except VarveError as error:
                 self._builds.abandon(opened, str(error))
                 raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame | ReusedBatches) -> None:
-        """Stage and verify the frame, and publish it: alone, or with all of the run as its last (atomic_publish.py).
+        """Stage, verify and publish the frame, or publish reused batches again.
 
-        Or put batches back in force that hold the same.
+        A run that publishes its datasets together does so with its last output (atomic_publish.py).
         """
         with as_dagster_failure():
             opened = self._builds.of(context)
             if isinstance(obj, ReusedBatches):
-                self._put_back(context, opened, obj)
+                self._publish_reused(context, opened, obj)
                 return
-            step, build, ready = step_of(context), opened.build, [opened]
+            step, build, publishable = step_of(context), opened.build, [opened]
             try:
                 with explained(opened, self._builds.settings):
                     if opened.rejected is not None:
                         opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
                     opened.staged = self._staged(opened, obj)
-                    ready = group.complete(self._builds.staged(), opened)
-                    if ready:
-                        group.publish(ready, self._builds.store)
+                    publishable = group.complete(self._builds.staged(), opened)
+                    if publishable:
+                        group.publish(publishable, self._builds.store)
                     else:
                         context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
             except BaseException as error:
-                # What breaks an expectation is left to be looked at.
-                for each in ready:
-                    self._builds.abandon(each, str(error), discard=not isinstance(error, ExpectationFailed))
+                # Rows that break an expectation are not discarded, so that people can look at them.
+                for open_build in publishable:
+                    self._builds.abandon(open_build, str(error), discard=not isinstance(error, ExpectationFailed))
                 raise
             for batch in opened.staged:
                 key = build.dataset.partitioning.to_dagster(batch.partition)
                 add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
-            for each in ready:
-                if each.build.dataset.rejected_of:
-                    report_rejected(context, each)
-            for each in ready:
-                self._builds.close(each)
+            for open_build in publishable:
+                if open_build.build.dataset.rejected_of:
+                    report_rejected(context, open_build)
+            for open_build in publishable:
+                self._builds.close(open_build)
 
     def _staged(self, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
         build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
@@ -101,55 +101,59 @@ class StoreIOManager(dg.IOManager):
         opened.catalog.staged(build, staged)
         store.verify(build, staged)
         audit(store, build, staged)
-        for look in opened.pre_publish_checks:
-            look()
+        for check in opened.pre_publish_checks:
+            check()
         return staged
 
     def _staged_rejected(self, rejected: OpenBuild, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
-        """The rejected rows of a landing build, staged: a batch for each of its partitions, empty where it has none."""
+        """Stage the rejected rows of a landing build: a batch for each partition, empty where no row was rejected."""
         from varve.stores.frames import arrow_schema, spark_schema
 
         dataset = rejected.build.dataset
         columns = (*dataset.schema.columns, *dataset.partition_columns)
-        rows = opened.rejected_rows
-        table = arrow_schema(columns).empty_table() if rows is None else rows
+        rejected_rows = opened.rejected_rows
+        table = arrow_schema(columns).empty_table() if rejected_rows is None else rejected_rows
         for key in rejected.build.partitions:
             rejected.build.reads(key, Input(opened.build.dataset.name, key.path, str(opened.build.batch_id)))
         return self._staged(rejected, frame.sparkSession.createDataFrame(table, spark_schema(columns)))
 
-    def _put_back(self, context: dg.OutputContext, opened: OpenBuild, again: ReusedBatches) -> None:
-        """Point at batches that hold what would have been computed."""
+    def _publish_reused(self, context: dg.OutputContext, opened: OpenBuild, reused: ReusedBatches) -> None:
+        """Publish existing batches that hold what would have been computed."""
         build, step = opened.build, step_of(context)
         try:
-            # What follows from inputs is not left alone when they change again.
-            as_dagster_failure = "the same code and inputs as before"
+            # With `holds` the planner would leave these partitions alone, as after a rollback by a person.
+            reason = "the same code and inputs as before"
             store = self._builds.store(build.dataset, opened.catalog)
-            store.republish(replace(build, holds=False), again.batches, reason=as_dagster_failure)
+            store.republish(replace(build, holds=False), reused.batches, reason=reason)
             Traces(opened.catalog.connection).forget(build)
         except BaseException as error:
             self._builds.abandon(opened, str(error))
             raise
         keys = {partition.path: build.dataset.partitioning.to_dagster(partition) for partition in build.partitions}
-        for batch in again.batches:
-            about = metadata_of(build.dataset, batch) | {"varve/again": as_dagster_failure}
-            add_partition_metadata(step, context.asset_key, keys[batch.partition], about)
+        for batch in reused.batches:
+            batch_metadata = metadata_of(build.dataset, batch) | {"varve/again": reason}
+            add_partition_metadata(step, context.asset_key, keys[batch.partition], batch_metadata)
         self._builds.close(opened)
 
 
 def pin(
     opened: OpenBuild, edge: Edge, members: Members | None = None, ahead: Mapping[str, Batch] | None = None
 ) -> list[Batch]:
-    """The current batches of a dataset that the build reads, recorded in its trace; and what it goes without.
+    """Return the current batches of a dataset that the build reads; the build's trace records them.
 
-    Those in `ahead`, which will be published with the build, come before what is current. Raises MissingUpstream with
-    the partitions that have none, where the build would wait for them. Partitions that lie outside the upstream's
-    dimensions are not missing: a first week has fewer days.
+    The trace also records the partitions that have no batch and for which the build need not wait. Batches in `ahead`,
+    which will be published together with the build, replace current ones.
+
+    Raises MissingUpstream with the partitions that have no batch and for which the build has to wait. Partitions beyond
+    the upstream's dimensions are not missing: a first week may have fewer days.
     """
     build, upstream = opened.build, edge.upstream
-    needed = {partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions}
-    wanted = sorted({key for keys in needed.values() for key in keys})
+    keys_by_partition = {
+        partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions
+    }
+    wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
     current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
-    if missing := sorted({key for keys in _waited_for(build, edge, needed, current) for key in keys}):
+    if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):
         texts = [upstream.partitioning.to_dagster(key) for key in missing]
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
@@ -157,7 +161,7 @@ def pin(
             f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
             + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
         )
-    for partition, keys in needed.items():
+    for partition, keys in keys_by_partition.items():
         for key in keys:
             if key.path in current:
                 build.reads(partition, Input(upstream.name, key.path, str(current[key.path].batch_id)))
@@ -166,63 +170,82 @@ def pin(
     return [current[key.path] for key in wanted if key.path in current]
 
 
-def _waited_for(
-    build: Build, edge: Edge, needed: Mapping[PartitionKey, Sequence[PartitionKey]], current: Mapping[str, Batch]
+def _missing_keys(
+    build: Build,
+    edge: Edge,
+    keys_by_partition: Mapping[PartitionKey, Sequence[PartitionKey]],
+    current: Mapping[str, Batch],
 ) -> Iterator[list[PartitionKey]]:
-    """For each partition that still waits what it waits for."""
+    """Yield, for each partition that has to wait, the upstream partitions without a batch."""
     time = build.dataset.partitioning.time
-    for partition, every in needed.items():
-        keys = _begun(build, partition, every, edge, current)
-        missing = [key for key in keys if key.path not in current]
-        ends = time.window(partition[time.name]).end if time is not None else None
-        there = len(keys) - len(missing)
-        if not verdict(edge.wait, wanted=len(keys), there=there, window_end=ends, now=pendulum.now("UTC")).ready:
+    for partition, upstream_keys in keys_by_partition.items():
+        expected_keys = _expected_upstream_keys(build, partition, upstream_keys, edge, current)
+        missing = [key for key in expected_keys if key.path not in current]
+        window_end = time.window(partition[time.name]).end if time is not None else None
+        present_count = len(expected_keys) - len(missing)
+        if not verdict(
+            edge.wait, wanted=len(expected_keys), there=present_count, window_end=window_end, now=pendulum.now("UTC")
+        ).ready:
             yield missing
 
 
-def _begun(
+def _expected_upstream_keys(
     build: Build, partition: PartitionKey, keys: Sequence[PartitionKey], edge: Edge, current: Mapping[str, Batch]
 ) -> Sequence[PartitionKey]:
-    """What a partition waits for: where its window is not over, nothing whose window is not over either."""
-    time, theirs = build.dataset.partitioning.time, edge.upstream.partitioning.time
+    """Return the upstream keys that a partition waits for.
+
+    A partition whose window is not over yet does not wait for upstream windows that are not over either.
+    """
+    time, upstream_time = build.dataset.partitioning.time, edge.upstream.partitioning.time
     now = pendulum.now("UTC").timestamp()
-    if time is None or theirs is None or window_state(time, time.start_of(partition[time.name]), now) not in _NOT_OVER:
+    if (
+        time is None
+        or upstream_time is None
+        or window_state(time, time.start_of(partition[time.name]), now) not in _NOT_COMPLETE
+    ):
         return keys
     return [
         key
         for key in keys
-        if key.path in current or window_state(theirs, theirs.start_of(key[theirs.name]), now) not in _NOT_OVER
+        if key.path in current
+        or window_state(upstream_time, upstream_time.start_of(key[upstream_time.name]), now) not in _NOT_COMPLETE
     ]
 
 
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
-    """What Dagster shows of one published partition, under its standard keys where it has one."""
-    without = opened.build.missing.get(batch.partition, set())
+    """Return the metadata that Dagster shows of one published partition, under its standard keys where it has one."""
+    missing = opened.build.missing.get(batch.partition, set())
     growth = opened.build.growth.get(batch.partition)
     return {
-        **_described(opened.build.dataset, batch),
+        **_common_metadata(opened.build.dataset, batch),
         "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
         "varve/files": batch.files,
         "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
         **({"varve/parts": len(batch.parts), "varve/reason": growth.reason} if growth is not None else {}),
-        **({"varve/missing": dg.MetadataValue.json(sorted(without))} if without else {}),
-        **_rejected(opened, batch),
+        **({"varve/missing": dg.MetadataValue.json(sorted(missing))} if missing else {}),
+        **_rejected_metadata(opened, batch),
     }
 
 
-def _rejected(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
-    """How many rows of a landing partition were rejected, where some may be."""
-    into = opened.build.dataset.reject_into
-    if into is None or opened.rejected is None:
+def _rejected_metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
+    """Return how many rows of a landing partition were rejected; empty where the dataset rejects no rows."""
+    rejection = opened.build.dataset.reject_into
+    if rejection is None or opened.rejected is None:
         return {}
-    rows = sum(each.rows for each in opened.rejected.staged if each.partition == batch.partition)
-    return {"varve/rejected_rows": rows, "varve/rejected_at_most": into.at_most, "varve/rejected_into": into.dataset}
+    rows = sum(
+        rejected_batch.rows for rejected_batch in opened.rejected.staged if rejected_batch.partition == batch.partition
+    )
+    return {
+        "varve/rejected_rows": rows,
+        "varve/rejected_at_most": rejection.at_most,
+        "varve/rejected_into": rejection.dataset,
+    }
 
 
 def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
-    """Tell Dagster of each published partition of rejected rows: no step of its own makes them."""
+    """Report each published partition of rejected rows to Dagster, as no step of its own computes them."""
     dataset = opened.build.dataset
-    # Keys of two dimensions carry both; where another step publishes, its keys are others.
+    # Dagster's key objects of two dimensions hold both keys. Where another step publishes, they are not at hand here.
     keys = {str(key): key for key in context.asset_partition_keys}
     for batch in opened.staged:
         key = dataset.partitioning.to_dagster(batch.partition)
@@ -237,15 +260,15 @@ def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
 
 
 def metadata_of(dataset: Dataset, batch: Batch) -> dict[str, Any]:
-    """The same of a batch that was there already."""
+    """Return Dagster's metadata of a batch that was reused without computing it."""
     return {
-        **_described(dataset, batch),
+        **_common_metadata(dataset, batch),
         "varve/batch_id": dg.MetadataValue.text(str(batch.batch_id)),
         "varve/inputs": len(batch.inputs),
     }
 
 
-def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
+def _common_metadata(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
     return {
         "dagster/partition_row_count": batch.rows,
         "dagster/table_name": dataset.name,
@@ -256,7 +279,7 @@ def _described(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
 
 
 def store_io_manager(description: str = "Stages, verifies and publishes batches.") -> dg.IOManagerDefinition:
-    """The IO manager of a store as Dagster takes it; the store is the one that each dataset names."""
+    """Return the IO manager of a store as a Dagster resource; the store is the one that each dataset names."""
 
     @dg.io_manager(required_resource_keys={"builds"}, description=description)
     def varve_io_manager(context: dg.InitResourceContext) -> StoreIOManager:

@@ -1,7 +1,6 @@
-"""What arrives from others as a Dagster resource: `context.resources.landing.read(context)` in the body of an asset.
+"""The landing resource: `context.resources.landing.read(context)` in the body of an asset returns what has arrived.
 
-Not here: what a landing file must look like (varve/sources/landing/landing.py), and tables of
-others (varve/sources/external).
+Not here: the format of landing files (varve/sources/landing/landing.py), and external tables (varve/sources/external).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class LandingResource(dg.ConfigurableResource[None]):
-    """The landing folder of the settings, and the outside tables of datasets."""
+    """Reads the landing folder of the settings, and the external tables of datasets."""
 
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:
-        """The run's partitions as typed rows with their partition columns: see `Landing.read` and `outside.read`."""
+        """Return the run's partitions as typed rows with partition columns; see `Landing.read` and `outside.read`."""
         builds: Builds = context.resources.builds
         with as_dagster_failure():
             opened = builds.of(context)
@@ -34,8 +33,8 @@ class LandingResource(dg.ConfigurableResource[None]):
                 if opened.build.dataset.outside is not None:
                     return outside.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 landing = Landing(builds.settings.landing, builds.settings.settle_seconds)
-                again = context.run.tags.get(AGAIN_TAG) == "yes"
-                return landing.read(opened, context.resources.spark.spark_session, again=again)
+                reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
+                return landing.read(opened, context.resources.spark.spark_session, again=reuse_allowed)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

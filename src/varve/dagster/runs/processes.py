@@ -1,13 +1,13 @@
-"""Runs in processes that begin warm: a code server forks them from one that has imported what every run needs.
+"""Run processes that start fast: a code server forks them from a process that has imported what every run needs.
 
-Dagster's code server spawns a new interpreter for each run, which then imports Dagster, the stores and Spark's client:
-about 4 seconds, twice on the way from a file to a view (`python -m benchmarks.latency`). Here the same process is
-forked from a server of Python's own (`multiprocessing.forkserver`), which runs no Python thread and has no connection.
+Dagster's code server spawns a new interpreter for each run, which then imports Dagster, the stores and Spark's client.
+That takes about 4 seconds, twice on the way from a file to a view (`python -m benchmarks.latency`). Here the run's
+process is forked from Python's own fork server (`multiprocessing.forkserver`), which has no thread and no connection.
 
-What a project's own modules do at import is done in each run's process, as before: a connection that they open there
-must not be shared by forks.
+The project's own modules are still imported in each run's process: forks must not share a connection that a module
+opens at import.
 
-Not here: which process computes a run, and whether it lives (internal.py).
+Not here: which process computes a run, and whether it lives (varve/dagster/internal.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multiprocessing import forkserver
 
 from varve.dagster.internal import RUN_EXECUTION_MODULES
 
-# What nearly every run imports, and nothing that opens a connection or starts a thread that forks would miss.
+# Modules that nearly every run imports. None of them opens a connection or starts a thread, which a fork would break.
 PRELOADED = (
     "dagster",
     *RUN_EXECUTION_MODULES,
@@ -36,12 +36,12 @@ PRELOADED = (
 
 
 def is_code_server() -> bool:
-    """Whether this process is one that Dagster has started to serve definitions and to launch runs."""
+    """Return whether Dagster has started this process to serve definitions and to launch runs."""
     return sys.argv[1:3] == ["api", "grpc"]
 
 
 def fork_runs() -> None:
-    """Have this code server fork its runs; nothing in any other process, nor where forks are not safe (macOS)."""
+    """Let this code server fork its runs; does nothing in other processes, nor where forks are unsafe (macOS)."""
     if not is_code_server() or sys.platform != "linux":
         return
     multiprocessing.set_forkserver_preload(list(PRELOADED))
@@ -49,5 +49,5 @@ def fork_runs() -> None:
     # differs between the two.
     spawned = multiprocessing.get_context("spawn")
     spawned.Process = multiprocessing.get_context("forkserver").Process  # type: ignore[misc, assignment]
-    # It imports while nobody waits: otherwise the first run would wait for three seconds of work.
+    # The fork server imports the modules now, while nobody waits; otherwise the first run would wait three seconds.
     forkserver.ensure_running()

@@ -1,6 +1,6 @@
 """Spark as a Dagster resource: dagster-pyspark's lazy session, opened as the project's settings say.
 
-Not here: what a session is (varve/services/spark.py).
+Not here: opening a session (varve/services/spark.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SparkResource(LazyPySparkResource):
-    """A session that is opened on first use. `spark_config` holds further session settings, which come last."""
+    """A session that is opened on first use. `spark_config` has further session settings, which override others."""
 
     project: str = Field(
         "", description="the folder of the project whose settings count; empty: found from where it runs"
@@ -35,10 +35,10 @@ class SparkResource(LazyPySparkResource):
         return Project.find(self.project or None, deployment=self.deployment or None).settings
 
     def open_ahead(self) -> None:
-        """Begin to open the session, while Dagster goes on with its own beginnings.
+        """Begin to open the session in another thread, while Dagster prepares the run.
 
-        Importing PySpark's client takes half a second, of which a run otherwise waits for every part. In classic mode
-        nothing happens: a JVM of our own belongs to the thread that uses it.
+        Importing PySpark's client takes half a second, for which a run would wait otherwise. In classic mode nothing
+        is done: the JVM of this process belongs to the thread that uses it.
         """
         settings = self._settings
         if self._opening is None and settings.spark_master is None:
@@ -56,6 +56,7 @@ class SparkResource(LazyPySparkResource):
 
 
 def _import_ahead() -> None:
-    # What a write and a projection import when they are first used; meanwhile the run waits for Spark's answers.
+    # Writes and projections import these modules when they are first used. Here that happens while the run waits for
+    # Spark's answers.
     for name in ("pyarrow.parquet", "sqlglot.dialects.spark"):
         importlib.import_module(name)

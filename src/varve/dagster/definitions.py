@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
 
 
-def definitions(project: Project, *, sensors_on: bool = False) -> dg.Definitions:
+def definitions(project: Project, *, sensors_on: bool = False, in_process: bool = True) -> dg.Definitions:
     """The definitions of everything that a project declares; merge others into them with `dg.Definitions.merge`.
+
+    Args:
+        project: the project.
+        sensors_on: whether the sensors look from the start, not only when a person has switched them on.
+        in_process: whether they name Dagster's in-process executor, which suits runs of one dataset. Dagster merges no
+            two executors: False where the definitions that they are merged with have one of their own.
 
     Raises NoProject where its folder of datasets cannot be loaded, VarveError for a dataset that is declared twice.
     """
-    return build_defs(load_project(project).datasets, project=project, sensors_on=sensors_on)
+    return build_defs(load_project(project).datasets, project=project, sensors_on=sensors_on, in_process=in_process)
 
 
 def build_defs(
@@ -48,6 +54,7 @@ def build_defs(
     schedules: Iterable[dg.ScheduleDefinition] = (),
     resource_overrides: Mapping[str, Any] | None = None,
     sensors_on: bool = False,
+    in_process: bool = True,
 ) -> dg.Definitions:
     """The definitions of these datasets; tests and commands build variants through it.
 
@@ -83,7 +90,7 @@ def build_defs(
         ],
         schedules=[report_schedule(checks), *schedules],
         # One run is one asset nearly always: a process for each step would only cost its start.
-        executor=dg.in_process_executor,
+        executor=dg.in_process_executor if in_process else None,
         resources={
             "spark": SparkResource(project=str(project.root), deployment=project.deployment or ""),
             "builds": builds_resource(graph, project),

@@ -187,6 +187,15 @@ def test_a_project_without_datasets_loads(tmp_path: Path) -> None:
     dg.Definitions.validate_loadable(varve.definitions(project))
 
 
+def test_its_definitions_merge_with_others_that_have_an_executor(tmp_path: Path) -> None:
+    project = Project.find(declared(tmp_path))
+    own = dg.Definitions(executor=dg.multiprocess_executor)
+    merged = dg.Definitions.merge(varve.definitions(project, in_process=False), own)
+    dg.Definitions.validate_loadable(merged)
+    assert merged.executor is dg.multiprocess_executor
+    assert varve.definitions(project).executor is dg.in_process_executor
+
+
 # --- modules of one name
 
 

@@ -139,16 +139,19 @@ _PLACES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used."""
-    if name == "testing":
-        return importlib.import_module("varve.testing")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'varve' has no attribute {name!r}; docs/api.md lists its public names")
-    module, _, there = _PLACES[name].partition(":")
-    value = getattr(importlib.import_module(module), there or name)
-    globals()[name] = value
-    return value
+# To a type checker a name that is none is an error.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """A public name, imported when it is first used."""
+        if name == "testing":
+            return importlib.import_module("varve.testing")
+        if name not in _PLACES:
+            raise AttributeError(f"module 'varve' has no attribute {name!r}; docs/api.md lists its public names")
+        module, _, there = _PLACES[name].partition(":")
+        value = getattr(importlib.import_module(module), there or name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -61,8 +61,11 @@ class VarveProject(dg.Component, dg.Model, dg.Resolvable):
     sensors_on: bool = Field(
         default=False, description="whether the sensors run from the start, not only when switched on"
     )
+    in_process: bool = Field(
+        default=True, description="false where the dg project has an executor of its own; Dagster takes one of them"
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the project. Raises NoProject where there is none."""
         project = Project.find(context.path / self.project, deployment=self.deployment)
-        return definitions(project, sensors_on=self.sensors_on)
+        return definitions(project, sensors_on=self.sensors_on, in_process=self.in_process)

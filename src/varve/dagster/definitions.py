@@ -34,16 +34,29 @@ if TYPE_CHECKING:
 
 
 def definitions(
-    project: Project, *, resources: Mapping[str, Any] | None = None, sensors_on: bool = False
+    project: Project,
+    *,
+    resources: Mapping[str, Any] | None = None,
+    sensors_on: bool = False,
+    in_process: bool = True,
 ) -> dg.Definitions:
     """The definitions of everything that a project declares; merge others into them with `dg.Definitions.merge`.
 
-    `resources` take the place of those of the same name, and are given to the project's own assets too.
+    Args:
+        project: the project.
+        resources: they take the place of those of the same name, and are given to the project's own assets too.
+        sensors_on: whether the sensors look from the start, not only when a person has switched them on.
+        in_process: whether they name Dagster's in-process executor, which suits runs of one dataset. Dagster merges no
+            two executors: False where the definitions that they are merged with have one of their own.
 
     Raises NoProject where its folder of datasets cannot be loaded, VarveError for a dataset that is declared twice.
     """
     return build_defs(
-        load_project(project).datasets, project=project, resource_overrides=resources, sensors_on=sensors_on
+        load_project(project).datasets,
+        project=project,
+        resource_overrides=resources,
+        sensors_on=sensors_on,
+        in_process=in_process,
     )
 
 
@@ -54,6 +67,7 @@ def build_defs(
     schedules: Iterable[dg.ScheduleDefinition] = (),
     resource_overrides: Mapping[str, Any] | None = None,
     sensors_on: bool = False,
+    in_process: bool = True,
 ) -> dg.Definitions:
     """The definitions of these datasets; tests and commands build variants through it.
 
@@ -70,7 +84,7 @@ def build_defs(
     loaded = LoadedProject(project, declared, graph)
     captures = [automation(table, project) for table in loaded.captured]
     return dg.Definitions.merge(
-        asset_definitions(loaded),
+        asset_definitions(loaded, in_process=in_process),
         dg.Definitions(
             jobs=[retirement_job(graph, project), *[one.job for one in captures]],
             sensors=[
@@ -90,10 +104,10 @@ def build_defs(
     )
 
 
-def asset_definitions(loaded: LoadedProject) -> dg.Definitions:
+def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.Definitions:
     """The assets of a project, their checks and the report over them; not what makes runs, nor what runs use.
 
-    What is broken is an asset that cannot be run, with a check that fails.
+    What is broken is an asset that cannot be run, with a check that fails. `in_process`: see `definitions`.
     """
     fork_runs()
     graph, project = loaded.graph, loaded.project
@@ -107,7 +121,7 @@ def asset_definitions(loaded: LoadedProject) -> dg.Definitions:
         ],
         asset_checks=[*[automation(table, project).check for table in loaded.captured], *data_checks(loaded)],
         # One run is one asset nearly always: a process for each step would only cost its start.
-        executor=dg.in_process_executor,
+        executor=dg.in_process_executor if in_process else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings
+    from varve.stores.warehouse.migrate import Migration
 
 
 @pytest.fixture
@@ -53,6 +55,12 @@ def state(shop: Shop, sales: Dataset) -> dict[str, Any]:
     return {name: rest for name, *rest in rows}
 
 
+def without_generation(migration: Migration) -> Migration:
+    """A migration without the generation of its leaves, which is the second in which it ran."""
+    leaf = re.compile(r"(__leaf__[a-z2-7]{12}_)\d+_")
+    return replace(migration, statements=tuple(leaf.sub(r"\1", text) for text in migration.statements))
+
+
 def test_a_wider_type_reaches_every_period_and_all_that_hangs_on_the_view_is_there_again(shop: Shop, role: str) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)], key(2): [("ink", 2)]})
@@ -73,7 +81,7 @@ def test_a_wider_type_reaches_every_period_and_all_that_hangs_on_the_view_is_the
     assert state(shop, sales) == before
     done = migrate(shop.catalog, wider, seconds=5, dry_run=False)
 
-    assert looked == done
+    assert without_generation(looked) == without_generation(done)
     assert done.changes == ("sold: integer -> bigint",)
     assert done.restored == (f'"{db}"."a_b"', f'"{db}"."a_c"')
     assert f'drop view "{db}"."sales"' in done.statements

@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DAYS ?= 28
+# Of the Dagster room only what meets a store: the rest is the same in both modes.
+CLASSIC := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test torture lint docs format bench down browser pooler clean
+.PHONY: help install demo ui test test-fast torture lint docs format bench down browser pooler clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned versions, Java where there is none
 
@@ -29,7 +31,10 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 
 test: $(INSTALLED) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2 --durations 25
-	$(BIN)/pytest -m spark --spark-mode classic tests/resources
+	$(BIN)/pytest -m spark --spark-mode classic tests/stores tests/sources tests/catalog tests/services $(CLASSIC)
+
+test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
+	$(BIN)/pytest --fast --numprocesses 2
 
 torture: $(INSTALLED) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _queries(console: Console, settings: Settings, found: argparse.Namespace) -> None:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     spark = open_session(settings)
     with console.status("Making sales..."):

@@ -24,13 +24,13 @@ from rich.table import Table
 
 from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened, source_url
-from varve.dagster.runs.spark import open_session
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres_server import PostgresServer, binaries
 from varve.services.settings import Settings
+from varve.services.spark import open_session
 
 DAYS, TOUCHED = 200, 30
 DATASET = Dataset(

@@ -30,9 +30,9 @@ from rich.table import Table
 from varve.cdc.event import Counts
 from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import TableShape
-from varve.dagster.runs.spark import open_session
 from varve.model.schema import Column, ColumnType
 from varve.services.settings import Settings
+from varve.services.spark import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

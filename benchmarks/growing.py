@@ -22,7 +22,6 @@ from rich.table import Table
 
 from benchmarks.commands import home_of_its_own
 from varve.catalog.catalog import Catalog
-from varve.dagster.runs.spark import open_session
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.growth import Incremental
 from varve.model.landing.options import LandingOptions
@@ -32,6 +31,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
+from varve.services.spark import open_session
 from varve.sources.landing.landing import Landing
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild

@@ -157,7 +157,7 @@ class _postgres:  # noqa: N801 - used as a function
 
 
 def _session(settings: Settings) -> SparkSession:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     return open_session(settings, {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"})
 

@@ -29,12 +29,12 @@ from rich.table import Table
 from assets.flights import DEPARTURES
 from resources.partner import FLIGHTS_COLUMNS, data_folder
 from varve.catalog.catalog import Catalog
-from varve.dagster.runs.spark import open_session
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import PostgresServer
 from varve.services.settings import Settings
+from varve.services.spark import open_session
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import arrow_schema, spark_schema
 from varve.stores.warehouse.loading import load

@@ -57,6 +57,7 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spark-mode", choices=["connect", "classic"], default="connect", help="which Spark to test on")
     parser.addoption("--slow", action="store_true", help="only the tortures, which take minutes each: `make torture`")
+    parser.addoption("--fast", action="store_true", help="only what needs no server: `make test-fast`, under a minute")
 
 
 # First, because the workers' own hook reads the groups.
@@ -68,12 +69,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     a plain run leaves them out, and `--slow` runs nothing else.
     """
     wanted = config.getoption("--slow")
-    others = [item for item in items if bool(item.get_closest_marker("slow")) != wanted]
+    fast = config.getoption("--fast")
+    others = [
+        item
+        for item in items
+        if bool(item.get_closest_marker("slow")) != wanted or (fast and not _needs_no_server(item))
+    ]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _needs_no_server(item: pytest.Item) -> bool:
+    """Whether a test starts no PostgreSQL, no Spark and no process of Dagster's, and does not take seconds either."""
+    if item.get_closest_marker("needs_seconds") or item.get_closest_marker("spark"):
+        return False
+    return "settings" not in getattr(item, "fixturenames", ()) and "e2e" not in item.path.parts
 
 
 def _group(item: pytest.Item) -> str:
@@ -82,7 +95,7 @@ def _group(item: pytest.Item) -> str:
     if found:
         return found.pop()
     # The stores' own tests are half of the suite; whoever is done with the end-to-end tests takes them.
-    if {"lake", "warehouse"} & set(item.path.parts) and "resources" in item.path.parts:
+    if {"lake", "warehouse"} & set(item.path.parts) and "stores" in item.path.parts:
         return "stores"
     # What lists the assets must not run beside the end-to-end test that adds one.
     return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"
@@ -119,7 +132,7 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """A session in the mode under test."""
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     session = open_session(settings)
     yield session

@@ -129,7 +129,7 @@ def lay(console: Console) -> None:
 
 def run(console: Console, seconds: float) -> None:
     """The demo. Raises VarveError where lake and source differ in the end."""
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     settings = chosen_settings()
     lay(console)

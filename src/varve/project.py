@@ -88,7 +88,7 @@ class Project:
         for key in table:
             if key not in _KEYS:
                 raise NoProject(
-                    f"{file}: [tool.varve] has no {key!r}{nearest(key, _KEYS)}; it may have {', '.join(_KEYS)}."
+                    f"{file}: [tool.varve] may not have {key!r}.{nearest(key, _KEYS)} It may have {', '.join(_KEYS)}."
                 )
         root, deployments = file.parent, table.get("deployments", {})
         name = deployment or os.environ.get(DEPLOYMENT_VARIABLE) or table.get("deployment")

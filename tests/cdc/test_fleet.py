@@ -13,9 +13,9 @@ from rich.console import Console
 
 from assets.fleet import CAPTURED_PLANES, PLANES
 from pipeline_defs.demo import capture as cdc_demo
+from tests.support.project import PROJECT
 from varve.catalog.catalog import Catalog
 from varve.cdc.captures import opened, source_url
-from varve.cli import cdc
 from varve.dagster.assets.captured import capture_job, capture_sensor, exactness_check
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
@@ -43,7 +43,7 @@ class OpenSpark:
 def source(settings: Settings) -> Iterator[psycopg.Connection]:
     with psycopg.connect(source_url(settings), autocommit=True) as connection:
         connection.execute("drop table if exists public.planes")
-    cdc.lay(Console(quiet=True))
+    cdc_demo.lay(Console(quiet=True))
     with closing(psycopg.connect(source_url(settings), autocommit=True)) as connection:
         yield connection
 
@@ -64,7 +64,7 @@ def in_source(source: psycopg.Connection) -> list[str]:
 def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSession, source: psycopg.Connection) -> None:
     with opened(CAPTURED_PLANES, settings) as capture:
         assert capture.bootstrap().counts.inserts == 3_322
-    job = capture_job(CAPTURED_PLANES)
+    job = capture_job(CAPTURED_PLANES, PROJECT)
     instance = dg.DagsterInstance.ephemeral()
 
     def run() -> set[str]:
@@ -83,7 +83,7 @@ def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSessi
     source.execute(f"update public.planes set year = 2014 where tailnum = {first}")
     source.execute("delete from public.planes where year = 1956")
     source.execute("insert into public.planes (tailnum, type) values ('N0VARVE', 'made up')")
-    sensor = capture_sensor(CAPTURED_PLANES, job)
+    sensor = capture_sensor(CAPTURED_PLANES, PROJECT, job)
     asked = sensor(dg.build_sensor_context(instance))
     assert isinstance(asked, dg.SensorResult)
     assert len(asked.run_requests or ()) == 1
@@ -94,14 +94,14 @@ def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSessi
     changed = {path for path in after if before.get(path) != after[path]}
     assert changed == {"built=2004", "built=2014", "built=1956", "built=unknown"}
     assert isinstance(sensor(dg.build_sensor_context(instance)), dg.SkipReason)
-    assert exactness_check(CAPTURED_PLANES)().passed
+    assert exactness_check(CAPTURED_PLANES, PROJECT)().passed
 
     source.execute("alter table public.planes rename model to kind")
     source.execute("update public.planes set engines = 9 where year = 2001")
     stopped = sensor(dg.build_sensor_context(instance))
     assert isinstance(stopped, dg.SkipReason)
     assert "now called kind" in str(stopped.skip_message)
-    assert not exactness_check(CAPTURED_PLANES)().passed
+    assert not exactness_check(CAPTURED_PLANES, PROJECT)().passed
     assert in_lake(settings, spark)[0] == rows
     source.execute("alter table public.planes rename kind to model")
     with opened(CAPTURED_PLANES, settings) as capture:
@@ -115,7 +115,7 @@ def test_the_demo_ends_with_lake_and_source_equal(
     settings: Settings, spark: SparkSession, source: psycopg.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The source has its planes already; nothing of them is laid again.
-    cdc.lay(Console(quiet=True))
+    cdc_demo.lay(Console(quiet=True))
     cdc_demo.run(Console(), seconds=5)
     told = capsys.readouterr().out
     assert "Lake and source are equal, row for row" in told

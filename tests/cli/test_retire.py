@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import DAY, sales_dataset
-from varve.cli import looking, retire
+from tests.support.project import commands_on
+from varve.cli import retire
 from varve.cli.services import dagster_home
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
@@ -30,9 +31,7 @@ def key(store: str) -> PartitionKey:
 
 def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:
     """Make it the only dataset of the project."""
-    graph = Graph({dataset.name: dataset}, {dataset.name: ()}, {})
-    for module in (looking, retire):
-        patch.setattr(module, "graph", graph)
+    commands_on(Graph({dataset.name: dataset}, {dataset.name: ()}, {}), patch)
 
 
 @pytest.mark.spark

@@ -21,6 +21,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 VARVE = str(Path(sys.executable).parent / "varve")
 
 

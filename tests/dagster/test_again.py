@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.dagster.test_sql_assets import materialise, project, rows
+from tests.support.project import commands_on
 from varve.catalog.backfills import Backfills
-from varve.cli import traced
 from varve.cli.app import app
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.definitions import build_defs
@@ -83,7 +83,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     assert catalog.connection.execute("select count(*) from varve.hold where dataset = %s", (sales,)).fetchone() == (0,)
 
     # What it was made from, for people.
-    monkeypatch.setattr(traced, "graph", graph_of(found))
+    commands_on(graph_of(found), monkeypatch)
     said = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
     assert said.exit_code == 0, said.output
     (trace,) = json.loads(said.output)["partitions"]

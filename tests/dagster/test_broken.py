@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import DAY, sales_dataset
+from tests.support.project import commands_on
 from varve.cli import retire as retire_command
 from varve.cli import show as show_command
 from varve.cli import sql as sql_command
@@ -153,13 +154,13 @@ def test_the_rejected_rows_of_a_broken_landing_dataset_are_not_nobodys(
     reader = found.broken_dataset("shop.refusals")
     assert reader is not None
     assert (reader.state, reader.waits_for) == ("on hold", ("shop.refused",))
-    monkeypatch.setattr(retire_command, "graph", found)
+    commands_on(found, monkeypatch)
     with pytest.raises(DatasetIsBroken, match=r"shop\.landed is broken"):
         retire_command.retire("shop.refused", dry_run=True)
 
 
 def test_the_command_refuses_to_retire_it(folder: Path, monkeypatch: pytest.MonkeyPatch, catalog: Catalog) -> None:
-    monkeypatch.setattr(retire_command, "graph", graph(load_usable(folder)))
+    commands_on(graph(load_usable(folder)), monkeypatch)
     with pytest.raises(DatasetIsBroken, match=r"shop\.bad is broken"):
         retire_command.retire("shop.bad", dry_run=True)
 

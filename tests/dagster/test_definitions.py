@@ -13,8 +13,9 @@ import pytest
 
 from assets import flights
 from pipeline_defs.definitions import defs, graph
+from tests.support.project import PROJECT, ROOT
 from varve.dagster.assets.datasets import dataset_asset, graph_of
-from varve.dagster.definitions import build_defs
+from varve.dagster.definitions import definitions
 from varve.dagster.discovery import discover
 from varve.dagster.partitions.mappings import compiled
 from varve.model.errors import VarveError
@@ -32,9 +33,10 @@ def test_every_dataset_of_the_assets_folder_is_an_asset() -> None:
 
 
 def test_the_definitions_are_valid_to_dagster() -> None:
-    dg.Definitions.validate_loadable(build_defs())
+    dg.Definitions.validate_loadable(definitions(PROJECT))
 
 
+@pytest.mark.needs_seconds
 def test_loading_starts_no_service_and_no_spark(tmp_path: object) -> None:
     script = (
         "import sys, psutil, pipeline_defs.definitions\n"
@@ -52,7 +54,7 @@ def test_loading_starts_no_service_and_no_spark(tmp_path: object) -> None:
 
 def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     def intervals() -> dict[str, int | None]:
-        sensors = build_defs().get_repository_def().sensor_defs
+        sensors = definitions(PROJECT).get_repository_def().sensor_defs
         return {sensor.name: sensor.minimum_interval_seconds for sensor in sensors}
 
     monkeypatch.delenv("VARVE_SENSOR_INTERVAL_SECONDS", raising=False)
@@ -61,14 +63,16 @@ def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatc
     assert (intervals()["arrivals"], intervals()["downstream"]) == (30, 30)
 
 
-def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command() -> None:
+@pytest.mark.needs_seconds
+def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command(tmp_path: Path) -> None:
     done = subprocess.run(
-        [Path(sys.executable).parent / "varve", "graph"], env={"VARVE_SENSOR_INTERVAL_SECONDS": "never"},
-        capture_output=True, text=True, timeout=120, check=False,
+        [Path(sys.executable).parent / "varve", "demo", "--days", "6"], cwd=ROOT, text=True, timeout=120, check=False,
+        env={"VARVE_SENSOR_INTERVAL_SECONDS": "never", "VARVE_HOME": str(tmp_path)}, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.startswith("VarveError: VARVE_SENSOR_INTERVAL_SECONDS='never'")
     assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "pg").exists()
 
 
 def test_dagster_maps_by_the_tightest_built_in_and_covers_what_it_cannot_say() -> None:
@@ -94,7 +98,7 @@ def test_a_column_schema_with_units_and_partition_columns_is_shown() -> None:
 
 def test_a_dataset_that_reads_an_undeclared_one_is_refused_by_name() -> None:
     with pytest.raises(VarveError, match=r"flights\.delays reads flights\.departures, flights\.weather, which nobody"):
-        graph_of([found for found in discover() if found.dataset is flights.DELAYS])
+        graph_of([found for found in discover(PROJECT) if found.dataset is flights.DELAYS])
 
 
 def test_other_code_is_another_code_version() -> None:

@@ -85,6 +85,7 @@ def test_a_key_of_200_bytes_is_a_key() -> None:
     assert partitioning.from_path(key.path) == key
 
 
+@pytest.mark.needs_seconds
 @settings(deadline=None, max_examples=60)
 @given(crons(), st.sampled_from(ZONES), st.data())
 def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(

@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 from tests.conftest import sales_dataset
+from tests.support.project import PROJECT
 from varve.catalog.backfills import Backfills
 from varve.dagster.automation.report import COLOURS, KEY, report_asset
 from varve.model.dataset import StoreKind
@@ -31,7 +32,7 @@ def graph() -> Graph:
 
 def materialise(graph: Graph) -> tuple[dg.AssetMaterialization, dg.AssetCheckEvaluation]:
     with dg.DagsterInstance.ephemeral() as instance:
-        done = dg.materialize([report_asset(graph)], instance=instance)
+        done = dg.materialize([report_asset(graph, PROJECT)], instance=instance)
         (event,) = done.asset_materializations_for_node(KEY.to_python_identifier())
         (evaluation,) = done.get_asset_check_evaluations()
     assert event.asset_key == KEY

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from tests.conftest import DAY, sales_dataset
+from tests.support.project import PROJECT
 from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.runs.spark import SparkResource
@@ -33,7 +34,7 @@ def graph_of(dataset: Dataset) -> Graph:
 def look(graph: Graph, instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
     """One tick: the runs asked for, or why there are none."""
     with dg.build_sensor_context(instance) as context:
-        result = retirement_sensor(graph)(context)
+        result = retirement_sensor(graph, PROJECT)(context)
     if isinstance(result, dg.SkipReason):
         return str(result.skip_message)
     assert isinstance(result, dg.SensorResult)
@@ -53,7 +54,7 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
         (again,) = look(graph, instance)
         assert isinstance(again, dg.RunRequest)
         assert again.run_key == request.run_key
-        done = retirement_job(graph).execute_in_process(
+        done = retirement_job(graph, PROJECT).execute_in_process(
             run_config=request.run_config, instance=instance, resources={"spark": SparkResource()}, tags=request.tags
         )
         assert done.success

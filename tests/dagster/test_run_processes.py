@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.needs_seconds
+
 ROOT = Path(__file__).resolve().parents[2]
 # Stands for Dagster's code server, which begins a run just so.
 SERVER = """

@@ -15,13 +15,12 @@ from rich.console import Console
 
 from tests.dagster.test_outside_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
-from tests.support.project import PROJECT
+from tests.support.project import PROJECT, ROOT, commands_on
 from varve.catalog.catalog import Catalog
-from varve.cli import backfill, looking, rollback
+from varve.cli import backfill, rollback
 from varve.cli import why as why_command
 from varve.cli.rejected import rejected_row_values
 from varve.cli.services import show_status, status
-from varve.dagster import definitions
 from varve.dagster.assets.datasets import dataset_asset, graph_of, with_rejected
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import downstream_sensor
@@ -166,7 +165,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
         assert [row[0] for row in rows(workbench, found, f"{db}.counts")] == [0]
 
     # Either goes back with the other.
-    monkeypatch.setattr(definitions, "graph", graph_of(found))
+    commands_on(graph_of(found), monkeypatch)
     plans = rollback.plan_batch(f"{db}.orders", ["day=2026-09-01", "region=EU"], taken.batch_id.millis)
     assert {plan.dataset for plan in plans} == {f"{db}.orders", f"{db}.orders_rejected"}
     rollback.carry_out(plans, reason="a test", withdraw=False)
@@ -183,8 +182,7 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
     monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
     monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", fresh_database)
     graph = graph_of(orders("shop"))
-    for module in (definitions, why_command, looking, backfill):
-        monkeypatch.setattr(module, "graph", graph)
+    commands_on(graph, monkeypatch)
     with connect(type(settings)()) as connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
@@ -286,7 +284,7 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
 
 
 def test_the_example_of_the_reference_is_a_dataset_and_its_rejected_rows() -> None:
-    text = (Path(definitions.__file__).parents[1] / "docs" / "reference.md").read_text()
+    text = (ROOT / "docs" / "reference.md").read_text()
     example = text.partition("### Rejected rows")[2].partition("```sql\n")[2].partition("```")[0]
     graph = graph_of(sql_assets(compiled([SourceFile("orders.sql", example)], {})))
     assert set(graph.datasets) == {"shop.orders", "shop.orders_rejected"}

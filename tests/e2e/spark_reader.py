@@ -17,6 +17,6 @@ os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = found["token"]
 spark = SparkSession.builder.remote(f"sc://localhost:{found['port']}").getOrCreate()
 for line in sys.stdin:
     rows = [list(row) for row in spark.sql(line).collect()]
-    assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
+    assert not {"varve", "resources", "pipeline_defs", "assets"} & set(sys.modules)
     sys.stdout.write(json.dumps(rows, default=str) + "\n")
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from varve.dagster.assets.datasets import graph_of
 from varve.dagster.automation.sensors import arrival_sensor
 from varve.services.spark_server import SparkServer
 from varve.services.settings import Settings
-from varve.dagster.runs.spark import open_session
+from varve.services.spark import open_session
 from tests.dagster.test_outside_assets import files, tick
 
 settings = Settings()

@@ -28,7 +28,7 @@ engine = create_engine(sys.argv[1])
 view = Table("weekly_delays", MetaData(), schema="flights", autoload_with=engine)
 with engine.connect() as connection:
     rows = connection.execute(select(view.c.origin, func.sum(view.c.flights)).group_by(view.c.origin)).all()
-assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
+assert not {"varve", "resources", "pipeline_defs", "assets"} & set(sys.modules)
 columns = {column.name: [str(column.type), column.comment] for column in view.columns}
 print(json.dumps({"columns": columns, "flights": {origin: int(count) for origin, count in rows}}))
 """
@@ -45,7 +45,7 @@ with adbc.connect(sys.argv[1]) as connection, connection.cursor() as cursor:
     columns = connection.adbc_get_table_schema("weekly_delays", db_schema_filter="flights")
     cursor.execute("select origin, sum(flights)::bigint from flights.weekly_delays group by origin")
     rows = cursor.fetch_arrow_table().to_pydict()
-assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
+assert not {"varve", "resources", "pipeline_defs", "assets"} & set(sys.modules)
 flights = dict(zip(*rows.values(), strict=True))
 print(json.dumps({"tables": found["flights"], "columns": columns.names, "flights": flights}))
 """
@@ -55,7 +55,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 frame = spark.table("flights.departures")
 days = {str(row["day"]): row["count"] for row in frame.groupBy("day").count().collect()}
-assert not {"resources", "pipeline_defs", "assets"} & set(sys.modules)
+assert not {"varve", "resources", "pipeline_defs", "assets"} & set(sys.modules)
 print(json.dumps({"columns": dict(frame.dtypes), "days": days}))
 """
 

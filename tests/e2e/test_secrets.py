@@ -193,14 +193,14 @@ def test_settings_of_a_spark_of_our_own_are_no_words_of_its_command_line(tmp_pat
     own = Project.at(tmp_path / "home").having(spark_master="local[1]", spark_conf=CONF)
     program = tmp_path / "looks.py"
     if mode == "classic":
-        opened = "from varve.services.settings import Settings\nfrom varve.dagster.runs.spark import open_session\n"
+        opened = "from varve.services.settings import Settings\nfrom varve.services.spark import open_session\n"
         program.write_text(READS_SPARK.format(opened=f"{opened}spark = open_session(Settings())"), encoding="utf-8")
         run = program
     else:
         program.write_text(READS_SPARK.format(opened="spark = SparkSession.builder.getOrCreate()"), encoding="utf-8")
         run = tmp_path / "submits.py"
         run.write_text(
-            "import sys\nfrom varve.dagster.runs.programs import Program, Task, followed\n"
+            "import sys\nfrom varve.dagster.runs.programs import Program, ProgramTask, followed\n"
             "from varve.services.settings import Settings\n"
             f"code, tail = followed(Settings(), Program({str(program)!r}, {{}}, {{}}), {str(tmp_path)!r})\n"
             "print(*tail, sep='\\n')\nsys.exit(code)\n",

@@ -174,11 +174,11 @@ def test_what_is_rejected_is_shown_by_every_command_and_by_the_check(
     assert str(stray) in finding.found
     heat.show(Console(), heat.heat())
     assert f"rejected (no key): flights.departures {stray}" in " ".join(capfd.readouterr().out.split())
-    (check,) = [each for each in (arrival_check(DEPARTURES)(),) if isinstance(each, dg.AssetCheckResult)]
+    (check,) = [each for each in (arrival_check(DEPARTURES, PROJECT)(),) if isinstance(each, dg.AssetCheckResult)]
     assert not check.passed
     assert str(stray) in str(check.metadata)
     with dg.DagsterInstance.ephemeral() as instance:
-        assert "notes.csv" in listed(look_at_all(graph, instance)[1])
+        assert "notes.csv" in listed(look_at_all(graph, instance, PROJECT.settings)[1])
     stray.unlink()
     arrivals()
     assert heat.heat()["rejected"] == []

@@ -222,7 +222,11 @@ def test_changes_are_captured_whole(settings: Settings, fresh_database: str) -> 
 
 
 # Whose sessions the first statements make ours, in processes that cannot import src/varve/services/sessions.py.
-MAY_CONNECT = {"resources/sessions.py", "resources/warehouse/copying.py", "resources/warehouse/source.py"}
+MAY_CONNECT = {
+    "src/varve/services/sessions.py",
+    "src/varve/stores/warehouse/loading/copying.py",
+    "src/varve/stores/warehouse/spark_source.py",
+}
 DRIVERS = {"psycopg", "psycopg2", "adbc", "dbapi", "PGconn", "Connection", "AsyncConnection"}
 PACKAGES = {"psycopg", "psycopg2", "adbc_driver_postgresql", "psycopg_pool"}
 
@@ -243,12 +247,12 @@ def connects(node: ast.AST) -> bool:
 def test_nobody_else_opens_a_session() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{node.lineno}"  # type: ignore[attr-defined]
-        for folder in ("pipeline_defs", "resources", "assets")
+        for folder in ("src", "pipeline_defs", "resources", "assets")
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if connects(node)
     }
     others = {place for place in found if place.split(":")[0] not in MAY_CONNECT}
     # The one that makes a replication slot has to be a session of its own kind; it takes our settings next.
-    assert {place.split(":")[0] for place in others} == {"resources/cdc/source.py"}
+    assert {place.split(":")[0] for place in others} == {"src/varve/cdc/capture/source_database.py"}
     assert len(others) == 1

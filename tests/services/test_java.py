@@ -19,6 +19,8 @@ from varve.services.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 ANSWER = """
 import os
 from pyspark.sql import SparkSession

@@ -19,6 +19,8 @@ from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, P
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 ENSURE = (
     "import sys; from pathlib import Path; from varve.services.postgres_server import PostgresServer; "
     "server = PostgresServer(Path(sys.argv[1])); server.ensure_up(); print(server.pid())"

@@ -25,6 +25,8 @@ from varve.services.spark_server import SparkServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 
 @pytest.fixture
 def own(settings: Settings) -> Iterator[Settings]:
@@ -83,7 +85,7 @@ def _words_of(process: psutil.Process) -> str:
 CLIENT = """
 import sys
 from varve.services.settings import Settings
-from varve.dagster.runs.spark import lost, open_session
+from varve.services.spark import lost, open_session
 
 session = open_session(Settings())
 rows, folder = int(sys.argv[1]), sys.argv[2]

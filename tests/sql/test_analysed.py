@@ -123,9 +123,9 @@ def test_columns_that_only_spark_can_tell_are_asked_once_and_need_no_declaration
         (folder / f"{name}.sql").write_text(text)
     with pytest.raises(SqlErrors, match="only Spark can tell the type of a, b, and was not asked"):
         load(folder)
-    monkeypatch.setattr("varve.dagster.runs.spark.open_session", lambda _: spark)
+    monkeypatch.setattr("varve.services.spark.open_session", lambda _: spark)
     sql_command.check(Console(file=io.StringIO()), folder, as_json=False)
-    monkeypatch.setattr("varve.dagster.runs.spark.open_session", lambda _: pytest.fail("Spark was asked again"))
+    monkeypatch.setattr("varve.services.spark.open_session", lambda _: pytest.fail("Spark was asked again"))
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     found = load(folder)
     types = {name: {each.name: str(each.type) for each in found[name].dataset.schema.columns} for name in found}

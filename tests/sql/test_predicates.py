@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sql.predicates import conditions
-from tests.sql.test_soundness import check, planned, whole
+from tests.sql.test_soundness import (
+    check,
+    files,  # noqa: F401 - a fixture
+    planned,
+    tables,  # noqa: F401 - a fixture
+    whole,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

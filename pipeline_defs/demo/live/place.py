@@ -142,7 +142,7 @@ def refuse_deployed(settings: Settings) -> None:
 
 def forget_tables() -> None:
     """Take the demo's tables out of Spark's catalog, in which all projects of a home folder meet."""
-    from varve.dagster.runs.spark import open_session as open_spark
+    from varve.services.spark import open_session as open_spark
 
     spark = open_spark(chosen_settings())
     try:

@@ -104,7 +104,7 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
 
 
 def _apply(console: Console, found: OpenCapture, said: dict[str, Any], *, as_json: bool) -> None:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     done = found.apply(lambda: open_session(chosen_settings()), "varve cdc")
     name = found.captured.dataset.name

@@ -14,8 +14,10 @@ from varve.project import Project
 if TYPE_CHECKING:
     import dagster as dg
 
+    from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
+    from varve.sql.sql_files import SqlFiles
 
 
 def chosen_project() -> Project:
@@ -35,6 +37,20 @@ def chosen_graph() -> Graph:
     from varve.dagster.discovery import load_project
 
     return load_project(chosen_project()).graph
+
+
+def chosen_sql_files() -> SqlFiles:
+    """Its SQL files. Dagster, a second of imports, is loaded only where one of them reads a dataset of Python."""
+    from varve.sql.sql_project import load_usable
+
+    folder = chosen_project().assets
+
+    def of_python() -> dict[str, Dataset]:
+        from varve.dagster.assets.sql_assets import python_datasets
+
+        return python_datasets(folder)
+
+    return load_usable(folder, of_python)
 
 
 def chosen_definitions() -> dg.Definitions:

@@ -187,6 +187,6 @@ def _show(console: Console, title: str, findings: list[Finding]) -> None:
 
 
 def _session() -> Any:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     return open_session(chosen_settings())

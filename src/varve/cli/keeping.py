@@ -40,23 +40,23 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show every batch of a dataset: what it holds, whose run made it, and what became of it."""
-    from varve.cli import history as room
+    from varve.cli import history as history_command
 
     if log:
-        found = room.changes(dataset, words or [], limit=limit)
-        _tell(found, as_json=as_json, show=lambda: room.show_changes(console, dataset, found))
+        found = history_command.changes(dataset, words or [], limit=limit)
+        _tell(found, as_json=as_json, show=lambda: history_command.show_changes(console, dataset, found))
     else:
-        batches = room.history(dataset, words or [], run_id=run_id, limit=limit)
-        _tell(batches, as_json=as_json, show=lambda: room.show_history(console, dataset, batches))
+        batches = history_command.history(dataset, words or [], run_id=run_id, limit=limit)
+        _tell(batches, as_json=as_json, show=lambda: history_command.show_history(console, dataset, batches))
 
 
 @app.command()
 def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False) -> None:
     """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
-    from varve.cli import history as room
+    from varve.cli import history as history_command
 
-    found = room.folders(dataset, words or [])
-    _tell(found, as_json=as_json, show=lambda: room.show_folders(found))
+    found = history_command.folders(dataset, words or [])
+    _tell(found, as_json=as_json, show=lambda: history_command.show_folders(found))
 
 
 @app.command()
@@ -78,7 +78,7 @@ def rollback(
 
     The sensors leave those partitions alone until an input of theirs changes.
     """
-    from varve.cli import rollback as room
+    from varve.cli import rollback as rollback_command
     from varve.cli.selection import moment
 
     if sum(given is not None for given in (to, at, run)) != 1:
@@ -86,17 +86,17 @@ def rollback(
     if run is not None:
         if words:
             raise VarveError("a run is undone whole: write --run without partitions, or --to with them.")
-        plans = room.plan_run(run, dataset)
+        plans = rollback_command.plan_run(run, dataset)
     elif dataset is None:
         raise VarveError("which dataset? Write: varve rollback DATASET ...")
     elif to is not None:
-        plans = room.plan_batch(dataset, words or [], to)
+        plans = rollback_command.plan_batch(dataset, words or [], to)
     else:
-        plans = room.plan_time(dataset, words or [], moment(str(at)))
+        plans = rollback_command.plan_time(dataset, words or [], moment(str(at)))
     if not dry_run:
-        room.carry_out(plans, reason=reason, withdraw=withdraw)
-    values = room.as_values(plans, done=not dry_run)
-    _tell(values, as_json=as_json, show=lambda: room.show(console, plans, done=not dry_run))
+        rollback_command.carry_out(plans, reason=reason, withdraw=withdraw)
+    values = rollback_command.as_values(plans, done=not dry_run)
+    _tell(values, as_json=as_json, show=lambda: rollback_command.show(console, plans, done=not dry_run))
 
 
 @app.command()
@@ -113,11 +113,11 @@ def pin(
     """Keep batches from every sweep, whatever its policy."""
     import datetime as dt
 
-    from varve.cli import history as room
+    from varve.cli import history as history_command
     from varve.cli.selection import span
 
     expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
-    pinned = room.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
+    pinned = history_command.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
     _tell(pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}."))
 
 
@@ -131,9 +131,9 @@ def unpin(
     as_json: Json = False,
 ) -> None:
     """Take pins off: the next sweep may take the batches, as its policy says."""
-    from varve.cli import history as room
+    from varve.cli import history as history_command
 
-    taken = room.unpin(dataset, words or [], batch=batch, owner=owner)
+    taken = history_command.unpin(dataset, words or [], batch=batch, owner=owner)
     _tell({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
 
 
@@ -151,10 +151,10 @@ def reopen(
 
     They stay open until --close.
     """
-    from varve.cli import reopen as room
+    from varve.cli import reopen as reopen_command
 
-    found = room.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
-    _tell(found, as_json=as_json, show=lambda: room.show(console, found))
+    found = reopen_command.reopen(dataset, words or [], reason=reason, close=close, dry_run=dry_run)
+    _tell(found, as_json=as_json, show=lambda: reopen_command.show(console, found))
 
 
 @app.command()
@@ -171,17 +171,17 @@ def sweep(
 
     Never what is in force, pinned, or may be read by a run that lives.
     """
-    from varve.cli import sweep as room
+    from varve.cli import sweep as sweep_command
     from varve.cli.selection import span
 
-    report = room.sweep(
+    report = sweep_command.sweep(
         dataset=dataset,
         older_than=span(older_than),
         keep_last=keep_last,
         orphans_older_than=span(orphans_older_than),
         dry_run=dry_run,
     )
-    _tell(report.as_values(), as_json=as_json, show=lambda: room.show(console, report))
+    _tell(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
 
 
 @app.command()
@@ -194,10 +194,10 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Compare the catalog with what lies in the stores and what readers are shown. Exit code 1 for a difference."""
-    from varve.cli import doctor as room
+    from varve.cli import doctor as doctor_command
 
-    examined = room.doctor(dataset, deep=deep)
-    _tell(examined.as_values(), as_json=as_json, show=lambda: room.show_examined(console, examined))
+    examined = doctor_command.doctor(dataset, deep=deep)
+    _tell(examined.as_values(), as_json=as_json, show=lambda: doctor_command.show_examined(console, examined))
     if examined.findings:
         raise typer.Exit(1)
 
@@ -212,10 +212,10 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Show readers what the catalog says is in force, where they are not. Exit code 1 for what cannot be mended."""
-    from varve.cli import doctor as room
+    from varve.cli import doctor as doctor_command
 
-    repaired = room.repair(dataset, from_storage=from_storage)
-    _tell(repaired.as_values(), as_json=as_json, show=lambda: room.show_repaired(console, repaired))
+    repaired = doctor_command.repair(dataset, from_storage=from_storage)
+    _tell(repaired.as_values(), as_json=as_json, show=lambda: doctor_command.show_repaired(console, repaired))
     if repaired.findings:
         raise typer.Exit(1)
 

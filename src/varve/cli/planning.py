@@ -30,25 +30,25 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what state a partition is in and why: what it is made from, what it waits for, and when it is tried again."""
-    from varve.cli import why as room
+    from varve.cli import why as why_command
 
-    found = room.why(dataset, words)
+    found = why_command.why(dataset, words)
     if as_json:
         console.print_json(json.dumps(found))
     else:
-        room.show(console, found)
+        why_command.show(console, found)
 
 
 @app.command()
 def plan(*, as_json: Json = False) -> None:
     """Show what is current, due, dirty, waiting, in flight, failed and held of every dataset, over time."""
-    from varve.cli import heat as room
+    from varve.cli import heat as heat_command
 
-    found = room.heat()
+    found = heat_command.heat()
     if as_json:
         console.print_json(json.dumps(found))
     else:
-        room.show(console, found)
+        heat_command.show(console, found)
 
 
 @backfill.command("start")
@@ -73,50 +73,50 @@ def start(
 
     Example: [bold]varve backfill start shop.sales --from 2026-11-01 --to 2026-11-07 --downstream all[/]
     """
-    from varve.cli import backfill as room
+    from varve.cli import backfill as backfill_command
 
-    found = room.plan(dataset, words or [], first=first, last=last, downstream=downstream)
-    number = None if dry_run else room.start(found, reason=reason)
+    found = backfill_command.plan(dataset, words or [], first=first, last=last, downstream=downstream)
+    number = None if dry_run else backfill_command.start(found, reason=reason)
     if as_json:
-        console.print_json(json.dumps(room.as_values(found, number)))
+        console.print_json(json.dumps(backfill_command.as_values(found, number)))
     else:
-        room.show_plan(console, found, number)
+        backfill_command.show_plan(console, found, number)
 
 
 @backfill.command("list")
 def list_backfills(*, as_json: Json = False) -> None:
     """Show all backfills with how far they are."""
-    from varve.cli import backfill as room
+    from varve.cli import backfill as backfill_command
 
-    found = room.listed()
+    found = backfill_command.listed()
     if as_json:
         console.print_json(json.dumps(found))
     else:
-        room.show_listed(console, found)
+        backfill_command.show_listed(console, found)
 
 
 @backfill.command()
 def pause(number: Number) -> None:
     """Launch nothing more of a backfill; what is in flight goes on."""
-    from varve.cli import backfill as room
+    from varve.cli import backfill as backfill_command
 
-    room.change(console, number, "pause")
+    backfill_command.change(console, number, "pause")
 
 
 @backfill.command()
 def resume(number: Number) -> None:
     """Go on with a backfill."""
-    from varve.cli import backfill as room
+    from varve.cli import backfill as backfill_command
 
-    room.change(console, number, "resume")
+    backfill_command.change(console, number, "resume")
 
 
 @backfill.command()
 def cancel(number: Number) -> None:
     """Take the marks of a backfill away; what it has computed stays."""
-    from varve.cli import backfill as room
+    from varve.cli import backfill as backfill_command
 
-    room.change(console, number, "cancel")
+    backfill_command.change(console, number, "cancel")
 
 
 @app.command()
@@ -127,10 +127,10 @@ def retire(
     as_json: Json = False,
 ) -> None:
     """Take partitions that the graph has no more out of readers' sight; the next sweeps delete their data."""
-    from varve.cli import retire as room
+    from varve.cli import retire as retire_command
 
-    found = room.retire(dataset, dry_run=dry_run)
+    found = retire_command.retire(dataset, dry_run=dry_run)
     if as_json:
         console.print_json(json.dumps(found))
     else:
-        room.show(console, found, done=not dry_run)
+        retire_command.show(console, found, done=not dry_run)

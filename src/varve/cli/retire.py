@@ -14,8 +14,8 @@ from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as leave
-from varve.dagster.runs.spark import open_session
 from varve.model.broken_dataset import DatasetIsBroken
+from varve.services.spark import open_session
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -213,6 +213,6 @@ def _whole_run(history: History, run: str) -> str:
 
 
 def _session() -> Any:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     return open_session(chosen_settings())

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import yaml
 
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
-from varve.cli.context import chosen_project, chosen_settings
+from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
 from varve.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from varve.model.errors import ServiceUnavailable, VarveError
+from varve.project import NoProject
 from varve.services.ports import refuse_taken_port
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
@@ -190,12 +192,25 @@ def psql(arguments: Sequence[str]) -> None:
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml."""
+    """Dagster's home: yours where DAGSTER_HOME is set, else a folder under Varve's with a copy of dagster.yaml.
+
+    The copy names the project whose storage it describes, as it lies elsewhere.
+    """
     if own := os.environ.get("DAGSTER_HOME"):
         return Path(own)
     home = settings.home_dir / "dagster"
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(settings.project / "dagster.yaml", home / "dagster.yaml")
+    own_file = settings.project / "dagster.yaml"
+    if not own_file.is_file():
+        raise NoProject(
+            f"there is no {own_file}, which says where Dagster keeps its runs. `varve init` writes one; or set "
+            "DAGSTER_HOME to a folder that has one."
+        )
+    described = yaml.safe_load(own_file.read_text(encoding="utf-8"))
+    storage = described.get("storage", {}).get("custom", {})
+    if storage.get("module") == "varve.dagster.internal":
+        storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
+    (home / "dagster.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
     return home
 
 
@@ -237,9 +252,7 @@ def _rejected_rows(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _broken() -> list[dict[str, Any]]:
-    from varve.dagster.assets.sql_assets import sql_datasets
-
-    return broken_values(sql_datasets(chosen_project().assets).broken)
+    return broken_values(chosen_sql_files().broken)
 
 
 def _spark_hint(spark: dict[str, Any]) -> str:

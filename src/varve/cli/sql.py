@@ -66,7 +66,7 @@ def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
     one, with all that is wrong in the others.
     """
     if files.questions:
-        from varve.dagster.runs.spark import open_session
+        from varve.services.spark import open_session
         from varve.sql.spark.analysis import columns_by_spark
 
         session = open_session(chosen_settings())
@@ -95,7 +95,7 @@ def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None
     unseen = [each for each in files.values() if cache.verified.get(each.source.path) != keys[each.source.path]]
     if not unseen:
         return
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
     from varve.sql.spark.analysis import analysed
 
     session = open_session(chosen_settings())

@@ -215,6 +215,6 @@ def _count(into: dict[str, Amount], batches: Iterable[Retired]) -> None:
 
 
 def _session() -> Any:
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     return open_session(chosen_settings())

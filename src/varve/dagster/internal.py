@@ -13,6 +13,7 @@ import psycopg
 from dagster import (
     AssetKey,
     DefaultRunLauncher,
+    Field,
     InputContext,
     MultiPartitionsDefinition,
     OutputContext,
@@ -57,19 +58,20 @@ class VarveEventLog(PostgresEventLogStorage):
     launched it; so no run is STARTED that has none.
     """
 
-    def __init__(self, postgres_url: str) -> None:
+    def __init__(self, postgres_url: str, project: Project) -> None:
         super().__init__(postgres_url)
+        self.project = project
         self.heartbeats = Heartbeats()
 
     def store_event(self, event: EventLogEntry) -> None:
         """Called by Dagster."""
         if _begins_here(event):
-            self.heartbeats.begin(Project.find().settings, event.run_id)
+            self.heartbeats.begin(self.project.settings, event.run_id)
         super().store_event(event)
         kind = event.dagster_event_type if event.is_dagster_event else None
         if kind in _ENDS and not self.heartbeats.end(event.run_id):
             because = f"Dagster was told by another process that it had ended ({kind.value})"
-            end_lease(Project.find().settings, event.run_id, because)
+            end_lease(self.project.settings, event.run_id, because)
 
     def dispose(self) -> None:
         """Called by Dagster."""
@@ -116,25 +118,28 @@ def _is_planned(event: EventLogEntry) -> bool:
 class VarveDagsterStorage(DagsterPostgresStorage):
     """dagster-postgres' storage on the server the settings name, which is started first where it is the embedded one.
 
+    The settings are those of the project that its configuration names (`project`, a folder), or else of the project in
+    which the process runs.
+
     So `dagster`, the web server, the daemon and every run work from a cold start, and notice a server that has died.
     """
 
-    def __init__(self, postgres_url: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, project: Project, inst_data: ConfigurableClassData | None = None) -> None:
+        postgres_url = dagster_storage_url(project.settings)
         super().__init__(postgres_url, inst_data=inst_data)
-        self._event_log_storage = VarveEventLog(postgres_url)
+        self._event_log_storage = VarveEventLog(postgres_url, project)
 
     @classmethod
     def config_type(cls) -> Any:
-        """No configuration of its own: the settings decide."""
-        return {}
+        """One option, the folder of the project; its settings decide all else."""
+        return {"project": Field(str, is_required=False, default_value="")}
 
     @classmethod
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
     ) -> VarveDagsterStorage:
         """Called by Dagster when it loads an instance."""
-        del config_value
-        return cls(postgres_url=dagster_storage_url(Project.find().settings), inst_data=inst_data)
+        return cls(Project.find(config_value["project"] or None), inst_data=inst_data)
 
     # The inherited ones point at dagster-postgres' classes with our (empty) configuration; a process that were given
     # such a reference could not load it. Storage as a whole is what instance references carry.
@@ -159,7 +164,7 @@ class VarveRunLauncher(DefaultRunLauncher):
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Launch a run, for whose process a lease is kept from now on."""
-        settings = Project.find().settings
+        settings = _project_of(self._instance).settings
         try:
             with leases_in(settings, "varve launcher") as leases:
                 leases.keep([context.dagster_run.run_id], f"launched by {this_process()}", settings.lease_seconds)
@@ -175,7 +180,7 @@ class VarveRunLauncher(DefaultRunLauncher):
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """FAILED where the run counts as dead; where the catalog cannot be asked, it may live."""
-        settings = Project.find().settings
+        settings = _project_of(self._instance).settings
         try:
             with leases_in(settings, "varve monitor") as leases:
                 # With another storage, the runs of other people's jobs take no lease: it is all that they could lose.
@@ -185,6 +190,11 @@ class VarveRunLauncher(DefaultRunLauncher):
         if run.run_id in told:
             return CheckRunHealthResult(WorkerStatus.FAILED, told[run.run_id])
         return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+def _project_of(instance: DagsterInstance) -> Project:
+    storage = instance.event_log_storage
+    return storage.project if isinstance(storage, VarveEventLog) else Project.find()
 
 
 def heartbeats_of(instance: DagsterInstance) -> Heartbeats | None:

@@ -148,7 +148,7 @@ class Reader:
 @contextlib.contextmanager
 def open_reader(project: Project | None = None) -> Iterator[Reader]:
     """A reader with a connection of its own, on the Spark of the project (None: of the working directory)."""
-    from varve.dagster.runs.spark import open_session
+    from varve.services.spark import open_session
 
     settings = (project or Project.find()).settings
     with connect(settings, application="varve reader") as connection:

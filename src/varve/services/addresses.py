@@ -9,13 +9,15 @@ Not here: which settings there are (settings.py), and how an address is shown (s
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 _WRITE_POSTGRES = (
     "Write postgresql://user:password@host:5432/database; in a password write @ as %40, / as %2F, : as %3A, % as %25."
@@ -45,6 +47,9 @@ def dagster_url(url: str) -> str:
 
 def problem_of_postgres(url: str) -> str | None:
     """What is wrong with the URL of a PostgreSQL, and what to write; None where nothing is."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     found = None
     try:
         parsed = make_url(url)
@@ -98,4 +103,6 @@ def problem_of_root(uri: str) -> str | None:
 def _parsed(url: str) -> URL:
     if problem := problem_of_postgres(url):
         raise VarveError(f"The URL {problem}")
+    from sqlalchemy.engine import make_url
+
     return make_url(url)

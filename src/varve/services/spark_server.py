@@ -3,7 +3,7 @@
 PySpark's own `spark.local.connect.reuse` does the work (pyspark.sql.connect.local_server, which calls itself
 experimental: it is used nowhere else). A warm server costs a run about 2 s where a JVM of its own costs 10 to 14.
 
-Not here: sessions (varve/dagster/runs/spark.py).
+Not here: sessions (spark.py).
 """
 
 from __future__ import annotations

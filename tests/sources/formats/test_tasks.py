@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 WORKER = """
 import pickle, sys
-for name in ("resources", "pipeline_defs"):
-    sys.modules[name] = None
+sys.modules["varve"] = None
 import pyarrow as pa
 task = pickle.load(open(sys.argv[1], "rb"))
 rows = task(iter([pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])]))

@@ -19,11 +19,11 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.conftest import Workbench, sales_dataset
-from varve.dagster.runs.spark import open_session
 from varve.model.dataset import StoreKind
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import warehouse_url
 from varve.services.settings import Settings
+from varve.services.spark import open_session
 from varve.stores.folders.layout import Layout
 from varve.stores.folders.write import survey, write_batches
 from varve.stores.warehouse.loading import copying, load

@@ -13,7 +13,7 @@ import dagster as dg
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
 from varve.dagster.assets.python_files import half_imported, python_assets
 from varve.dagster.assets.sql_rows import rows
-from varve.dagster.runs.failures import told
+from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
@@ -50,9 +50,9 @@ def usable(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
     """
     files = load_usable(folder, lambda: python_datasets(folder), cache)
     if files.undeclared and (half := half_imported(folder)):
-        told = "\n".join(map(str, files.problems))
+        problems = "\n".join(map(str, files.problems))
         raise VarveError(
-            f"{told}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
+            f"{problems}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
             f"another module; it is {', '.join(half)}."
         )
     return files
@@ -131,7 +131,7 @@ def _compute(found: SqlAsset) -> Callable[..., Any]:
             yield from expectations.results()
             return
         frames = {name: inputs[_argument(name)] for name in found.reads}
-        with told():
+        with as_dagster_failure():
             try:
                 frame = rows(found, context, opened, frames)
             except VarveError as error:
@@ -194,8 +194,10 @@ class Expectations:
             )
         if broken:
             texts = {each.name: each.text for each in self.found.sql.expectations}
-            told = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
-            raise VerifyFailed(f"{self.opened.build}: {told}. {NOTHING_LOST} Mend the query or what it reads.")
+            rows_that_break = "; ".join(f"{count} rows break {name} ({texts[name]})" for name, count in broken.items())
+            raise VerifyFailed(
+                f"{self.opened.build}: {rows_that_break}. {NOTHING_LOST} Mend the query or what it reads."
+            )
 
     def results(self) -> Iterator[dg.AssetCheckResult]:
         """All of them hold: else the run would have failed."""

@@ -19,10 +19,10 @@ import psycopg
 
 from varve.catalog.parts import Parts
 from varve.catalog.rejected import LeftOut, RejectedArrivals
-from varve.dagster.runs.spark import lost, open_session
 from varve.model.errors import BadInput
 from varve.planning.arrivals.arrivals import LandingFile, Rejected, RejectionKind, Sorter, stamp_of
 from varve.planning.run_requests import landing_source
+from varve.services.spark import lost, open_session
 from varve.sources.external.tables import open_outside
 from varve.sources.landing.inspected import Inspected
 from varve.sources.landing.landing import Landing, inspect

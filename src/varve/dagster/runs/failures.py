@@ -17,10 +17,10 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import lost as lost_lease
 from varve.dagster.runs.leases import leases_in
-from varve.dagster.runs.spark import lost
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
+from varve.services.spark import lost
 from varve.sources.landing.landing import explain_bad_row
 from varve.stores.frames import spark_errors, spark_says
 
@@ -36,7 +36,7 @@ _ASK_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def as_dagster_failure() -> Iterator[None]:
     """Errors that a person can mend reach Dagster as a failure with just their message, and are not retried."""
     try:
         yield
@@ -57,9 +57,9 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if lost(error):
-            told = spark_says(error).strip().splitlines()[0]
+            reason = spark_says(error).strip().splitlines()[0]
             raise VarveError(
-                f"{build}: Spark was lost: {told} {NOTHING_LOST} "
+                f"{build}: Spark was lost: {reason} {NOTHING_LOST} "
                 "Run it again; the embedded server then starts by itself."
             ) from error
         if (hidden := redacted(str(error))) != str(error):

@@ -14,7 +14,7 @@ import pendulum
 from varve.catalog.traces import ReusedBatches, Traces
 from varve.dagster.internal import add_partition_metadata, step_of
 from varve.dagster.runs import atomic_publish as group
-from varve.dagster.runs.failures import explained, told
+from varve.dagster.runs.failures import as_dagster_failure, explained
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
 from varve.model.partitions.windows import WindowState, window_state
@@ -47,7 +47,7 @@ class StoreIOManager(dg.IOManager):
 
     def load_input(self, context: dg.InputContext) -> DataFrame:
         """The partitions of the upstream dataset that this run's partitions read, at their current batches."""
-        with told():
+        with as_dagster_failure():
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
             try:
@@ -64,7 +64,7 @@ class StoreIOManager(dg.IOManager):
 
         Or put batches back in force that hold the same.
         """
-        with told():
+        with as_dagster_failure():
             opened = self._builds.of(context)
             if isinstance(obj, ReusedBatches):
                 self._put_back(context, opened, obj)
@@ -121,16 +121,16 @@ class StoreIOManager(dg.IOManager):
         build, step = opened.build, step_of(context)
         try:
             # What follows from inputs is not left alone when they change again.
-            told = "the same code and inputs as before"
+            as_dagster_failure = "the same code and inputs as before"
             store = self._builds.store(build.dataset, opened.catalog)
-            store.republish(replace(build, holds=False), again.batches, reason=told)
+            store.republish(replace(build, holds=False), again.batches, reason=as_dagster_failure)
             Traces(opened.catalog.connection).forget(build)
         except BaseException as error:
             self._builds.abandon(opened, str(error))
             raise
         keys = {partition.path: build.dataset.partitioning.to_dagster(partition) for partition in build.partitions}
         for batch in again.batches:
-            about = metadata_of(build.dataset, batch) | {"varve/again": told}
+            about = metadata_of(build.dataset, batch) | {"varve/again": as_dagster_failure}
             add_partition_metadata(step, context.asset_key, keys[batch.partition], about)
         self._builds.close(opened)
 

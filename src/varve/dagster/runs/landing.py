@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from varve.dagster.runs.failures import told
+from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.errors import VarveError
 from varve.planning.requested import AGAIN_TAG
 from varve.sources.external import tables as outside
@@ -28,7 +28,7 @@ class LandingResource(dg.ConfigurableResource[None]):
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:
         """The run's partitions as typed rows with their partition columns: see `Landing.read` and `outside.read`."""
         builds: Builds = context.resources.builds
-        with told():
+        with as_dagster_failure():
             opened = builds.of(context)
             try:
                 if opened.build.dataset.outside is not None:

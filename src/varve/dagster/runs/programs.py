@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from varve.dagster.runs.spark import SESSION_CONF
 from varve.model.dataset import StoreKind
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
 from varve.model.partitions.key import plain
 from varve.services.files import open_files
 from varve.services.java import java_home
 from varve.services.secrets import redacted, spark_properties
+from varve.services.spark import SESSION_CONF
 from varve.services.spark_server import static_conf
 from varve.sql.foreign_code import program as find
 from varve.stores.folders.layout import Layout

@@ -32,7 +32,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # What a session may change by itself, in both modes.
 SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
-    # A partitioned write touches only the partitions it writes, and stages privately (DESIGN section 4).
+    # A partitioned write touches only the partitions it writes, and stages privately (docs/decisions/0004).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.

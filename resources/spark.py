@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 
 def spark(loaded: LoadedProject) -> SparkResource:
-    """The session's resource; `spark_config={...}` here would set properties of every session."""
-    return SparkResource(project=str(loaded.project.root), deployment=loaded.project.deployment or "")
+    """The resource of the session, with the settings of this project."""
+    return SparkResource.of(loaded.project)

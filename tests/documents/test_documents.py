@@ -131,6 +131,7 @@ def test_the_keys_of_the_reference_are_those_of_the_projects_file() -> None:
     assert set(tomllib.loads(example.text)["tool"]["varve"]) <= keys
 
 
+@pytest.mark.needs_seconds
 def test_every_varve_command_of_every_page_is_one_with_its_options() -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS_AS_JSON], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True

@@ -94,7 +94,7 @@ def build_defs(
             ],
             schedules=[report_schedule(data_checks(loaded)), *schedules],
             resources={
-                "spark": SparkResource(project=str(project.root), deployment=project.deployment or ""),
+                "spark": SparkResource.of(project),
                 "builds": builds_resource(graph, project),
                 "landing": LandingResource(),
                 **{io_manager_key(dataset.store): store_io_manager() for dataset in graph.datasets.values()},

@@ -11,7 +11,7 @@ import logging
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.addresses import remote_address
@@ -32,7 +32,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # What a session may change by itself, in both modes.
 SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
-    # A partitioned write touches only the partitions it writes, and stages privately (DESIGN section 4).
+    # A partitioned write touches only the partitions it writes, and stages privately (docs/decisions/0004).
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.
@@ -121,7 +121,18 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     builder = SparkSession.builder
     for name, value in _settings(conf):
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if (remote := conf.get("spark.remote")) is None:
+        return session
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    # PySpark hands on the session that is there, though it may be of another project's server.
+    channel: Any = session.client._builder
+    if channel.endpoint == DefaultChannelBuilder(remote).endpoint:
+        return session
+    other: Any = RemoteSession.builder.config(map=dict(_settings(conf))).create()
+    return cast("SparkSession", other)
 
 
 def _settings(conf: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -30,6 +30,11 @@ class SparkResource(LazyPySparkResource):
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field: its default is copied
     _opening: Future[SparkSession] | None = PrivateAttr(default=None)
 
+    @classmethod
+    def of(cls, project: Project) -> SparkResource:
+        """The resource with the settings of this project."""
+        return cls(project=str(project.root), deployment=project.deployment or "")
+
     @property
     def _settings(self) -> Settings:
         return Project.find(self.project or None, deployment=self.deployment or None).settings

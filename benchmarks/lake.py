@@ -165,10 +165,10 @@ def _session(settings: Settings) -> SparkSession:
 
 def _flights(session: SparkSession, home: str, rows: int) -> DataFrame:
     """The flights of 2013 as parquet files that are no part of any table, repeated to about so many rows."""
-    import pandas
+    import pandas as pd
     from pyspark.sql import functions as F  # noqa: N812
 
-    frame = pandas.read_csv(partner.data_folder() / "flights.csv.zip")
+    frame = pd.read_csv(partner.data_folder() / "flights.csv.zip")
     path = f"{home}/source"
     columns = ["dep_delay", "arr_delay", "flight", "distance", "carrier", "tailnum", "origin", "dest"]
     listed = frame[[*columns, "time_hour", "year", "month", "day"]].astype({"time_hour": "string"})

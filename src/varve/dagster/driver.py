@@ -12,6 +12,8 @@ import dagster as dg
 
 from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.sensors import DATASET_TAG
+from varve.dagster.discovery import load_project
+from varve.dagster.instance import open_instance
 from varve.dagster.internal import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import VarveError, some
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from varve.planning.graph import Graph
+    from varve.project import Project
 
 # Dagster's daemon recognises by these tags what a sensor has asked for before.
 RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
@@ -115,6 +118,21 @@ class Driver:
         in_dagster = keys_in_range(dataset_partitions_def(dataset), self.instance, asked[0], asked[-1])
         if missing := sorted(set(asked) - in_dagster):
             raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
+
+
+def run_due(project: Project) -> list[str]:
+    """Run in this process what the project's sensors ask for, until they ask for nothing.
+
+    For demos, notebooks and tests; a deployment has Dagster's daemon. Returns for each run, in their order, its dataset
+    and partitions: `shop.sales 2026-11-01`, `shop.sales 2026-11-01 ... 2026-11-07`. Raises VarveError where a run fails
+    or a server cannot be reached.
+    """
+    finished: list[str] = []
+    definitions = project.module(project.definitions).defs
+    graph = load_project(project).graph
+    with open_instance(project.settings) as instance:
+        Driver(instance, definitions, graph, after=lambda request, _: finished.append(spelt(request))).until_quiet()
+    return finished
 
 
 def spelt(request: dg.RunRequest) -> str:

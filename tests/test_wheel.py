@@ -33,6 +33,8 @@ from varve.services.postgres_server import PostgresServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.needs_seconds
+
 SOURCE = ROOT / "src" / "varve"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

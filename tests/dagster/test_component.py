@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.needs_seconds
+
 ORDERS = """\
 CREATE DATASET shop.orders (
   product STRING COMMENT 'what was sold',

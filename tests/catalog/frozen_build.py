@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 
-from tests.catalog.test_history import PARIS
-from tests.conftest import sales_dataset
+from tests.support.sales import PARIS, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.failures import explained

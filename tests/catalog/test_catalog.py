@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.conftest import COLUMNS, sales_dataset
+from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
 
     from varve.model.build import Build
     from varve.services.settings import Settings
-
-
-def key(store: str, day: int = 5) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, day), store=store)
-
-
-PARIS, ZURICH, DETROIT = key("Paris"), key("Zürich"), key("Detroit")
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.catalog.test_history import PARIS, ZURICH, current, publish
-from tests.conftest import sales_dataset
+from tests.catalog.test_history import current, publish
+from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
 from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema
-from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
@@ -42,11 +41,6 @@ UPGRADES = {
         alter table varve.batch drop column note;
     """,
 }
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

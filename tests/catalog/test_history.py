@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import sales_dataset
+from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.reader import HELD
@@ -29,21 +29,9 @@ if TYPE_CHECKING:
 DAY, NOW = dt.timedelta(days=1), dt.timedelta(0)
 
 
-def key(store: str) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
-
-
 def many(count: int) -> list[PartitionKey]:
     days = [dt.date(2000, 1, 1) + dt.timedelta(days=number) for number in range(count)]
     return [PartitionKey.of(day=day, store="Paris") for day in days]
-
-
-PARIS, ZURICH = key("Paris"), key("Zürich")
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.catalog.test_history import PARIS, ZURICH, current, publish
-from tests.conftest import sales_dataset
+from tests.catalog.test_history import current, publish
+from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import living
 from varve.cdc.captures import opened
 from varve.cli.cdc import find
 from varve.dagster.leases.heartbeat import Heartbeat
-from varve.model.dataset import StoreKind
 from varve.model.errors import AlreadyBuilding, LeaseLost
 from varve.services.postgres import connect
 
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
 
 TERM = 30.0
 BUILDER, ROOT = Path(__file__).with_name("frozen_build.py"), Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

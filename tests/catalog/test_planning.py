@@ -9,7 +9,7 @@ import pendulum
 import psycopg
 import pytest
 
-from tests.conftest import COLUMNS
+from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts, Changes, living

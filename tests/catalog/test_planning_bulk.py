@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import COLUMNS
+from tests.support.sales import COLUMNS
 from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.dataset import Dataset, StoreKind

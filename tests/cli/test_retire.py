@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import DAY, sales_dataset
 from tests.support.project import commands_on
+from tests.support.sales import DAY, key, sales_dataset
 from varve.cli.plan import retire
 from varve.dagster.instance import dagster_home
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension
-from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.planning.graph import Graph
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.model.dataset import Dataset
-
-
-def key(store: str) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
 
 
 def declare(patch: pytest.MonkeyPatch, dataset: Dataset) -> None:

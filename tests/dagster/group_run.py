@@ -12,7 +12,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.conftest import DAY
+from tests.support.sales import DAY
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset
 from varve.dagster.definitions import build_defs
 from varve.dagster.runs.atomic_publish import TAG, TOGETHER

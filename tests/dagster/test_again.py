@@ -19,7 +19,7 @@ from varve.model.batch import BatchId
 from varve.planning.requested import AGAIN_TAG
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
 
 __all__ = ["project"]

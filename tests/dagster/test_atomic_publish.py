@@ -28,7 +28,7 @@ from varve.services.postgres import warehouse_url
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings

@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from tests.conftest import DAY, sales_dataset
 from tests.support.project import commands_on
+from tests.support.sales import DAY, sales_dataset
 from varve.cli import show as show_command
 from varve.cli.files import sql as sql_command
 from varve.cli.plan import retire as retire_command
@@ -29,7 +29,7 @@ from varve.sql.sql_project import load_usable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.planning.graph import Graph
     from varve.sql.sql_files import SqlFiles

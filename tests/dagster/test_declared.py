@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 STOCK = """
 import pendulum

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.conftest import sales_dataset
 from tests.support.project import PROJECT
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.runs import failures as explain
 from varve.model.batch import StagedBatch

@@ -44,7 +44,7 @@ from varve.stores.warehouse import examine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.services.settings import Settings
 

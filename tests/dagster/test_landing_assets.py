@@ -21,7 +21,7 @@ from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.services.settings import Settings
 

@@ -16,7 +16,7 @@ from varve.project import NoProject
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
 

@@ -28,7 +28,7 @@ from varve.sql.syntax.errors import SourceFile, SqlErrors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.services.settings import Settings
 

@@ -8,27 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import Workbench, sales_dataset
+from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.history.history import History
 from varve.dagster.reading import Reader
 from varve.model.batch import BatchId
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import NotKept, UnknownPartition, VarveError
-from varve.model.partitions.key import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
+    from tests.support.workbench import Workbench
+
 pytestmark = pytest.mark.spark
-
-
-def key(store: str) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, 5), store=store)
-
-
-PARIS, ZURICH = key("Paris"), key("Zürich")
 
 
 @pytest.fixture(params=[StoreKind.LAKE, StoreKind.WAREHOUSE])

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import dagster as dg
 import pytest
 
-from tests.conftest import sales_dataset
 from tests.support.project import PROJECT
+from tests.support.sales import sales_dataset
 from varve.catalog.backfills import Backfills
 from varve.dagster.automation.report import COLOURS, KEY, report_asset
 from varve.model.dataset import StoreKind

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
-from tests.conftest import DAY, sales_dataset
 from tests.support.project import PROJECT
+from tests.support.sales import DAY, sales_dataset
 from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.runs.spark import SparkResource
@@ -22,7 +22,7 @@ from varve.planning.graph import Graph
 from varve.planning.judgement.facts import NOTHING
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 FIFTH = dt.date(2013, 1, 5)
 

@@ -17,7 +17,7 @@ from varve.sql.syntax.errors import SourceFile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
 
 pytestmark = pytest.mark.spark

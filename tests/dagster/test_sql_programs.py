@@ -22,7 +22,7 @@ from varve.stores.folders import clean
 from varve.stores.folders.layout import Layout
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.services.settings import Settings
 

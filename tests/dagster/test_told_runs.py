@@ -9,7 +9,7 @@ import pendulum
 import pytest
 from pyspark.sql import DataFrame
 
-from tests.conftest import Workbench
+from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset

@@ -43,7 +43,7 @@ from varve.sql.syntax.formatting import formatted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.services.settings import Settings
 

@@ -17,8 +17,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.cdc.lab import Lab
-from tests.conftest import sales_dataset
 from tests.stores.warehouse.test_publish import DETROIT, KEYS, PARIS, ZURICH, Desk
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.planning.facts import Changes

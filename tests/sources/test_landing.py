@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import DAY, Workbench
+from tests.support.sales import DAY
+from tests.support.workbench import Workbench
 from varve.dagster.runs.failures import explained
 from varve.model.batch import Input
 from varve.model.dataset import Dataset, StoreKind

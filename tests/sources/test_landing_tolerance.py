@@ -19,7 +19,7 @@ from varve.stores.open_build import OpenBuild
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
 

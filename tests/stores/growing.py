@@ -28,7 +28,7 @@ from varve.stores.open_build import OpenBuild
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.partitions.key import PartitionKey

@@ -19,7 +19,7 @@ from varve.model.errors import AlreadyBuilding, MissingUpstream, StalePublish, V
 from varve.sources.landing import landing
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.stores.store import Store
 

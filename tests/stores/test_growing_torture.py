@@ -32,7 +32,7 @@ from varve.services.postgres import warehouse_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
 logger = logging.getLogger(__name__)

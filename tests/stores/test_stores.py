@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import Workbench, sales_dataset
+from tests.support.sales import sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding, BadInput, StalePublish
 from varve.model.partitions.key import PartitionKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,8 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Workbench, sales_dataset
+from tests.support.sales import sales_dataset
+from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.cli.batches import doctor, history, sweep

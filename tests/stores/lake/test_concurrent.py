@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset as ds
 import pytest
 
-from tests.conftest import DAY, Workbench, sales_dataset
+from tests.support.sales import DAY, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding
 from varve.model.partitions.key import PartitionKey
@@ -26,6 +26,8 @@ from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.support.workbench import Workbench
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

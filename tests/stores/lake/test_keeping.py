@@ -12,7 +12,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import DAY, Workbench, sales_dataset
+from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
@@ -21,7 +21,6 @@ from varve.dagster.runs.spark import SparkResource
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import MissingUpstream, VarveError
 from varve.model.partitions.dimension import StaticDimension
-from varve.model.partitions.key import PartitionKey
 from varve.planning.graph import Graph
 from varve.stores.folders import clean
 from varve.stores.folders.layout import MANIFEST, Layout
@@ -32,24 +31,14 @@ from varve.stores.open_build import OpenBuild
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.support.workbench import Workbench
     from varve.model.batch import Batch
     from varve.model.inventory import Finding
+    from varve.model.partitions.key import PartitionKey
 
 pytestmark = pytest.mark.spark
 
 NOW = dt.timedelta(0)
-
-
-def key(store: str, day: int = 5) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, day), store=store)
-
-
-PARIS, ZURICH = key("Paris"), key("Zürich")
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

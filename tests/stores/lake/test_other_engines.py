@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from tests.conftest import DAY, Workbench, sales_dataset
+from tests.support.sales import DAY, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
@@ -19,6 +19,7 @@ from varve.stores.lake import projection
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.support.workbench import Workbench
     from varve.model.batch import Batch
 
 pytestmark = pytest.mark.spark

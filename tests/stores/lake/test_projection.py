@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import DAY, Workbench, sales_dataset
+from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
-from varve.model.partitions.key import PartitionKey
 from varve.stores.folders.layout import Layout
 from varve.stores.lake import projection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.model.build import Build
+    from varve.model.partitions.key import PartitionKey
 
 pytestmark = pytest.mark.spark
 
 ODD = ("a b", "x=y/z", "it's", "50%", "ü", 'say "so"', "back\\slash", "a+b", "{[^]}", "a:b?c*#&;", "%20")
-
-
-def key(store: str, day: int = 5) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, day), store=store)
-
-
-PARIS, ZURICH = key("Paris"), key("Zürich")
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

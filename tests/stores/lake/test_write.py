@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import COLUMNS, Workbench, sales_dataset
+from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, sales_dataset
 from varve.model.batch import Bounds
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, ExpectationFailed, VarveError, VerifyFailed
 from varve.model.expectation import Expectation, Of
-from varve.model.partitions.key import PartitionKey
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions
 from varve.services.settings import Compression, ContentHash
@@ -30,23 +28,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.model.batch import StagedBatch
     from varve.model.build import Build
+    from varve.model.partitions.key import PartitionKey
 
 pytestmark = pytest.mark.spark
-
-
-def key(store: str, day: int = 5) -> PartitionKey:
-    return PartitionKey.of(day=dt.date(2013, 1, day), store=store)
-
-
-PARIS, ZURICH, DETROIT = key("Paris"), key("Zürich"), key("Detroit")
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.LAKE)
 
 
 @pytest.fixture

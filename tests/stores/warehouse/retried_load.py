@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.conftest import Workbench, sales_dataset
+from tests.support.sales import sales_dataset
+from tests.support.workbench import Workbench
 from varve.model.dataset import StoreKind
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import warehouse_url

@@ -23,7 +23,7 @@ from varve.stores.postgres import spark_source as source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
 

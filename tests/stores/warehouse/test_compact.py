@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.conftest import sales_dataset
 from tests.stores.warehouse.test_projection import INT, STRING, Shop, dataset, key
 from tests.stores.warehouse.test_view import tables
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.cli.batches import sweep
@@ -30,7 +30,7 @@ from varve.stores.warehouse.tables import notes
 from varve.stores.warehouse.tables.naming import period_table
 
 if TYPE_CHECKING:
-    from tests.conftest import Workbench
+    from tests.support.workbench import Workbench
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings
 

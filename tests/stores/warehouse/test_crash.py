@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.conftest import sales_dataset
 from tests.killing import kill_all
 from tests.stores.warehouse.test_publish import KEYS, PARIS, Desk, periods
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from psycopg import sql
 
-from tests.conftest import sales_dataset
 from tests.stores.warehouse.test_projection import comments_of
 from tests.stores.warehouse.test_publish import KEYS, PARIS, Desk, periods
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.recovery.recovery import recover
 from varve.model.dataset import Dataset, StoreKind

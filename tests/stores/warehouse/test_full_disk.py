@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from psycopg import sql
 
-from tests.conftest import sales_dataset
 from tests.stores.warehouse.test_publish import KEYS, PARIS, Desk, periods
+from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError

@@ -12,8 +12,6 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import EqualTo, GreaterThan, IsNull, LessThan, StringContains
 
-from tests.conftest import Workbench, sales_dataset
-from varve.model.dataset import StoreKind
 from varve.model.errors import BadInput, ServiceUnavailable, VarveError, VerifyFailed
 from varve.model.partitions.key import PartitionKey
 from varve.model.store_options import Index, WarehouseOptions
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
+    from tests.support.workbench import Workbench
     from varve.model.batch import StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -42,11 +41,6 @@ pytestmark = pytest.mark.spark
 
 KEYS = [PartitionKey.of(day=dt.date(2013, 1, 5), store=store) for store in ("Detroit", "Paris")]
 ROWS = 400
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.WAREHOUSE)
 
 
 @pytest.fixture

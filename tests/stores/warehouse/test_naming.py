@@ -8,7 +8,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import COLUMNS
+from tests.support.sales import COLUMNS
 from varve.model.batch import BatchId
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension

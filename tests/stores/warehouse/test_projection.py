@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from tests.conftest import DAY
+from tests.support.sales import DAY
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError

@@ -18,10 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.model.batch import StagedBatch
-from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, PublishTimeout
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect, warehouse_url
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from varve.model.build import Build
+    from varve.model.dataset import Dataset
     from varve.services.settings import Settings
 
 KEYS = [PartitionKey.of(day=dt.date(2013, 1, 5), store=store) for store in ("Detroit", "Paris", "Zürich")]
@@ -78,11 +77,6 @@ class Desk:
     def current(self) -> dict[str, int]:
         """The batch of each partition by the catalog."""
         return {path: batch.batch_id.millis for path, batch in self.catalog.current(self.dataset.name).items()}
-
-
-@pytest.fixture
-def sales() -> Dataset:
-    return sales_dataset(StoreKind.WAREHOUSE)
 
 
 @pytest.fixture

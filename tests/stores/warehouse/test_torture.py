@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.protocols import PERIODS, Ours, Seed
+from benchmarks.protocols import PERIODS, DropCreateLoad, Ours
 from benchmarks.publish import measure
 from benchmarks.readers import KINDS, Target
 from varve.services.postgres import warehouse_url
@@ -39,7 +39,7 @@ def test_no_reader_of_any_kind_sees_anything_wrong_while_periods_are_republished
 
 def test_the_readers_notice_what_dropping_tables_before_the_view_does_to_them(settings: Settings) -> None:
     url = warehouse_url(settings)
-    tables_first = Seed(url, ROWS, "tables first", one_transaction=False)
+    tables_first = DropCreateLoad(url, ROWS, "tables first", one_transaction=False)
     tables_first.prepare()
     result = measure(
         tables_first, Target(url, tables_first.relation, PERIODS, ROWS), seconds=2, long_seconds=0.5, publishers=1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import DAY, Workbench
+from tests.support.sales import DAY
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, VarveError
 from varve.model.partitions.key import PartitionKey
@@ -19,6 +19,8 @@ from varve.stores.postgres.types import postgres_type, refuse_what_postgresql_ca
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.support.workbench import Workbench
 
 FIRST = PartitionKey.of(day=dt.date(2013, 1, 5))
 # Of every type: its PostgreSQL type, and values as Spark writes them with what psycopg reads for each.

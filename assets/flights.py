@@ -6,17 +6,16 @@ Every departure from New York's three airports in 2013, with the weather at its 
 
 from pathlib import Path
 
-from varve.dagster.assets.sql_assets import sql_datasets
-from varve.model.partitions.dimension import TimeDimension
+import varve
 
-_FILES = sql_datasets(Path(__file__).parent)
+_FILES = varve.sql_datasets(Path(__file__).parent)
 NEW_YORK = "America/New_York"
 
 DEPARTURES, WEATHER, DELAYS, WEEKLY_DELAYS = (
     _FILES[f"flights.{name}"].dataset for name in ("departures", "weather", "delays", "weekly_delays")
 )
-DAY, HOUR, WEEK = (each.partitioning.time for each in (DEPARTURES, WEATHER, WEEKLY_DELAYS))
+DAY, HOUR, WEEK = (dataset.partitioning.time for dataset in (DEPARTURES, WEATHER, WEEKLY_DELAYS))
 ORIGIN = DELAYS.partitioning["origin"]
-assert isinstance(DAY, TimeDimension)
-assert isinstance(HOUR, TimeDimension)
-assert isinstance(WEEK, TimeDimension)
+assert isinstance(DAY, varve.TimeDimension)
+assert isinstance(HOUR, varve.TimeDimension)
+assert isinstance(WEEK, varve.TimeDimension)

@@ -1,6 +1,6 @@
 """`varve warehouse migrate | compact | roles`: the commands that only the warehouse has.
 
-Not here: commands for both stores (keeping.py).
+Not here: commands for both stores (batches/keeping.py).
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def is_quiet(project: Project, files: int) -> bool:
 
 def contents(project: Project) -> dict[tuple[str, str], str | None]:
     """The content hash of every partition in the lake; of every view of the warehouse that of the rows it shows."""
-    lake = [name for name, dataset in graph.datasets.items() if dataset.store is StoreKind.LAKE]
+    lake = [name for name, dataset in graph.datasets.items() if dataset.store == StoreKind.LAKE]
     found = {(name, path): batch.content for name in lake for path, batch in project.current(name).items()}
     assert None not in found.values()
     with project.catalog() as catalog:

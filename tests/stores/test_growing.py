@@ -79,7 +79,7 @@ def lying_there(week: Growing) -> set[str]:
         )
         return {name for (name,) in rows}
 
-    if week.dataset.store is StoreKind.WAREHOUSE:
+    if week.dataset.store == StoreKind.WAREHOUSE:
         return week.with_catalog(tables)
     from pathlib import Path
 
@@ -205,7 +205,7 @@ def test_a_run_that_dies_before_its_publish_leaves_nothing_behind_and_nothing_ou
     assert (week.parts(batch), batch.rows) == (2, 3)
     there = lying_there(week)
     swept(week)
-    assert len(there - lying_there(week)) == 2 if week.dataset.store is StoreKind.LAKE else 1
+    assert len(there - lying_there(week)) == 2 if week.dataset.store == StoreKind.LAKE else 1
     assert week.read() == week.expected()
     assert week.findings() == []
 
@@ -246,14 +246,14 @@ def test_a_sweep_takes_what_no_batch_needs_and_nothing_else(either_week: Growing
     swept(week)
     assert week.read() == week.expected()
     # All parts are needed by the last; in the lake each batch has its own files.
-    assert len(lying_there(week)) == (4 if week.dataset.store is StoreKind.WAREHOUSE else 2)
+    assert len(lying_there(week)) == (4 if week.dataset.store == StoreKind.WAREHOUSE else 2)
     assert week.findings() == []
     week.send("h4", [4])
     week.take()
     folded = week.take(again=True)
     swept(week)
     # The pinned batch, which needs two parts, and the fold.
-    assert len(lying_there(week)) == (3 if week.dataset.store is StoreKind.WAREHOUSE else 2)
+    assert len(lying_there(week)) == (3 if week.dataset.store == StoreKind.WAREHOUSE else 2)
     assert week.read() == week.expected()
     week.go_back(batches[1])
     assert week.read() == [("h0", 0), ("h1", 1)]

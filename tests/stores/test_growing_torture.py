@@ -125,7 +125,7 @@ def of_the_lake(week: Growing) -> Iterator[Callable[[], Found]]:
 def started(readers: Readers) -> list[threading.Thread]:
     def run(number: int) -> None:
         week = readers.week
-        looks = of_the_lake(week) if week.dataset.store is StoreKind.LAKE else of_the_view(week, repeatable=number == 0)
+        looks = of_the_lake(week) if week.dataset.store == StoreKind.LAKE else of_the_view(week, repeatable=number == 0)
         for look in looks:
             readers.run(look)
 
@@ -151,7 +151,7 @@ def tortured(week: Growing, files: int) -> tuple[Readers, list[float]]:
             seconds.append(time.monotonic() - start)
             readers.published = hour + 1
             # A reader of the lake needs its folder as long as it reads: sweeps leave it the grace that this has not.
-            if week.dataset.store is StoreKind.WAREHOUSE and hour % 6 == 0:
+            if week.dataset.store == StoreKind.WAREHOUSE and hour % 6 == 0:
                 swept(week)
         folded = week.take(again=True)
         # Each has read the folded batch at least once.

@@ -40,7 +40,7 @@ class Workbench:
         return found
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
-        if dataset.store is StoreKind.LAKE:
+        if dataset.store == StoreKind.LAKE:
             return LakeStore(Layout(self.settings.lake), catalog, lambda: self.spark)
         url = warehouse_url(self.settings)
         return WarehouseStore(

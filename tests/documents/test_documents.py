@@ -186,7 +186,9 @@ def test_every_make_target_of_every_page_is_one() -> None:
 
 
 def test_make_demo_runs_the_demo_that_the_tests_run() -> None:
-    done = subprocess.run(["make", "--dry-run", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.rstrip().endswith("/varve demo --days 28")
 
 

@@ -84,6 +84,9 @@ def _group(item: pytest.Item) -> str:
     # The stores' own tests are half of the suite; whoever is done with the end-to-end tests takes them.
     if {"lake", "warehouse"} & set(item.path.parts) and "stores" in item.path.parts:
         return "stores"
+    # So is SQL on Spark: a group is never divided, and the longest one says how long the suite takes.
+    if "sql" in item.path.relative_to(item.config.rootpath).parts:
+        return "sql"
     # What lists the assets must not run beside the end-to-end test that adds one.
     return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"
 

@@ -13,6 +13,7 @@ import pytest
 
 import varve
 from varve.catalog.catalog import Catalog
+from varve.cli.context import chosen_graph
 from varve.dagster.assets.python_files import package_of
 from varve.dagster.discovery import discover, load_project
 from varve.model.errors import VarveError
@@ -356,3 +357,13 @@ def test_two_projects_with_different_homes_work_in_one_process(
             if connect_mode:
                 same = endpoint(table.sparkSession) == endpoint(spark)
                 assert same is (project is projects["two"])
+
+
+def test_a_command_over_a_project_without_datasets_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "varve.toml").touch()
+    (tmp_path / "assets").mkdir()
+    monkeypatch.setenv("VARVE_PROJECT", str(tmp_path))
+    with pytest.raises(NoProject, match=rf"{tmp_path}/assets declares no dataset: .* Write one: docs/sql\.md"):
+        chosen_graph()

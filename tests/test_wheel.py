@@ -82,7 +82,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     packed = {name.removeprefix("varve/") for name in names if name.startswith("varve/")}
     source = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
     assert packed == {name for name in source if "__pycache__" not in name}
-    assert {"py.typed", "catalog/catalog.sql", "scaffold/project/dot-gitignore.tmpl"} <= packed
+    assert {"py.typed", "catalog/schema.sql", "scaffold/project/dot-gitignore.tmpl"} <= packed
 
 
 def test_nothing_in_the_library_names_the_project_that_this_repository_is() -> None:

@@ -31,10 +31,18 @@ def chosen_settings() -> Settings:
 
 
 def chosen_graph() -> Graph:
-    """Return the graph of the chosen project's datasets; it is loaded once in a process."""
+    """Return the graph of its datasets, which is read once in a process. Raises NoProject where there is no dataset."""
     from varve.dagster.discovery import load_project
+    from varve.project import NoProject
 
-    return load_project(chosen_project()).graph
+    project = chosen_project()
+    graph = load_project(project).graph
+    if not graph.datasets and not graph.broken:
+        raise NoProject(
+            f"{project.assets} declares no dataset: there is no .sql file in it, and no Python file with a dataset. "
+            "Write one: docs/sql.md."
+        )
+    return graph
 
 
 def chosen_sql_files() -> SqlFiles:

@@ -47,8 +47,7 @@ def load_project(project: Project) -> LoadedProject:
 def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
     """Everything that a file of the project's folder declares: a new file there is all that a new dataset needs.
 
-    Files with errors are among it as broken datasets. Raises NoProject where there is no such folder,
-    or nothing in it, VarveError for a dataset that is declared twice.
+    Files with errors are among it as broken datasets. Raises NoProject where there is no such folder, VarveError for a dataset that is declared twice.
     """
     project.importable()
     if not project.assets.is_dir():
@@ -66,10 +65,4 @@ def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
         raise VarveError(f"{twice[0]} is declared twice in the Python files of {project.assets}; take one of them out.")
     if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
         raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
-    declared = with_rejected([*in_python, *sql_assets(files), *broken_modules(project.assets)])
-    if not declared:
-        raise NoProject(
-            f"{project.assets} declares no dataset: there is no .sql file in it, and no Python file with a dataset. "
-            "Write one: docs/sql.md."
-        )
-    return declared
+    return with_rejected([*in_python, *sql_assets(files), *broken_modules(project.assets)])

@@ -47,7 +47,8 @@ def load_project(project: Project) -> LoadedProject:
 def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
     """Everything that a file of the project's folder declares: a new file there is all that a new dataset needs.
 
-    Files with errors are among it as broken datasets. Raises NoProject where there is no such folder, VarveError for a dataset that is declared twice.
+    Files with errors are among it as broken datasets. Raises NoProject where there is no such folder, VarveError for a
+    dataset that is declared twice.
     """
     project.importable()
     if not project.assets.is_dir():

@@ -3,7 +3,7 @@
     import varve
 
     with varve.open() as data:
-        data.table("flights.departures", where={"day": "2013-01-05"}, as_of=dt.datetime(2013, 2, 1)).show()
+        data.table("shop.sales", where={"day": "2026-11-05"}, as_of=dt.datetime(2026, 11, 20)).show()
 
 Not here: the inputs of runs (runs/io_manager.py), whose batches are chosen when the run begins.
 """
@@ -252,7 +252,7 @@ class OpenProject:
 
 
 def open_project(project: Project | str | Path | None = None, *, deployment: str | None = None) -> OpenProject:
-    """A project to read from: `varve.open().table("flights.delays")`; in a `with`, or closed by `close`.
+    """A project to read from: `varve.open().table("shop.sales")`; in a `with`, or closed by `close`.
 
     Args:
         project: the project, or its folder; None for the one of the working directory.

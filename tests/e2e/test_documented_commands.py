@@ -94,6 +94,7 @@ def test_every_block_that_says_so_is_run_here() -> None:
     assert set(OURS) == RUN_HERE
 
 
+@pytest.mark.slow
 def test_partitions_are_run_from_the_shell(copy: Copy, published: Mapping[str, str]) -> None:
     in_view = published["varve psql -c 'table flights.weekly_delays'"]
     assert "2012-12-31" in in_view
@@ -106,6 +107,7 @@ def test_partitions_are_run_from_the_shell(copy: Copy, published: Mapping[str, s
     assert NAME in published["varve status"]
 
 
+@pytest.mark.slow
 def test_a_batch_and_a_run_are_taken_back(copy: Copy, published: Mapping[str, str]) -> None:
     def corrected(day: dt.date) -> tuple[str, str]:
         """The partner sends half a file: which batch was current before, and which run took it."""
@@ -128,6 +130,7 @@ def test_a_batch_and_a_run_are_taken_back(copy: Copy, published: Mapping[str, st
     assert batch in said[f"varve history {NAME} day={CORRECTED}"]
 
 
+@pytest.mark.slow
 def test_the_first_dataset_is_a_new_file(copy: Copy, published: Mapping[str, str]) -> None:
     (query,) = [block for block in blocks("sql") if (block.page, block.heading) == ("README.md", "Your first dataset")]
     (copy.folder / "assets" / "busiest.sql").write_text(query.text, encoding="utf-8")
@@ -136,6 +139,7 @@ def test_the_first_dataset_is_a_new_file(copy: Copy, published: Mapping[str, str
     assert "(5 rows)" in asked
 
 
+@pytest.mark.slow
 def test_a_captured_table_is_made_followed_and_compared(copy: Copy) -> None:
     said = copy.run(OURS["docs/cdc.md", "Change data capture"], {"--seconds 20": "--seconds 2"})
     assert "fleet.planes" in said["varve cdc status"]

@@ -33,7 +33,7 @@ import json, sys
 import typer
 sys.argv[1:] = []
 from varve.cli import app as cli
-cli.add_commands_of_project(cli.app)
+cli.add_commands_of_project(cli.app, [])
 def tree(command, context):
     children = getattr(command, "commands", {})
     options = [name for each in command.get_params(context) for name in each.opts + each.secondary_opts]

@@ -15,7 +15,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -25,6 +25,9 @@ from varve.cli.batches import keeping
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
 from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 app = typer.Typer(
     help="Rerun any partition, any time, and no reader notices.",
@@ -313,33 +316,54 @@ app.add_typer(keeping.app)
 app.add_typer(planning.app)
 
 
-def add_commands_of_project(main_app: typer.Typer) -> None:
-    """Give `varve` the commands that the project brings itself; none where there is no project yet."""
+def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:
+    """Give `varve` the commands that the project of the command line `words` brings itself.
+
+    There are none where there is no project yet. A module of them that fails is told on stderr, and left out: the
+    commands of Varve, `varve down` among them, must not depend on it.
+    """
     from varve.project import NoProject, Project
 
-    words = sys.argv[1:]
-    given = words[words.index("--project") + 1 :][:1] if "--project" in words else []
     try:
-        project = Project.find(given[0] if given else None)
+        project = Project.find(_project_of(words))
     except NoProject:
         # The command that needs one says so.
         return
     groups = {group.name: group.typer_instance for group in main_app.registered_groups}
     for name in project.commands:
-        theirs: typer.Typer = project.module(name).app
-        main_app.registered_commands += theirs.registered_commands
-        for group in theirs.registered_groups:
-            ours = groups.get(group.name)
-            if ours is None or group.typer_instance is None:
+        try:
+            project_app: typer.Typer = project.module(name).app
+        except Exception as error:  # noqa: BLE001 - whatever the module of somebody else raises
+            reason = str(error) if isinstance(error, NoProject) else f"{type(error).__name__}: {error}"
+            told = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
+            Console(stderr=True).print(_without_secrets(told), markup=False, highlight=False, soft_wrap=True)
+            continue
+        main_app.registered_commands += project_app.registered_commands
+        for group in project_app.registered_groups:
+            own_group = groups.get(group.name)
+            if own_group is None or group.typer_instance is None:
                 main_app.registered_groups.append(group)
             else:
-                ours.registered_commands += group.typer_instance.registered_commands
+                own_group.registered_commands += group.typer_instance.registered_commands
+
+
+def _project_of(words: Sequence[str]) -> str | None:
+    """The folder of `--project FOLDER` or `--project=FOLDER` before the name of a command; None where it has none."""
+    for place, word in enumerate(words):
+        if word == "--project":
+            return words[place + 1] if place + 1 < len(words) else None
+        if word.startswith("--project="):
+            return word.removeprefix("--project=")
+        if not word.startswith("-") and (place == 0 or words[place - 1] != "--deployment"):
+            # The options of the command itself, and of the program that `varve psql` becomes, come after it.
+            return None
+    return None
 
 
 def main() -> None:
     """The entry point: errors that a person can mend are one red message and exit code 1."""
     try:
-        add_commands_of_project(app)
+        add_commands_of_project(app, sys.argv[1:])
         app()
     except VarveError as error:
         Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")

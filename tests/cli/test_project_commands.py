@@ -1,0 +1,64 @@
+"""The commands that a project brings itself: found however it is named, and never in the way of Varve's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.needs_seconds
+
+VARVE = str(Path(sys.executable).parent / "varve")
+GREETING = "import typer\napp = typer.Typer()\n\n\n@app.command()\ndef greet() -> None:\n    print('hello from here')\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "varve.toml").write_text('commands = ["greetings"]\n')
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "greetings.py").write_text(GREETING)
+    return tmp_path
+
+
+def varve(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+    return subprocess.run(
+        [VARVE, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("named", [["--project", "{}"], ["--project={}"], ["--deployment", "prod", "--project", "{}"]])
+def test_a_command_of_a_project_is_one_of_varve_however_the_project_is_named(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, named: list[str]
+) -> None:
+    with (folder / "varve.toml").open("a") as file:
+        file.write("[deployments.prod]\n")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    done = varve(*[word.format(folder) for word in named], "greet", cwd=elsewhere)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello from here\n", "")
+    assert varve("greet", cwd=elsewhere).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import nothing_of_this_name\n", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("def greet(:\n", "SyntaxError: "),
+        ("greet = 1\n", "AttributeError: "),
+        (None, "which Python does not find in"),
+    ],
+    ids=["an import", "a syntax error", "no app", "no module"],
+)
+def test_a_broken_module_of_commands_is_told_and_varves_own_go_on(folder: Path, text: str | None, reason: str) -> None:
+    if text is None:
+        (folder / "greetings.py").unlink()
+    else:
+        (folder / "greetings.py").write_text(text)
+    done = varve("--help", cwd=folder)
+    assert done.returncode == 0
+    assert "Start the embedded PostgreSQL" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{folder}/varve.toml names greetings for commands of its own, and it cannot be used: ")
+    assert reason in line

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.grain import Grain
     from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Partitioning
-    from varve.model.policy import OnUpstreamChange, Policy
+    from varve.model.policy import OnCodeChange, OnUpstreamChange, Policy
     from varve.model.reads import (
         All,
         Custom,
@@ -72,6 +72,7 @@ __all__ = [
     "Latest",
     "Of",
     "OldSnapshots",
+    "OnCodeChange",
     "OnUpstreamChange",
     "Only",
     "Overlap",
@@ -123,7 +124,7 @@ _PLACES = {
     **dict.fromkeys(
         ("Index", "LakeOptions", "OldSnapshots", "Period", "WarehouseOptions"), "varve.model.store_options"
     ),
-    **dict.fromkeys(("OnUpstreamChange", "Policy"), "varve.model.policy"),
+    **dict.fromkeys(("OnCodeChange", "OnUpstreamChange", "Policy"), "varve.model.policy"),
     "CapturedTable": "varve.cdc.captured_table",
     "Every": "varve.model.partitions.calendar",
     "Expectation": "varve.model.expectation",

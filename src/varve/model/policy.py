@@ -1,4 +1,4 @@
-"""What the planner may do with a dataset without being asked: rebuild, hold, refresh, retire.
+"""What the planner may do with a dataset without being asked: rebuild, hold, go forward, refresh, retire.
 
 Not here: the decision about a partition (varve/planning/judgement/judging.py).
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+import pendulum
 
 from varve.model.errors import VarveError
 
@@ -22,12 +24,28 @@ class OnUpstreamChange(StrEnum):
     HOLD = "hold"
 
 
+class OnCodeChange(StrEnum):
+    """What happens to a dataset whose code is not the one that made its partitions.
+
+    HOLD: nothing of it is computed until a person decides (`varve apply`). REBUILD: the new code is deployed as soon as
+    a sensor or a run has it, and every partition of earlier code is computed again. FORWARD: it is deployed likewise,
+    and only windows from a given instant on are computed with it; earlier ones stay as they are.
+    """
+
+    HOLD = "hold"
+    REBUILD = "rebuild"
+    FORWARD = "forward"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How a dataset follows its upstream datasets and the clock.
 
     Attributes:
         on_upstream_change: rebuild the partition, or hold it until a person asks for it (`varve backfill`).
+        on_code_change: what happens when its code is another one than made its partitions.
+        forward_from: for FORWARD: the begin of the first window that the new code makes, as an ISO 8601 text
+            ("2026-01-01"); without a UTC offset it is meant in the time zone of the windows.
         refresh_last: how many of the newest complete windows are computed again whenever another window completes.
         retention: how long after the end of its window a partition is retired; None: never.
         partitions_per_run: the largest number of partitions in one run; None: the number in the settings.
@@ -36,6 +54,8 @@ class Policy:
     """
 
     on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
+    on_code_change: OnCodeChange = OnCodeChange.HOLD
+    forward_from: str = ""
     refresh_last: int = 0
     retention: dt.timedelta | None = None
     partitions_per_run: int | None = None
@@ -47,5 +67,22 @@ class Policy:
             raise VarveError("its policy: refresh_last is 0 or more, and partitions_per_run 1 or more.")
         if self.retention is not None and self.retention.total_seconds() <= 0:
             raise VarveError(f"its policy: a retention of {self.retention} would keep nothing.")
+        if (self.on_code_change is OnCodeChange.FORWARD) != bool(self.forward_from):
+            raise VarveError("its policy: on_code_change is FORWARD exactly where forward_from says from when.")
+        if self.forward_from:
+            instant_of(self.forward_from)
+            if not has_time:
+                raise VarveError("its policy: FORWARD FROM names a window of time, and it has no time dimension.")
         if not has_time and (self.refresh_last or self.retention is not None):
             raise VarveError("its policy: refresh_last and retention count windows, and it has no time dimension.")
+
+
+def instant_of(text: str, timezone: str = "UTC") -> float:
+    """The instant of an ISO 8601 text, in seconds since 1970. Raises VarveError for any other text."""
+    try:
+        instant = pendulum.parse(text, tz=timezone)
+    except ValueError:
+        instant = None
+    if not isinstance(instant, pendulum.DateTime):
+        raise VarveError(f"{text!r} is no date; write for example 2026-01-31, or 2026-01-31T12:00.")
+    return instant.timestamp()

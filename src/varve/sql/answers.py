@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import some
-from varve.sql.declaration import text_of_query
+from varve.sql.code_version import canonical
 from varve.sql.syntax.body import span_of
 from varve.sql.types.outputs import Output
 
@@ -45,7 +45,7 @@ class Question:
     def key(self) -> str:
         """A hash of everything that determines the answer: the query, its variables, the columns that it can see."""
         parts = [
-            *(text_of_query(self.sql.source.text[span.start : span.end]) for span in self.sql.query_spans),
+            *(canonical(self.sql.source.text[span.start : span.end]) for span in self.sql.query_spans),
             repr(sorted(self.scopes.types.items())),
             *(
                 repr(

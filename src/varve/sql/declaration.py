@@ -1,14 +1,11 @@
-"""The `Dataset` that a SQL file declares, and the version of its code.
+"""The `Dataset` that a SQL file declares.
 
-Not here: the problems of a file (checks/problems.py).
+Not here: the problems of a file (checks/problems.py), and the version of its code (code_version.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
-
-from sqlglot.tokenizer_core import TokenType
 
 from varve.model.dataset import Dataset
 from varve.model.errors import VarveError
@@ -16,39 +13,16 @@ from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
 from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
-from varve.sql.foreign_code import foreign_problems, foreign_text
+from varve.sql.foreign_code import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.external import external_problems, landing_of, outside_of
-from varve.sql.syntax.lexer import tokens_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
-
-# Tokens whose capitals matter; keywords are the same in any case.
-_AS_WRITTEN = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.HINT}
-
-
-def code_version(sql: SqlDataset) -> str:
-    """A hash of everything that determines the rows; comments, owners and layout do not."""
-    parts = [
-        repr(sql.columns and [(column.name, column.type) for column in sql.columns]),
-        repr([(partition_column.name, partition_column.type) for partition_column in sql.partition_columns]),
-        *(f"LET {let.name} = {text_of_query(let.text)}" for let in sql.lets),
-        *(f"INSERT {insert.name} = {text_of_query(insert.text)}" for insert in sql.inserts),
-        repr([[generator.variable, getattr(generator, "tiling", None)] for generator in sql.generators]),
-        sql.body,
-        sql.entry,
-        repr(sorted(sql.options)),
-        # The limit of rejected rows does not change the rows of a batch.
-        *([] if sql.reject_into is None else [f"REJECT INTO {sql.reject_into.dataset}"]),
-        *(text_of_query(sql.source.text[span.start : span.end]) for span in sql.query_spans),
-        foreign_text(sql.entry, sql.source.root),
-    ]
-    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=8).hexdigest()
 
 
 def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
@@ -119,17 +93,10 @@ def _policy(sql: SqlDataset) -> Policy:
     held = sql.on_upstream_change is OnUpstreamChange.IGNORE
     return Policy(
         on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
+        on_code_change=sql.on_code_change,
+        forward_from=sql.forward_from,
         refresh_last=sql.refresh_last,
         retention=retention,
         # A query that reads nothing but its scope can be computed as soon as its window is over.
         by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
-    )
-
-
-def text_of_query(written: str) -> str:
-    """Return a query in a canonical layout: its tokens with one blank between them, keywords in capitals."""
-    signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
-    return " ".join(
-        text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()
-        for token, text in signs
     )

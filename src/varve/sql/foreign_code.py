@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
+from varve.sql.python_code import function_code, module_file
 from varve.sql.syntax.options import option_problems
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
@@ -63,22 +64,36 @@ def is_elsewhere(entry: str) -> bool:
 
 
 def foreign_text(entry: str, root: str) -> str:
-    """Return the source of a function's module, or a hash of a program; empty where it does not exist."""
+    """Return the code of a function with what it needs of the project, or a hash of a program; empty without either."""
     if not entry:
         return ""
     if entry.endswith(_ENDINGS):
         path = program(entry, root)
-        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() if path else ""
-    origin = _module(entry.partition(":")[0], Path(root))
-    return origin.read_text(encoding="utf-8") if origin else ""
+        return _program_text(path, Path(root)) if path else ""
+    module, _, function = entry.partition(":")
+    origin = _module(module, Path(root))
+    return _code(origin, function, Path(root)) if origin else ""
+
+
+def _program_text(path: Path, root: Path) -> str:
+    """A jar by its bytes; a program in Python by its code and what it imports from the project."""
+    if path.suffix == ".py":
+        return _code(path, "", root)
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _code(file: Path, function: str, root: Path) -> str:
+    try:
+        return function_code(file, function, root)
+    except (SyntaxError, ValueError):
+        # It is reported as a problem of the file; until it can be read, every change of it counts.
+        return file.read_bytes().decode(errors="replace")
 
 
 def _module(name: str, root: Path) -> Path | None:
     """The file of a module: in the folder of the project, or else where Python finds it."""
-    place = root.joinpath(*name.split("."))
-    for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-        if file.is_file():
-            return file
+    if (file := module_file(name, root)) is not None:
+        return file
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

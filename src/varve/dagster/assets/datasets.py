@@ -5,10 +5,12 @@ Not here: the datasets themselves (assets/).
 
 from __future__ import annotations
 
-import hashlib
+import datetime as dt
 import inspect
+import textwrap
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,6 +22,8 @@ from varve.model.dataset import Dataset
 from varve.model.errors import VarveError
 from varve.model.reads import Reads
 from varve.planning.graph import Graph, edge
+from varve.sql.code_version import dataset_meaning, version_of
+from varve.sql.python_code import code_of_source
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:
@@ -82,7 +86,8 @@ def dataset_asset(
     with the declared columns, for all partitions of the run. An entry says by `Reads` which partitions those are, where
     they are not simply those that overlap in time and have the same keys.
 
-    `code_version` is by default a hash of the function's text; `about` are further arguments of the Dagster asset.
+    `code_version` is by default a hash of what the function computes: of its text without comments, and of what it
+    needs of its module and of the project. `about` are further arguments of the Dagster asset.
 
     Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
@@ -224,5 +229,16 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
 
 
 def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
-    text = f"{dataset!r}\n{inspect.getsource(compute)}"
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    """The version of what a function computes: its own text, what it needs of the project, and what it has enclosed."""
+    file = Path(inspect.getsourcefile(compute) or "")
+    parts = compute.__module__.split(".")
+    # The folder from which the function's package is imported.
+    root = file.parents[len(parts) - (file.name != "__init__.py")] if len(parts) < len(file.parents) else file.parent
+    source = textwrap.dedent(inspect.getsource(compute))
+    closed_over = inspect.getclosurevars(compute).nonlocals
+    values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}
+    return version_of([*dataset_meaning(dataset), code_of_source(source, file, root), values])
+
+
+# Values whose text says what they are.
+_PLAIN = (str, bytes, int, float, bool, tuple, frozenset, type(None), dt.date, dt.timedelta)

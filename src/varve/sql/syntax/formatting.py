@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _WIDTH = 110
 _GRAMMAR = """
 CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERIES DYNAMIC INTERVAL CRON START END
-RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CHANGE REBUILD IGNORE EXPECT REFRESH LAST ALLOW FULL SCAN OF CLOCK
+RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CODE CHANGE REBUILD IGNORE HOLD FORWARD FROM EXPECT REFRESH
+LAST ALLOW FULL SCAN OF CLOCK
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
@@ -212,7 +213,8 @@ def _meaning(dataset: SqlDataset) -> object:
             [(named.name, named.expression.sql("spark")) for named in named_expressions]
             for named_expressions in (dataset.lets, dataset.inserts, dataset.expectations)
         ],
-        dataset.on_upstream_change, dataset.refresh_last, dataset.end_offset, dataset.incremental,
+        dataset.on_upstream_change, dataset.on_code_change, dataset.forward_from,
+        dataset.refresh_last, dataset.end_offset, dataset.incremental,
         dataset.reject_into, dataset.allows,
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
         [query.sql("spark") for query in dataset.queries], dataset.in_comment,

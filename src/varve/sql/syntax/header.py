@@ -16,6 +16,7 @@ from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind
 from varve.model.errors import VarveError
 from varve.model.landing.growth import Incremental
 from varve.model.landing.rejection import RejectInto
+from varve.model.policy import OnCodeChange, instant_of
 from varve.sql.syntax.body import parse_query
 from varve.sql.syntax.clauses import parse_columns, parse_generator, parse_named_expressions, parse_named_texts
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
@@ -219,8 +220,20 @@ class _Header:
         self.fields["expectations"] = parse_named_expressions(self.at, ":", "EXPECT revenue_positive: revenue >= 0")
 
     def _on(self) -> None:
-        choice = self.at.choice("what to do when an input changes", "REBUILD", "IGNORE")
-        self.fields["on_upstream_change"] = OnUpstreamChange(choice.lower())
+        at = self.at
+        if at.tokens[at.place - 2].text.upper() == "UPSTREAM":
+            choice = at.choice("what to do when an input changes", "REBUILD", "IGNORE")
+            self.fields["on_upstream_change"] = OnUpstreamChange(choice.lower())
+            return
+        choice = at.choice("what to do when the code changes", "HOLD", "REBUILD", "FORWARD")
+        self.fields["on_code_change"] = OnCodeChange(choice.lower())
+        if self.fields["on_code_change"] is OnCodeChange.FORWARD:
+            at.needs("FROM", example="FORWARD FROM '2026-01-01'")
+            self.fields["forward_from"], span = at.string("a date", example="FORWARD FROM '2026-01-01'")
+            try:
+                instant_of(self.fields["forward_from"])
+            except VarveError as error:
+                at.fail(str(error), span)
 
     def _refresh(self) -> None:
         self.fields["refresh_last"], _ = self.at.number("how many partitions")
@@ -353,6 +366,11 @@ class _Header:
         if "end_offset" in self.fields and not has_time:
             word = next(clause for clause in ("OPEN WINDOWS", "WINDOWS AHEAD") if clause in self.spans)
             self._problem(self.spans[word], f"{word} counts windows of time, and no generator is a TIMESERIES.")
+        if self.fields.get("forward_from") and not has_time:
+            self._problem(
+                self.spans["ON CODE CHANGE"],
+                "FORWARD FROM names a window of time, and no generator is a TIMESERIES; write HOLD or REBUILD.",
+            )
         if "incremental" in self.fields and body is not Body.EXTERNAL:
             self._problem(
                 self.spans["INCREMENTAL"],

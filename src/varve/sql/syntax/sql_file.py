@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.dataset import StoreKind
+from varve.model.policy import OnCodeChange
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -152,6 +153,7 @@ class SqlDataset:
         partition_columns: the partition columns in their declared order.
         full_scans: the datasets of `ALLOW FULL SCAN OF`, with the span of each name.
         query: the SELECT of the body, as the file has it; None for other bodies.
+        forward_from: the date of `ON CODE CHANGE FORWARD FROM`; empty for HOLD and REBUILD.
         entry: what the body names: `module:function` or the path of a program; empty for a SELECT.
         using: the inputs of a foreign transformation.
         incremental: the settings of INCREMENTAL; None where the header does not have it.
@@ -174,6 +176,8 @@ class SqlDataset:
     lets: tuple[Named, ...] = ()
     inserts: tuple[Named, ...] = ()
     on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
+    on_code_change: OnCodeChange = OnCodeChange.HOLD
+    forward_from: str = ""
     expectations: tuple[Named, ...] = ()
     refresh_last: int = 0
     end_offset: int = 0

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # The words that begin a clause, longest first; an expression outside parentheses ends before them.
 CLAUSES = (
-    ("ON", "UPSTREAM", "CHANGE"), ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
+    ("ON", "UPSTREAM", "CHANGE"), ("ON", "CODE", "CHANGE"),
+    ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("OPTIONS",), ("EXTERNAL",), ("PYTHON",),
     ("SPARK",), ("USING",), ("AS",),

@@ -1,0 +1,145 @@
+"""The version of a dataset's code: a hash of what determines its rows, and of nothing else.
+
+Comments, layout, owners, descriptions of columns, the names of LET variables and the order in which they stand do not
+count. The query, the foreign code with what it imports from the project, and the rules of this engine do.
+
+Not here: what follows where a version differs from the deployed one (varve/planning/judgement).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from sqlglot.tokenizer_core import TokenType
+
+from varve.sql.foreign_code import foreign_text
+from varve.sql.names.written_query import Edit, UnplacedName, text_of, written_query
+from varve.sql.syntax.lexer import tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from varve.model.dataset import Dataset
+    from varve.sql.syntax.sql_file import SqlDataset
+
+# To be raised by one where the same declaration gives other rows than before: every dataset is then made by other code.
+ENGINE_SEMANTICS = 1
+# Tokens whose capitals matter; keywords are the same in any case.
+_AS_WRITTEN = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.HINT}
+
+
+def version_of(parts: Iterable[object]) -> str:
+    """A hash of these parts and of the engine's rules, as 16 hexadecimal digits."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for part in (ENGINE_SEMANTICS, *parts):
+        text = str(part)
+        hashed.update(f"{len(text)}:{text}".encode())
+    return hashed.hexdigest()
+
+
+def code_version(sql: SqlDataset) -> str:
+    """The version of the code of a SQL file."""
+    lets = _lets(sql)
+    return version_of(
+        [
+            sql.columns and [(column.name.lower(), column.type) for column in sql.columns],
+            [(column.name.lower(), column.type) for column in sql.partition_columns],
+            [
+                (*generator.variables, getattr(generator, "tiling", None), getattr(generator, "timezone", None))
+                for generator in sql.generators
+            ],
+            sorted(_inserts(sql, lets).items()),
+            sql.body,
+            sql.entry,
+            sorted(sql.options),
+            # The limit of rejected rows does not change the rows of a batch.
+            "" if sql.reject_into is None else sql.reject_into.dataset,
+            *_queries(sql, lets),
+            foreign_text(sql.entry, sql.source.root),
+        ]
+    )
+
+
+def dataset_meaning(dataset: Dataset) -> list[object]:
+    """What a declaration in Python says of the rows: names and types, how partitions are cut, where files come from."""
+    return [
+        dataset.name,
+        [(column.name.lower(), str(column.type)) for column in dataset.schema.columns],
+        [(dimension.name, _cut(dimension)) for dimension in dataset.partitioning.dimensions],
+        dataset.landing,
+        dataset.outside,
+        "" if dataset.reject_into is None else dataset.reject_into.dataset,
+    ]
+
+
+def canonical(written: str) -> str:
+    """Return a query in a canonical layout: its tokens with one blank between them, keywords in capitals."""
+    signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
+    return " ".join(
+        text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()
+        for token, text in signs
+    )
+
+
+def _cut(dimension: object) -> object:
+    """How a dimension cuts time; which keys it has changes no row of a partition."""
+    return getattr(dimension, "calendar", type(dimension).__name__)
+
+
+def _lets(sql: SqlDataset) -> dict[str, str]:
+    """The expressions of LET by name, each with those before it put in."""
+    lets: dict[str, str] = {}
+    for let in sql.lets:
+        lets[let.name] = f"({_expanded(let.text, lets)})"
+    return lets
+
+
+def _inserts(sql: SqlDataset, lets: Mapping[str, str]) -> dict[str, str]:
+    """For each partition column the expression of its value; without INSERT it is the variable of that name."""
+    inserts = {insert.name: _expanded(insert.text, lets) for insert in sql.inserts}
+    for column in sql.partition_columns:
+        name = column.name.lower()
+        inserts.setdefault(name, lets.get(name, name))
+    return {name: text.removeprefix("(").removesuffix(")") if text in lets.values() else text
+            for name, text in inserts.items()}  # fmt: skip
+
+
+def _queries(sql: SqlDataset, lets: Mapping[str, str]) -> list[str]:
+    texts = [f"{using.name} AS" for using in sql.using]
+    for query, span in zip(sql.queries, sql.query_spans, strict=True):
+        written = written_query(sql, query)
+        try:
+            edits = [
+                Edit.of(
+                    mention.span.start,
+                    mention.span.end,
+                    lets[mention.name] + (f" AS {mention.name}" if mention.is_result else ""),
+                )
+                for mention in written.mentions
+                if mention.name in lets
+            ]
+            text = text_of(written.pieces(edits), str)
+        except UnplacedName:
+            # A query that cannot be run as it is written is refused elsewhere; here its names count.
+            text = sql.source.text[span.start : span.end]
+        texts.append(canonical(text))
+    return texts
+
+
+def _expanded(text: str, lets: Mapping[str, str]) -> str:
+    """An expression of LET or INSERT in its canonical layout, with the variables of LET put in."""
+    tokens = tokens_of(text)
+    parts: list[str] = []
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1].token_type if place else None
+        after = tokens[place + 1].token_type if place + 1 < len(tokens) else None
+        name = token.text.lower()
+        is_word = token.token_type not in {TokenType.STRING, TokenType.NUMBER}
+        if is_word and name in lets and TokenType.DOT not in {before, after} and after is not TokenType.L_PAREN:
+            if before is TokenType.COLON:
+                parts.pop()
+            parts.append(lets[name])
+        else:
+            parts.append(canonical(text[token.start : token.end + 1]))
+    return " ".join(parts)

@@ -1,0 +1,178 @@
+"""The version of a dataset's code follows what determines its rows, and nothing else."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from varve.sql.cache import Cache
+from varve.sql.python_code import code_of_source, function_code
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECEIPTS = SourceFile(
+    "receipts.sql",
+    """CREATE DATASET shop.receipts (product STRING, price DOUBLE)
+    PARTITIONED BY (day STRING)
+    FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
+    INSERT (day = DATE_FORMAT(t, 'yyyy-MM-dd'))
+    EXTERNAL OPTIONS (source = 'landing')""",
+)
+SALES = """CREATE DATASET shop.sales (product STRING COMMENT 'what was sold', price DOUBLE)
+    COMMENT 'sales'
+    PARTITIONED BY (day STRING)
+    FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
+    LET today = DATE_FORMAT(t, 'yyyy-MM-dd'), cents = 100
+    INSERT (day = today)
+    AS
+    SELECT product, price * cents AS price FROM shop.receipts WHERE day = today AND price > 0"""
+
+
+def version(text: str) -> str:
+    return compiled([RECEIPTS, SourceFile("sales.sql", text)], {}, Cache())["shop.sales"].code_version
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("FROM shop", "\n-- from the tills\n  FROM shop"),
+        ("SELECT", "select"),
+        ("COMMENT 'what was sold'", ""),
+        ("COMMENT 'sales'", "COMMENT 'what was sold, by day' OWNER 'team:shop'"),
+        ("today", "the_day"),
+        ("LET today = DATE_FORMAT(t, 'yyyy-MM-dd'), cents = 100",
+         "LET cents = 100, today = DATE_FORMAT(t, 'yyyy-MM-dd')"),
+        ("cents = 100", "cents = 100, never_used = 5"),
+        ("INSERT (day = today)", "INSERT (day = today) ON CODE CHANGE REBUILD ON UPSTREAM CHANGE IGNORE"),
+        ("AS\n", "EXPECT cheap: price < 1000\n    AS\n"),
+        ("START '2022-03-01'", "START '2022-01-01'"),
+        ("START '2022-03-01'", "START '2022-03-01', RETENTION 30 DAYS"),
+        ("today AND", ":today AND"),
+    ],
+)  # fmt: skip
+def test_what_changes_no_row_is_the_same_code(was: str, becomes: str) -> None:
+    assert was in SALES
+    assert version(SALES.replace(was, becomes)) == version(SALES)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("price > 0", "price > 50"),
+        ("price > 0", "price > 00.0"),
+        ("cents = 100", "cents = 1000"),
+        ("yyyy-MM-dd", "yyyyMMdd"),
+        ("INTERVAL 1 DAY", "INTERVAL 2 DAYS"),
+        ("FROM shop.receipts WHERE day = today", "FROM shop.receipts WHERE day = 'today'"),
+        ("SELECT product,", "SELECT DISTINCT product,"),
+        ("price * cents", "price * today"),
+    ],
+)
+def test_what_changes_rows_is_other_code(was: str, becomes: str) -> None:
+    assert was in SALES
+    text = SALES.replace(was, becomes)
+    assert version(text) != version(SALES)
+
+
+def test_exchanged_names_of_variables_are_other_code() -> None:
+    """Each name keeps its place in the query, and stands for the other value there."""
+    with_two = SALES.replace("cents = 100", "cents = 100, dollars = 1").replace("price > 0", "price > dollars")
+    exchanged = with_two.replace("cents = 100, dollars = 1", "dollars = 100, cents = 1")
+    assert version(with_two) != version(exchanged)
+
+
+def test_a_let_that_stands_for_a_column_of_the_result_may_not_be_renamed() -> None:
+    """The column's name is what readers read."""
+    as_column = SALES.replace("product STRING COMMENT 'what was sold', price DOUBLE", "today STRING").replace(
+        "product, price * cents AS price", "today"
+    )
+    renamed = as_column.replace("AS\n    SELECT today", "AS\n    SELECT the_day AS today").replace(
+        "LET today =", "LET the_day ="
+    ).replace("day = today", "day = the_day")  # fmt: skip
+    assert version(renamed) == version(as_column)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "jobs/__init__.py": "",
+        "jobs/score.py": '''
+            """Scores."""
+            import math
+            from jobs.rates import RATES as rates, unused
+            from . import words
+            LIMIT = 3
+            OTHER = 4
+
+            def helper(x):
+                """Twice."""
+                return x * LIMIT  # not more
+
+            def score(scope, rows):
+                return helper(rows) * rates["a"] + words.count(rows)
+
+            def another(scope, rows):
+                return OTHER
+            ''',
+        "jobs/rates.py": "RATES = {'a': base()}\ndef base():\n    return 2\nunused = 1\n",
+        "jobs/words.py": "def count(rows):\n    return 1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "becomes", "counts"),
+    [
+        ("score", "x * LIMIT  # not more", "x * LIMIT", False),
+        ("score", '"""Twice."""', '"""Three times."""', False),
+        ("score", "return OTHER", "return 5", False),
+        ("score", "OTHER = 4", "OTHER = 5", False),
+        ("rates", "unused = 1", "unused = 2", False),
+        ("score", "x * LIMIT", "x + LIMIT", True),
+        ("score", "LIMIT = 3", "LIMIT = 4", True),
+        ("rates", "return 2", "return 3", True),
+        ("words", "return 1", "return 2", True),
+    ],
+)
+def test_a_function_counts_with_what_it_needs_of_the_project(
+    project: Path, file: str, was: str, becomes: str, *, counts: bool
+) -> None:
+    before = function_code(project / "jobs/score.py", "score", project)
+    path = project / f"jobs/{file}.py"
+    assert was in path.read_text()
+    path.write_text(path.read_text().replace(was, becomes))
+    after = function_code(project / "jobs/score.py", "score", project)
+    assert (before != after) is counts
+
+
+def test_where_the_project_lies_is_no_part_of_its_code(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "jobs").mkdir()
+    for file in (project / "jobs").iterdir():
+        (elsewhere / "jobs" / file.name).write_bytes(file.read_bytes())
+    assert function_code(project / "jobs/score.py", "score", project) == function_code(
+        elsewhere / "jobs/score.py", "score", elsewhere
+    )
+
+
+def test_a_function_in_a_function_counts_with_what_it_names(project: Path) -> None:
+    source = "@decorated(comment='x')\ndef inner(rows):\n    return helper(rows)\n"
+    file = project / "jobs/score.py"
+    text = code_of_source(source, file, project)
+    assert "x * LIMIT" in text
+    assert "decorated" not in text
+    assert code_of_source(source.replace("'x'", "'y'"), file, project) == text
+
+
+def test_modules_that_import_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import b\ndef f():\n    return b.g()\n")
+    (tmp_path / "b.py").write_text("import a\ndef g():\n    return a.f\n")
+    assert "return a.f" in function_code(tmp_path / "a.py", "f", tmp_path)

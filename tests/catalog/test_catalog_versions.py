@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ import pytest
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
+from varve.catalog.deployments import Decision, Deployments
 from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema
+from varve.model.batch import BatchId
 from varve.model.errors import VarveError
+from varve.model.policy import OnCodeChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,8 +50,9 @@ UPGRADES = {
 @pytest.fixture
 def later(tmp_path: Path) -> CatalogSchema:
     """The schema of a Varve that is two versions later."""
-    with resources.as_file(resources.files("varve.catalog").joinpath("schema.sql")) as file:
-        shutil.copy(file, tmp_path)
+    with resources.as_file(resources.files("varve.catalog")) as folder:
+        for file in folder.glob("*.sql"):
+            shutil.copy(file, tmp_path)
     for version, script in UPGRADES.items():
         (tmp_path / f"upgrade_{version}.sql").write_text(script, encoding="utf-8")
     return CatalogSchema(AFTER_NEXT, tmp_path)
@@ -143,14 +148,36 @@ def test_a_new_catalog_and_an_upgraded_one_are_the_same(
     assert columns(connection) == upgraded
 
 
-def test_a_catalog_of_version_8_is_as_it_is_now(connection: psycopg.Connection, sales: Dataset) -> None:
-    batch_id = publish(Catalog(connection), sales, PARIS)
-    before = columns(connection)
-    connection.execute("update varve.schema_version set version = 8")
+EARLIER = """
+    insert into varve.dataset (dataset, store, declaration) values ('shop.sales', 'lake', '{}');
+    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version) values
+        ('shop.sales', 'day=1', 5, 'published', 'run', 'hashed as then'),
+        ('shop.sales', 'day=2', 5, 'published', 'run', '');
+    insert into varve.current (dataset, partition, batch_id) values
+        ('shop.sales', 'day=1', 5), ('shop.sales', 'day=2', 5);
+"""
+
+
+@pytest.mark.parametrize("version", [8, FIRST_VERSION])
+def test_a_catalog_of_an_earlier_version_is_upgraded_and_its_batches_stay(
+    connection: psycopg.Connection, sales: Dataset, version: int
+) -> None:
+    new = columns(connection)
+    connection.execute("drop schema varve cascade")
+    CatalogSchema(FIRST_VERSION).ensure(connection)
+    connection.execute(EARLIER)
+    connection.execute("update varve.schema_version set version = %s", (version,))
     Catalog(connection).ensure_schema()
-    assert version_of(connection) == [FIRST_VERSION]
-    assert columns(connection) == before
-    assert current(Catalog(connection), sales) == {PARIS.path: batch_id}
+    assert version_of(connection) == [VERSION]
+    assert columns(connection) == new
+    sales = replace(sales, name="shop.sales")
+    assert current(Catalog(connection), sales) == {"day=1": BatchId(5), "day=2": BatchId(5)}
+    # Their codes were hashed by another rule: nothing is outdated until the code changes from here on.
+    deployments = Deployments(connection)
+    deployments.admit(sales, "new", "its text")
+    assert deployments.outdated(["shop.sales"]) == {}
+    deployments.deploy(sales, "newer", "", Decision(OnCodeChange.REBUILD, plan=1), by="a person")
+    assert deployments.outdated(["shop.sales"]) == {"shop.sales": {"day=1": 5}}
 
 
 @pytest.mark.parametrize(

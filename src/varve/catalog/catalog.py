@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
+from varve.catalog.deployments import Deployments
 from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, holding
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
@@ -95,12 +96,13 @@ class Catalog(ProjectionProgress, CatalogReader):
         time of the publish where several builds share one.
 
         Raises StalePublish where another batch has become current since the build began, and LeaseLost where its run
-        counts as dead.
+        counts as dead, and CodeNotDeployed where other code was deployed since.
         """
         name, batch_id = build.dataset.name, build.batch_id.millis
         paths = build.paths
         with self.connection.transaction():
             Leases(self.connection).refuse_lost(build.run_id, str(build))
+            Deployments(self.connection).refuse_other_code(build)
             self._refuse_stale(build)
             targets = dict.fromkeys(paths, batch_id)
             count = self._point(build, targets, at or self.instant(), kind="publish", reason="", states=["staged"])

@@ -40,6 +40,10 @@ class StalePublish(VarveError):
     """Another run published a partition after our build began; ours is older and must not win."""
 
 
+class CodeNotDeployed(VarveError):
+    """A run has other code than is deployed for its dataset, or would mix the two; nothing was computed."""
+
+
 class LeaseLost(VarveError):
     """A run continues although its lease is gone: it was frozen until the lease expired, or somebody ended it."""
 

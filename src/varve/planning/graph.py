@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -41,7 +41,8 @@ class Graph:
     """The datasets of a project by name, and for each the datasets that it reads.
 
     Attributes:
-        code_versions: for each dataset a hash of the code that computes it.
+        code_versions: for each dataset a hash of the code that computes it; "" where that is not the project's own.
+        sources: for each dataset its declaration as it is written.
         broken: declared datasets that cannot be used as they are written. They are no part of the graph, but nothing
             may be retired or deleted because they are absent.
     """
@@ -50,6 +51,7 @@ class Graph:
     reads: Mapping[str, tuple[Reads, ...]]
     code_versions: Mapping[str, str]
     broken: tuple[BrokenDataset, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, reads in self.reads.items():

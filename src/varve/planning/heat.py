@@ -24,6 +24,7 @@ WORST_FIRST = (
     State.FAILED,
     State.BACKING_OFF,
     State.HELD,
+    State.OUTDATED,
     State.UNWANTED,
     State.IN_FLIGHT,
     State.DUE,

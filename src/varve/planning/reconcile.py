@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Edge, Graph
+    from varve.planning.judgement.code import CodeState
     from varve.planning.judgement.facts import Facts
     from varve.planning.judgement.judgement import Judgement
     from varve.planning.run_requests import Run
@@ -51,14 +52,22 @@ class RunPlan:
 
 
 def reconcile(
-    graph: Graph, facts: Facts, *, now: dt.datetime, members: Members | None = None, limits: Limits | None = None
+    graph: Graph,
+    facts: Facts,
+    *,
+    now: dt.datetime,
+    members: Members | None = None,
+    limits: Limits | None = None,
+    codes: Mapping[str, CodeState] | None = None,
 ) -> RunPlan:
     """Judge every partition that has a fact, or that reads a partition with a fact.
 
-    `members` are the members of dynamic sets. Raises VarveError that names the dataset with more partitions than the
-    limit.
+    `members` are the members of dynamic sets; `codes` the deployed code by dataset, where it is known. Raises
+    VarveError that names the dataset with more partitions than the limit.
     """
-    return Planner(graph, limits or Limits(), keep_settled=True).tick(facts, None, now=now, members=members)
+    return Planner(graph, limits or Limits(), keep_settled=True).tick(
+        facts, None, now=now, members=members, codes=codes
+    )
 
 
 class Planner:
@@ -84,6 +93,7 @@ class Planner:
                 self._readers[edge.upstream.name].append((dataset, edge))
         self._memory = Memory.of(graph)
         self._members: Members | None = None
+        self._codes: Mapping[str, CodeState] = {}
         self._last: float | None = None
 
     def tick(
@@ -93,17 +103,20 @@ class Planner:
         *,
         now: dt.datetime,
         members: Members | None = None,
+        codes: Mapping[str, CodeState] | None = None,
     ) -> RunPlan:
         """The plan at `now`.
 
-        `changed` are the paths, by dataset, of which a fact has changed since the last tick; None: not known.
+        `changed` are the paths, by dataset, of which a fact has changed since the last tick; None: not known. `codes`
+        are as in `reconcile`; after a deployment everything is judged anew.
         """
+        codes = codes or {}
         at = now.timestamp()
         # A clock that went back makes earlier judgements wrong.
-        if changed is None or self._last is None or at < self._last or members != self._members:
+        if changed is None or self._last is None or at < self._last or (members, codes) != (self._members, self._codes):
             self._memory = Memory.of(self.graph)
             changed = None
-        self._last, self._members = None, members
+        self._last, self._members, self._codes = None, members, codes
         tick = Tick(
             graph=self.graph,
             limits=self.limits,
@@ -114,6 +127,7 @@ class Planner:
             now=now,
             members=members,
             keep_settled=self._keep_settled,
+            codes=codes,
         )
         looked_at, failed = 0, dict[str, str]()
         for dataset in self._order:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError, counted
+from varve.planning.judgement.code import SAME_CODE, CodeState, hold_reason
 from varve.planning.judgement.facts import NOTHING, WantedInputs
 from varve.planning.judgement.inputs import Read, instant, is_settled
 from varve.planning.judgement.judgement import Judgement, State
@@ -76,9 +77,10 @@ class Tick:
         now: dt.datetime,
         members: Members | None,
         keep_settled: bool,
+        codes: Mapping[str, CodeState],
     ) -> None:
         self._graph, self._limits, self._readers, self._memory = graph, limits, readers, memory
-        self._facts, self._members, self._keep_settled = facts, members, keep_settled
+        self._facts, self._members, self._keep_settled, self._codes = facts, members, keep_settled, codes
         self._now, self._at = now, now.timestamp()
         self._everything = changed is None
         self._changed = changed or {}
@@ -139,6 +141,7 @@ class Tick:
             }
         quick = not self._keep_settled and not dataset.policy.refresh_last
         timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
+        code = self._codes.get(name, SAME_CODE)
         for path in inside:
             window_end = timing.window_end(keys.key(path))
             if timing.is_over(window_end):
@@ -170,12 +173,13 @@ class Tick:
                 patience=self._limits.patience,
                 window_end=window_end,
                 refreshed_since=timing.refreshed_since(window_end),
+                code=code,
             )
             if (later := timing.there_from(keys.key(path))) is not None:
                 judgement = _not_there(judgement, later)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=path in facts)
         for path in unwanted:
-            judgement = _unwanted(facts.get(path, NOTHING), has_key=keys.key(path) is not None)
+            judgement = _unwanted(facts.get(path, NOTHING), code, has_key=keys.key(path) is not None)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=False)
         self._memory.runs[name] = self._grouped(dataset, own_judgements, keys)
         self._mark_readers(dataset, changed_paths)
@@ -311,12 +315,14 @@ class Tick:
         return self._keys[partitioning]
 
 
-def _unwanted(fact: Fact, *, has_key: bool) -> Judgement:
+def _unwanted(fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     if not fact.batch:
         return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if has_key else "the graph has no such partition any more"
+    if code.differs:
+        return Judgement(State.HELD, f"{reason}, but {hold_reason(code, fact.made_by, marked=False)}")
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
 
 

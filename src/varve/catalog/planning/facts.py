@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 from psycopg import sql
 
 from varve.catalog.planning import statements
+from varve.planning.judgement.code import MadeBy
 from varve.planning.judgement.facts import Fact, Failure, Mark, WantedInputs
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     import psycopg
     from psycopg.abc import Params
+
+    from varve.planning.judgement.code import CodeState
 
 # By dataset: its partitions in flight, and the run that builds each.
 InFlight = dict[str, dict[str, str]]
@@ -56,10 +59,12 @@ class CatalogFacts:
 
     Attributes:
         in_flight: the partitions that runs build, by the locks of living runs and by Dagster's queue.
+        codes: the deployed code of each dataset, for `reconcile`.
     """
 
     connection: psycopg.Connection
     in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    codes: Mapping[str, CodeState] = field(default_factory=dict)
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """See `planning.facts.Facts`."""
@@ -79,11 +84,13 @@ class CatalogFacts:
             if wanted_paths is None
             else execute(statements.CURRENT_OF, (dataset, wanted_paths), binary=True)
         )
-        for path, batch, published, trace, equal in rows:
+        for path, batch, published, trace, equal, made_by in rows:
             if path in rare_facts:
-                rare_facts[path] |= {"batch": batch, "published": published, "trace": trace, "equal": equal or ()}
+                rare_facts[path] |= {
+                    "batch": batch, "published": published, "trace": trace, "equal": equal or (), "made_by": made_by
+                }  # fmt: skip
             else:
-                facts[path] = Fact(batch, published, equal or (), trace)
+                facts[path] = Fact(batch, published, equal or (), trace, made_by=made_by)
         return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
     def there(self, dataset: str) -> set[str]:
@@ -123,13 +130,13 @@ class CatalogFacts:
         """The same for datasets that read partitions of other paths."""
         current_sources = [(source.paths, self._current_trace_items(source)) for source in sources]
         changed = set()
-        for path, trace in self.connection.execute(statements.TRACES, (dataset,)).fetchall():
+        for path, trace, made_by in self.connection.execute(statements.TRACES, (dataset,)).fetchall():
             current_inputs = [
                 versions.get(upstream_path, "nothing")
                 for paths, versions in current_sources
                 for upstream_path in ((path,) if paths is None else sorted(paths.get(path, ())))
             ]
-            if trace != f"[{', '.join(current_inputs)}]":
+            if made_by == MadeBy.OTHER or trace != f"[{', '.join(current_inputs)}]":
                 changed.add(path)
         return changed
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+# Which code made a batch, as a number of `MadeBy`: `d` is the deployment of its dataset, `b` the batch.
+_MADE_BY = """
+    case when d.code_version is null or b.code_version in ('', d.code_version) then 0
+        when exists (select from varve.accepted_code a where (a.dataset, a.partition, a.batch_id, a.deployment)
+            = (b.dataset, b.partition, b.batch_id, d.deployment)) then 2
+        else 1 end
+"""
 CURRENT = """
     select c.partition, c.batch_id, extract(epoch from b.published_at)::float8, b.inputs,
         case when b.content is null then null else (
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
-              and e.batch_id <> b.batch_id) end
-    from varve.current c join varve.batch b using (dataset, partition, batch_id) where c.dataset = %s
+              and e.batch_id <> b.batch_id) end,
 """
+CURRENT += (
+    _MADE_BY
+    + """
+    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    left join varve.deployed d on d.dataset = c.dataset where c.dataset = %s
+"""
+)
 # A statement of its own: with "or", a prepared statement would read the whole dataset for one partition.
 CURRENT_OF = CURRENT + " and c.partition = any(%s)"
 ARRIVALS = """
@@ -53,8 +66,10 @@ NOTED = """
 # A trace is stored in the order of sources and partitions: a source that is read at the same path has a fixed place.
 OTHER_VERSIONS = """
     select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
-    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {comparisons}) is not true
+    left join varve.deployed d on d.dataset = c.dataset
+    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {comparisons} and
 """
+OTHER_VERSIONS += _MADE_BY + " <> 1) is not true"
 AT_THE_SAME_PATH = """
     left join varve.{table} {edge} on {edge}.dataset = {source} and {edge}.partition = c.partition
 """
@@ -64,9 +79,15 @@ SAME_VERSION = """
 """
 # Where many partitions are read, Python compares traces as text: to build them in PostgreSQL takes four times as long.
 TRACES = """
-    select c.partition, b.inputs::text from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.dataset = %s
+    select c.partition, b.inputs::text,
 """
+TRACES += (
+    _MADE_BY
+    + """
+    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    left join varve.deployed d on d.dataset = c.dataset where c.dataset = %s
+"""
+)
 READ_NOW = """
     select partition, jsonb_build_array({name}::text, partition, {version}::text)::text from varve.{table}
     where dataset = {source}

@@ -38,7 +38,8 @@ class OpenPlan:
     def plan(self) -> RunPlan:
         """Return the plan: every partition judged as of now."""
         now, limits = pendulum.now("UTC"), limits_of(chosen_settings())
-        return reconcile(chosen_graph(), self.facts, now=now, members=self.members, limits=limits)
+        codes = self.facts.codes
+        return reconcile(chosen_graph(), self.facts, now=now, members=self.members, limits=limits, codes=codes)
 
 
 @contextmanager

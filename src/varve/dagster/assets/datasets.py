@@ -50,6 +50,7 @@ class DatasetAsset:
         reads: the datasets that it reads.
         code_version: a hash of its code.
         captured: the table that it is a copy of, where it is one.
+        source: the declaration as it is written: the text of its file, or of its function.
         compute: the function that returns its rows; None where a run of another dataset, or a capture, writes them.
     """
 
@@ -58,6 +59,7 @@ class DatasetAsset:
     reads: tuple[Reads, ...]
     code_version: str
     captured: CapturedTable | None = None
+    source: str = ""
     compute: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any, **inputs: Any) -> Any:
@@ -75,6 +77,7 @@ def dataset_asset(
     *,
     reads: Mapping[str, Dataset | Reads] | None = None,
     code_version: str | None = None,
+    source: str | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
@@ -87,7 +90,8 @@ def dataset_asset(
     they are not simply those that overlap in time and have the same keys.
 
     `code_version` is by default a hash of what the function computes: of its text without comments, and of what it
-    needs of its module and of the project. `about` are further arguments of the Dagster asset.
+    needs of its module and of the project. `source` is its text, which people compare when it has
+    changed. `about` are further arguments of the Dagster asset.
 
     Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
@@ -100,7 +104,8 @@ def dataset_asset(
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
             asset = _asset(dataset, upstreams, version, about or {})(compute)
-        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, compute=compute)
+        text = textwrap.dedent(inspect.getsource(compute)) if source is None else source
+        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, source=text, compute=compute)
 
     return decorate
 
@@ -143,7 +148,7 @@ def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
         partitions_def=dataset_partitions_def(rejected),
         metadata=_metadata(rejected),
     ).with_io_manager_key(io_manager_key(rejected.store))
-    return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version)
+    return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version, source=of.source)
 
 
 def _asset(
@@ -195,6 +200,7 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
         {found.dataset.name: found.reads for found in listed},
         {found.dataset.name: found.code_version for found in listed},
         tuple(found for found in everything if isinstance(found, BrokenDataset)),
+        {found.dataset.name: found.source for found in listed},
     )
 
 

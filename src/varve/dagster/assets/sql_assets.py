@@ -105,9 +105,10 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
             for name, condition in sql_asset.compiled.expectations
         ],
     }
-    return dataset_asset(sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, about=dagster_options)(
-        _compute(sql_asset)
-    )
+    return dataset_asset(
+        sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, source=sql_asset.source.text,
+        about=dagster_options,
+    )(_compute(sql_asset))  # fmt: skip
 
 
 def lineage_metadata(sql_asset: SqlAsset) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.deployments import Deployments
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.leases.leases import dead_runs, end_dead
@@ -94,8 +95,9 @@ class Reconciler:
             while grow(instance, self.graph):
                 pass
             members = sets_of(instance, self.graph).members()
-            facts = CatalogFacts(connection, in_flight)
-            return self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members)
+            codes = Deployments(connection).states(self.graph, deploy=True)
+            facts = CatalogFacts(connection, in_flight, codes)
+            return self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members, codes=codes)
         except BaseException:
             # The planner may have seen half of the changes: the next tick begins with a new one.
             self._planner = None
@@ -140,7 +142,8 @@ def looked_up(
     in_flight = runs_in_flight(graph, instance, runs)
     for dataset, paths in living(connection).items():
         in_flight[dataset] |= paths
-    return CatalogFacts(connection, in_flight), sets_of(instance, graph).members()
+    codes = Deployments(connection).states(graph)
+    return CatalogFacts(connection, in_flight, codes), sets_of(instance, graph).members()
 
 
 def living_runs(

@@ -30,6 +30,7 @@ COLOURS = {
     State.FAILED: "#d64545",
     State.BACKING_OFF: "#e8833a",
     State.HELD: "#a35bbf",
+    State.OUTDATED: "#c98bb9",
     State.UNWANTED: "#6b7280",
     State.IN_FLIGHT: "#3aa7c9",
     State.DUE: "#f0c330",
@@ -92,7 +93,9 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
     """
     with connect(settings, application="varve report") as connection:
         facts, members = looked_up(graph, connection, instance, settings)
-        plan = reconcile(graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings))
+        plan = reconcile(
+            graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings), codes=facts.codes
+        )
         return plan, RejectedArrivals(connection).all()
 
 

@@ -15,6 +15,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.deployments import Deployments
 from varve.catalog.leases import lost
 from varve.dagster.internal import (
     heartbeats_of,
@@ -94,6 +95,10 @@ class Builds:
         try:
             catalog.ensure_schema()
             code_version = self.graph.code_versions.get(dataset.name, "")
+            if code_version:
+                Deployments(catalog.connection).admit(
+                    dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
+                )
             return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version), catalog)
         except BaseException as failure:
             catalog.connection.close()

@@ -52,6 +52,11 @@ Tiling: TypeAlias = Grain | str | Every
 class Calendar(Protocol):
     """A division of time into half-open windows; instants are seconds since 1970 in UTC."""
 
+    @property
+    def timezone(self) -> str:
+        """The IANA zone of its clock."""
+        ...
+
     def floor(self, instant: int) -> int:
         """The start of the window that holds the instant."""
         ...

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from varve.planning.judgement.code import MadeBy
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -50,6 +52,7 @@ class Fact(NamedTuple):
         run: the id of the run that builds it now or is about to.
         failures: its failed builds, oldest first.
         rolled_back: when a person rolled it back to an earlier batch; 0.0 where nobody did.
+        made_by: which code made the batch; see `MadeBy`.
     """
 
     batch: int = 0
@@ -62,6 +65,7 @@ class Fact(NamedTuple):
     run: str = ""
     failures: Sequence[Failure] = ()
     rolled_back: float = 0.0
+    made_by: int = MadeBy.DEPLOYED
 
 
 class Facts(Protocol):
@@ -90,7 +94,8 @@ class BulkFacts(Facts, Protocol):
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """The paths of the partitions that may need a judgement.
 
-        Left out are partitions whose only fact is a batch that was made from exactly the current inputs in `reads`.
+        Left out are partitions whose only fact is a batch that was made from exactly the current inputs in `reads`, by
+        the deployed code or by one that may stay.
         `landing` is the name of the landing folder in traces, "" where there is none. The answer may contain settled
         partitions, but never misses an unsettled one.
         """

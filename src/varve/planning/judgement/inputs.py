@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
+from varve.planning.judgement.code import MadeBy
 from varve.planning.judgement.wait_policy import verdict
 from varve.planning.run_requests import landing_source
 
@@ -112,7 +113,7 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
 
     Nearly all partitions are like this; `judge` would come to the same result at ten times the cost.
     """
-    if not fact.batch or fact.run or fact.marks or fact.failures or fact.rolled_back:
+    if not fact.batch or fact.run or fact.marks or fact.failures or fact.rolled_back or fact.made_by == MadeBy.OTHER:
         return False
     trace = {(source, partition): version for source, partition, version in fact.trace}
     count = 0

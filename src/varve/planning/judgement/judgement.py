@@ -25,6 +25,7 @@ class State(StrEnum):
     BACKING_OFF = "backing off"
     FAILED = "failed"
     HELD = "held"
+    OUTDATED = "outdated"
     UNWANTED = "unwanted"
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
 from varve.model.errors import counted, some
-from varve.model.policy import OnUpstreamChange
+from varve.model.policy import OnCodeChange, OnUpstreamChange
+from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import Judgement, State
 
@@ -45,6 +46,8 @@ class RetryLimits:
 
 
 _CURRENT = Judgement(State.CURRENT, "made from what is current")
+_OUTDATED = "made by other code than is deployed"
+_OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
 
 
 def judge(  # noqa: PLR0911 - one for each state
@@ -57,19 +60,22 @@ def judge(  # noqa: PLR0911 - one for each state
     patience: RetryLimits,
     window_end: float | None = None,
     refreshed_since: float | None = None,
+    code: CodeState = SAME_CODE,
 ) -> Judgement:
     """The judgement of one partition that the graph has.
 
     `window_end` is where its window ends, if that matters; `refreshed_since` when the last window was complete, for one
-    of the newest of a dataset that refreshes them.
+    of the newest of a dataset that refreshes them; `code` says which code of the dataset is deployed.
     """
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
     if dataset.rejected_of:
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
-    cause = _cause(dataset, fact, inputs, refreshed_since)
+    cause = _cause(dataset, fact, inputs, refreshed_since, code)
     if cause is None:
+        if fact.batch and fact.made_by == MadeBy.OTHER:
+            return Judgement(State.OUTDATED, _OUTDATED_ON_HOLD)
         if fact.batch:
             return _settled(dataset, inputs)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
@@ -84,6 +90,8 @@ def judge(  # noqa: PLR0911 - one for each state
         )
     if inputs.pending:
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
+    if on_hold := hold_reason(code, fact.made_by, marked=bool(fact.marks)):
+        return Judgement(State.HELD, f"{cause.reason}, but {on_hold}")
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
     if since > now:
         # A clock went back: it is not known which inputs a failure had, so that every failure counts.
@@ -118,7 +126,9 @@ def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
     return _CURRENT if inputs.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=inputs.until)
 
 
-def _cause(dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float | None) -> _ComputeReason | None:
+def _cause(
+    dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float | None, code: CodeState
+) -> _ComputeReason | None:
     """Why the partition should be computed; None where there is no reason."""
     changed = _changed(dataset, fact, inputs)
     if changed is not None and not changed.on_hold:
@@ -127,6 +137,8 @@ def _cause(dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float 
         return _ComputeReason(f"dirty: {marks[-1].reason}", backfill=True)
     if fact.batch and refreshed_since is not None and fact.batch / 1000 < refreshed_since:
         return _ComputeReason("refreshed, as another window is complete", period=refreshed_since)
+    if fact.batch and fact.made_by == MadeBy.OTHER and code.decision is not OnCodeChange.HOLD and not code.differs:
+        return _ComputeReason(_OUTDATED, backfill=True)
     if fact.marks:
         return _ComputeReason(
             f"dirty: {fact.marks[-1].reason}; backfill {fact.marks[-1].backfill} is paused", on_hold=True

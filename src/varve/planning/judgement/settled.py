@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.planning.judgement.code import MadeBy
 from varve.planning.judgement.facts import BulkFacts
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class OneByOne:
             or fact.marks
             or fact.failures
             or fact.rolled_back
+            or fact.made_by == MadeBy.OTHER
             or not _is_made_from(path, fact, landing, reads, upstream_facts)
         }
 

@@ -1,0 +1,294 @@
+"""Which code of each dataset is deployed, and what was decided for the partitions that other code has made.
+
+New code is deployed by itself where nobody has to decide: for a dataset that is new or has no partition, and where its
+policy says what follows. Else it waits for `varve apply`, and a process that has it plans nothing for the dataset.
+
+Not here: what differs between two codes (varve/planning/changes), and the state of a partition
+(varve/planning/judgement/code.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.model.errors import NOTHING_LOST, CodeNotDeployed, VarveError, counted
+from varve.model.policy import OnCodeChange, instant_of
+from varve.planning.judgement.code import CodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    import psycopg
+
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.planning.graph import Graph
+
+_COLUMNS = """
+    select p.dataset, p.id, p.code_version, p.decision, p.forward_from, p.plan, p.source, p.deployed_by, p.deployed_at,
+        coalesce(d.may_be_mixed, false)
+"""
+_DEPLOYED = (
+    _COLUMNS
+    + """
+    from varve.deployed d join varve.deployment p on p.id = d.deployment
+    where %s::text[] is null or d.dataset = any(%s)
+"""
+)
+_HISTORY = (
+    _COLUMNS
+    + """
+    from varve.deployment p left join varve.deployed d on d.deployment = p.id where p.dataset = %s order by p.id
+"""
+)
+# One deployment at a time: what a decision is about must not change under it.
+_LOCK = "select pg_advisory_xact_lock(hashtextextended('varve deploy', 0))"
+_WAS_DEPLOYED = "select from varve.deployment where dataset = %s and code_version = %s"
+_HAS_PARTITIONS = "select from varve.current where dataset = %s limit 1"
+_DEPLOYMENTS = "select from varve.deployment where dataset = %s limit 1"
+_ADD = """
+    insert into varve.deployment (dataset, code_version, decision, forward_from, plan, source, deployed_by)
+    values (%s, %s, %s, %s, %s, %s, %s) returning id
+"""
+# The current batches that this code has not made.
+_OTHERS = """
+    select c.partition, c.batch_id from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %s and b.code_version not in ('', %s)
+"""
+_ADOPT_EARLIER = "update varve.accepted_code set deployment = %s where dataset = %s and deployment is null"
+_ACCEPT = """
+    insert into varve.accepted_code (dataset, partition, batch_id, deployment)
+    select %s, partition, batch_id, %s from unnest(%s::text[], %s::bigint[]) as accepted (partition, batch_id)
+    on conflict (dataset, partition, batch_id) do update set deployment = excluded.deployment
+"""
+_POINT = """
+    insert into varve.deployed (dataset, deployment, code_version, may_be_mixed) values (%s, %s, %s, %s)
+    on conflict (dataset) do update set deployment = excluded.deployment, code_version = excluded.code_version,
+        may_be_mixed = excluded.may_be_mixed
+"""
+_OUTDATED = """
+    select c.dataset, c.partition, c.batch_id
+    from varve.deployed d join varve.current c using (dataset)
+    join varve.batch b on (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
+    where d.dataset = any(%s) and b.code_version not in ('', d.code_version) and not exists (
+        select from varve.accepted_code a
+        where (a.dataset, a.partition, a.batch_id, a.deployment) = (b.dataset, b.partition, b.batch_id, d.deployment))
+    order by 1, 2
+"""
+_SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
+_LOCK_DEPLOYED = "select code_version from varve.deployed where dataset = %s for share"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One time that a code version of a dataset was deployed.
+
+    Attributes:
+        decision: what was decided for partitions of other code.
+        forward_from: for FORWARD: the begin of the first window that this code makes.
+        plan: the plan that was applied; None where nobody had to decide.
+        source: the declaration as it was written.
+        may_be_mixed: whether current batches may have been made by other code; only of the deployment that counts.
+    """
+
+    dataset: str
+    number: int
+    code_version: str
+    decision: OnCodeChange
+    forward_from: dt.datetime | None
+    plan: int | None
+    source: str
+    deployed_by: str
+    deployed_at: dt.datetime
+    may_be_mixed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows for the partitions that other code has made, and where that was decided.
+
+    Attributes:
+        forward_from: for FORWARD: seconds since 1970, the begin of the first window that the new code makes.
+        plan: the number of the plan that a person applied; None where the policy of the dataset decides.
+    """
+
+    kind: OnCodeChange
+    forward_from: float | None = None
+    plan: int | None = None
+
+    @classmethod
+    def of_policy(cls, dataset: Dataset) -> Decision:
+        """What the declaration of a dataset says."""
+        policy, time = dataset.policy, dataset.partitioning.time
+        if policy.on_code_change is not OnCodeChange.FORWARD:
+            return cls(policy.on_code_change)
+        return cls(OnCodeChange.FORWARD, instant_of(policy.forward_from, time.calendar.timezone if time else "UTC"))
+
+
+@dataclass(frozen=True)
+class Deployments:
+    """The deployments in a catalog, over one connection in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    def current(self, names: Collection[str] | None = None) -> dict[str, Deployment]:
+        """The deployment that counts, by dataset; of all datasets, or of these."""
+        listed = None if names is None else list(names)
+        return {row[0]: _deployment(row) for row in self.connection.execute(_DEPLOYED, (listed, listed))}
+
+    def history(self, name: str) -> list[Deployment]:
+        """Every deployment of a dataset, oldest first."""
+        return [_deployment(row) for row in self.connection.execute(_HISTORY, (name,))]
+
+    def outdated(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
+        """By dataset and partition the current batches of other code than is deployed, without those that may stay."""
+        batches: dict[str, dict[str, int]] = {}
+        for name, path, batch_id in self.connection.execute(_OUTDATED, (list(names),)):
+            batches.setdefault(name, {})[path] = batch_id
+        return batches
+
+    def made_by_others(self, name: str, code_version: str) -> dict[str, int]:
+        """The current batches of a dataset, by partition, that another code than this has made."""
+        return dict(self.connection.execute(_OTHERS, (name, code_version)).fetchall())
+
+    def states(self, graph: Graph, *, deploy: bool = False) -> dict[str, CodeState]:
+        """The code of each dataset of a graph beside what is deployed.
+
+        With `deploy`, new code is deployed where nobody has to decide; without it, it only counts as if it were.
+        """
+        current = self.current(graph.datasets)
+        held = [
+            name for name, deployment in current.items()
+            if deployment.may_be_mixed and deployment.decision is OnCodeChange.HOLD
+        ]  # fmt: skip
+        still_mixed = set(self.outdated(held)) if held else set()
+        if deploy and (settled := sorted(set(held) - still_mixed)):
+            self.connection.execute(_SETTLE, (settled,))
+        states = {}
+        for name, version in graph.code_versions.items():
+            dataset, deployment = graph.datasets[name], current.get(name)
+            if not version:
+                continue
+            is_deployed = deployment is not None and deployment.code_version == version
+            if not is_deployed and self._decided_by_itself(dataset, version, deployment):
+                if deploy:
+                    deployment = self.admit(dataset, version, graph.sources.get(name, ""))
+                else:
+                    states[name] = CodeState(version, version, Decision.of_policy(dataset).kind)
+                    continue
+            assert deployment is not None
+            mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
+            states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
+        return states
+
+    def admit(self, dataset: Dataset, code_version: str, source: str, paths: Sequence[str] | None = None) -> Deployment:
+        """Let a run compute with this code, which is deployed by that where nobody has to decide.
+
+        `paths` are the partitions that the run computes. Raises CodeNotDeployed where other code is deployed, and where
+        the partitions would be of other code than others, of which nobody has said what is to become of them.
+        """
+        deployment = self.current([dataset.name]).get(dataset.name)
+        if deployment is None or deployment.code_version != code_version:
+            if not self._decided_by_itself(dataset, code_version, deployment):
+                assert deployment is not None
+                raise _not_deployed(dataset, code_version, deployment)
+            return self.deploy(dataset, code_version, source, Decision.of_policy(dataset), by="a run or a sensor")
+        if paths is not None and deployment.may_be_mixed and deployment.decision is OnCodeChange.HOLD:
+            others = self.outdated([dataset.name]).get(dataset.name, {}).keys() - set(paths)
+            if others:
+                raise CodeNotDeployed(
+                    f"{dataset}: {counted(len(others), 'partition')} ({min(others)} ...) were made by other code than "
+                    f"is deployed, and the table would mix the two. {NOTHING_LOST} Say what is to become of them: `varve "
+                    "plan`, then `varve apply --rebuild` or `--forward-from`."
+                )
+        return deployment
+
+    def deploy(self, dataset: Dataset, code_version: str, source: str, decision: Decision, *, by: str) -> Deployment:
+        """Make this the deployed code of a dataset, in a transaction or a savepoint of the caller's.
+
+        Raises VarveError where FORWARD is decided for a dataset without a time dimension.
+        """
+        name = dataset.name
+        with self.connection.transaction():
+            self.connection.execute(_LOCK)
+            if decision.plan is None:
+                # Another process may have been first.
+                deployment = self.current([name]).get(name)
+                if deployment is not None and deployment.code_version == code_version:
+                    return deployment
+                if not self._decided_by_itself(dataset, code_version, deployment):
+                    assert deployment is not None
+                    raise _not_deployed(dataset, code_version, deployment)
+            others = self.made_by_others(name, code_version)
+            is_first = self.connection.execute(_DEPLOYMENTS, (name,)).fetchone() is None
+            instant = (
+                None if decision.forward_from is None else dt.datetime.fromtimestamp(decision.forward_from, dt.UTC)
+            )
+            row = self.connection.execute(
+                _ADD, (name, code_version, str(decision.kind), instant, decision.plan, source, by)
+            ).fetchone()
+            assert row is not None
+            if is_first:
+                self.connection.execute(_ADOPT_EARLIER, (row[0], name))
+            if decision.kind is OnCodeChange.FORWARD:
+                stay = _before(dataset, others, decision.forward_from)
+                self.connection.execute(_ACCEPT, (name, row[0], list(stay), list(stay.values())))
+            self.connection.execute(_POINT, (name, row[0], code_version, bool(others)))
+        return self.current([name])[name]
+
+    def refuse_other_code(self, build: Build) -> None:
+        """Lock the deployment of a build's dataset until the transaction ends.
+
+        Raises CodeNotDeployed where other code was deployed since the build began.
+        """
+        row = self.connection.execute(_LOCK_DEPLOYED, (build.dataset.name,)).fetchone()
+        if row is not None and build.code_version and row[0] != build.code_version:
+            raise CodeNotDeployed(
+                f"{build}: other code ({row[0]}) was deployed while this run computed with {build.code_version}. "
+                f"{NOTHING_LOST} Run the partitions again with the code that is deployed."
+            )
+
+    def _decided_by_itself(self, dataset: Dataset, code_version: str, deployment: Deployment | None) -> bool:
+        """Whether new code may be deployed without a person.
+
+        Code that was deployed before and was replaced is old code of a process that has not been restarted.
+        """
+        if deployment is None or self.connection.execute(_HAS_PARTITIONS, (dataset.name,)).fetchone() is None:
+            return True
+        if dataset.policy.on_code_change is OnCodeChange.HOLD:
+            return False
+        return self.connection.execute(_WAS_DEPLOYED, (dataset.name, code_version)).fetchone() is None
+
+
+def _not_deployed(dataset: Dataset, code_version: str, deployment: Deployment) -> CodeNotDeployed:
+    return CodeNotDeployed(
+        f"{dataset}: the code here ({code_version}) is not the one that is deployed ({deployment.code_version}, since "
+        f"{deployment.deployed_at:%Y-%m-%d %H:%M} UTC by {deployment.deployed_by}). {NOTHING_LOST} `varve plan` shows "
+        "what the change means, `varve apply` deploys it; or run the code that is deployed."
+    )
+
+
+def _before(dataset: Dataset, batches: Mapping[str, int], instant: float | None) -> dict[str, int]:
+    """The batches of windows that begin before an instant; also those of partitions that the dataset has no more."""
+    time = dataset.partitioning.time
+    if time is None or instant is None:
+        raise VarveError(
+            f"{dataset}: to go forward from a date it needs a time dimension, and it has none. Nothing was changed."
+        )
+    stay = {}
+    for path, batch_id in batches.items():
+        try:
+            start = time.start_of(dataset.partitioning.from_path(path)[time.name])
+        except VarveError:
+            stay[path] = batch_id
+            continue
+        if start < instant:
+            stay[path] = batch_id
+    return stay
+
+
+def _deployment(row: Sequence[object]) -> Deployment:
+    name, number, version, decision, *others = row
+    return Deployment(name, number, version, OnCodeChange(str(decision)), *others)  # type: ignore[arg-type]

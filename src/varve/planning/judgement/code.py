@@ -1,0 +1,65 @@
+"""Code as an input: whether a partition was made by the deployed code, and what follows where it was not.
+
+Not here: the version of a dataset's code (varve/sql/code_version.py), and where deployments are kept
+(varve/catalog/deployments.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from varve.model.policy import OnCodeChange
+
+
+class MadeBy(IntEnum):
+    """The code that made a current batch: the deployed one, another one, or another one that a decision lets stay."""
+
+    DEPLOYED = 0
+    OTHER = 1
+    ACCEPTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CodeState:
+    """The code of one dataset, as a process that plans has it.
+
+    Attributes:
+        version: the version of the process's own code.
+        deployed: the version that is deployed.
+        decision: what was decided for partitions of other code when that was deployed.
+        may_be_mixed: whether current batches may have been made by other code.
+    """
+
+    version: str = ""
+    deployed: str = ""
+    decision: OnCodeChange = OnCodeChange.REBUILD
+    may_be_mixed: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """Whether the process has other code than is deployed: then it plans nothing for the dataset."""
+        return bool(self.version and self.deployed) and self.version != self.deployed
+
+
+SAME_CODE = CodeState()
+
+
+def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
+    """Why a partition that should be computed is not, for the sake of its code; "" where nothing speaks against it.
+
+    `marked`: whether a person asked for this partition.
+    """
+    if code.differs:
+        return (
+            f"the code here ({code.version}) is not the one that is deployed ({code.deployed}); `varve plan` shows "
+            "what it changes, `varve apply` deploys it"
+        )
+    if code.decision is OnCodeChange.HOLD and code.may_be_mixed:
+        return (
+            "other partitions were made by other code than is deployed, and the table would mix the two; "
+            "`varve apply --rebuild` or `--forward-from` decides"
+        )
+    if code.decision is OnCodeChange.FORWARD and made_by == MadeBy.ACCEPTED and not marked:
+        return "it was made by earlier code, which stays for windows before the boundary; `varve backfill` computes it"
+    return ""

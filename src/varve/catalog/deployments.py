@@ -200,8 +200,8 @@ class Deployments:
             if others:
                 raise CodeNotDeployed(
                     f"{dataset}: {counted(len(others), 'partition')} ({min(others)} ...) were made by other code than "
-                    f"is deployed, and the table would mix the two. {NOTHING_LOST} Say what is to become of them: `varve "
-                    "plan`, then `varve apply --rebuild` or `--forward-from`."
+                    f"is deployed, and the table would mix the two. {NOTHING_LOST} Say what is to become of them: "
+                    "`varve plan`, then `varve apply --rebuild` or `--forward-from`."
                 )
         return deployment
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.plan.changes import code_plan, plan_values, show_code_plan
 from varve.cli.plan.looking import looking
 from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
@@ -23,6 +24,8 @@ from varve.planning.judgement.judgement import State
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from varve.catalog.plans import CodePlan
 
 _COLOURS = {
     State.FAILED: "red",
@@ -46,22 +49,28 @@ _LETTERS = {state: str(state)[0] for state in State} | {
 }
 
 
-def heat() -> dict[str, Any]:
-    """Return the heat map as plain values (see `planning.heat.heat`), with the files that arrived and are not taken."""
+def heat() -> tuple[dict[str, Any], CodePlan]:
+    """Return the heat map as plain values (see `planning.heat.heat`), and what the code here changes.
+
+    With it come the files that arrived and are not taken, and the changes of code as plain values.
+    """
     with looking() as open_plan:
+        plan = code_plan(open_plan)
         picture = heat_of(chosen_graph(), open_plan.plan())
         return picture | {
+            "changes": plan_values(plan),
             "rejected": rejected_values(open_plan.connection),
             "left_out": left_out_values(open_plan.connection),
             "unseen": unseen_values(
                 chosen_graph().in_order(), Catalog(open_plan.connection), chosen_settings(), open_plan.members
             ),
             "broken": broken_values(chosen_graph().broken),
-        }
+        }, plan
 
 
-def show(console: Console, heat_values: dict[str, Any]) -> None:
-    """Print the heat map, what is due, and what arrived and is not taken."""
+def show(console: Console, heat_values: dict[str, Any], plan: CodePlan, *, explain: bool = False) -> None:
+    """Print what the code here changes, the heat map, what is due, and what arrived and is not taken."""
+    show_code_plan(console, plan, explain=explain)
     plain = console.no_color or console.color_system is None
     signs = _LETTERS if plain else dict.fromkeys(State, "■")
     table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")

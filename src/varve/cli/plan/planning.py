@@ -40,15 +40,64 @@ def why(
 
 
 @app.command()
-def plan(*, as_json: Json = False) -> None:
-    """Show what is current, due, dirty, waiting, in flight, failed and held of every dataset, over time."""
-    from varve.cli.plan import heat as heat_command
+def plan(
+    *,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the whole difference of each declaration.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Only the code changes, for a pull request.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 3 where a change of code waits for `varve apply`.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what the code here changes, and what is current, due, waiting, failed and on hold of every dataset.
 
-    heat_values = heat_command.heat()
+    A change of code has a number. Until `varve apply NUMBER` has deployed it, nothing of its datasets is computed here.
+    """
+    from varve.cli.plan import heat as heat_command
+    from varve.cli.plan.changes import as_markdown
+
+    heat_values, code_plan = heat_command.heat()
     if as_json:
         console.print_json(json.dumps(heat_values))
+    elif markdown:
+        typer.echo(as_markdown(code_plan), nl=False)
     else:
-        heat_command.show(console, heat_values)
+        heat_command.show(console, heat_values, code_plan, explain=explain)
+    if exit_code and code_plan.number is not None:
+        raise typer.Exit(3)
+
+
+@app.command()
+def apply(
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the plan, as `varve plan` shows it.")],
+    datasets: Annotated[
+        list[str] | None, typer.Argument(help="Only these datasets of it.", metavar="[DATASET]...")
+    ] = None,
+    *,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute the partitions of other code again.")] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Deploy the code, and decide later; until then none is computed.")
+    ] = False,
+    forward_from: Annotated[
+        str | None, typer.Option("--forward-from", metavar="DATE", help="Keep windows that begin before this date.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Deploy the code of a plan, and decide what becomes of the partitions that other code has made.
+
+    Without an option, each dataset does what its ON CODE CHANGE declares. Refused where something has moved since the
+    plan was made.
+
+    Example: [bold]varve plan[/], then [bold]varve apply 7 --rebuild[/]
+    """
+    from varve.cli.plan import apply as apply_command
+
+    decision = apply_command.decision_of(rebuild=rebuild, hold=hold, forward_from=forward_from)
+    applied = apply_command.apply(number, datasets or [], decision)
+    if as_json:
+        console.print_json(json.dumps(applied))
+    else:
+        apply_command.show(console, applied)
 
 
 @backfill.command("start")

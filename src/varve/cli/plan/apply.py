@@ -1,0 +1,71 @@
+"""`varve apply`: deploy the code of a plan, and say what becomes of the partitions that other code has made.
+
+Not here: what the plan says (changes.py), and doing it (varve/catalog/plans.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+
+from varve.catalog.deployments import Decision
+from varve.catalog.plans import Plans
+from varve.cli.context import chosen_graph
+from varve.cli.plan.looking import looking
+from varve.cli.selection import who
+from varve.model.errors import VarveError, counted
+from varve.model.policy import OnCodeChange, instant_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from varve.planning.code_changes import DatasetChange
+
+
+def decision_of(*, rebuild: bool, hold: bool, forward_from: str | None) -> Decision | None:
+    """Return the decision of the options; None where none is given. Raises VarveError for more than one."""
+    if rebuild + hold + (forward_from is not None) > 1:
+        raise VarveError("--rebuild, --hold and --forward-from exclude each other. Nothing was changed.")
+    if forward_from is not None:
+        return Decision(OnCodeChange.FORWARD, instant_of(forward_from))
+    if rebuild or hold:
+        return Decision(OnCodeChange.REBUILD if rebuild else OnCodeChange.HOLD)
+    return None
+
+
+def apply(number: int, only: Sequence[str], decision: Decision | None) -> list[dict[str, Any]]:
+    """Apply a plan, and return what was decided of each dataset, as plain values.
+
+    Raises VarveError, and changes nothing, where the plan is not what would be done now.
+    """
+    with looking() as open_plan:
+        plans = Plans(open_plan.connection, chosen_graph(), open_plan.members)
+        done = plans.apply(number, decision, only, pendulum.now("UTC"), by=who())
+        return [_values(change, made) for change, made in done]
+
+
+def show(console: Console, applied: Sequence[dict[str, Any]]) -> None:
+    """Print what was decided, and what happens next."""
+    for each in applied:
+        count = counted(each["partitions"], "partition")
+        what = {
+            OnCodeChange.REBUILD: f"{count} to be computed again, by the sensors or a backfill",
+            OnCodeChange.HOLD: f"{count} made by other code are on hold; until then nothing of it is computed",
+            OnCodeChange.FORWARD: f"windows from {each['forward_from']} on are computed with it; earlier ones stay",
+        }[OnCodeChange(each["decision"])]
+        console.print(f"{each['dataset']}: deployed {each['version']}; {what}.", highlight=False, soft_wrap=True)
+
+
+def _values(change: DatasetChange, decision: Decision) -> dict[str, Any]:
+    begin = decision.forward_from
+    return {
+        "dataset": change.dataset,
+        "version": change.version,
+        "replaces": change.deployed,
+        "decision": str(decision.kind),
+        "forward_from": None if begin is None else pendulum.from_timestamp(begin).isoformat(),
+        "partitions": len(change.partitions),
+    }

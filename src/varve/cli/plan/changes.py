@@ -1,0 +1,135 @@
+"""The part of `varve plan` about code: what differs from what is deployed, and what would follow.
+
+Not here: what it is (varve/planning/code_changes.py), and applying it (apply.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+from rich.text import Text
+
+from varve.catalog.plans import CodePlan, Plans
+from varve.cli.context import chosen_graph
+from varve.cli.selection import who
+from varve.model.errors import counted
+from varve.planning.code_changes import ChangeKind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from varve.cli.plan.looking import OpenPlan
+    from varve.planning.code_changes import DatasetChange
+
+_SIGNS = {
+    ChangeKind.ADDED: ("+", "green"),
+    ChangeKind.CHANGED: ("~", "yellow"),
+    ChangeKind.OUTDATED: ("~", "magenta"),
+    ChangeKind.REBUILDING: ("~", "cyan"),
+    ChangeKind.REMOVED: ("-", "red"),
+}
+_DIFF_LINES = 24
+
+
+def code_plan(open_plan: OpenPlan) -> CodePlan:
+    """Return what the code here changes, with a number where something is to be decided."""
+    return Plans(open_plan.connection, chosen_graph(), open_plan.members).kept(pendulum.now("UTC"), by=who())
+
+
+def plan_values(plan: CodePlan) -> dict[str, Any]:
+    """Return the plan as plain values for JSON."""
+    return {"number": plan.number, "datasets": [change.as_values() for change in plan.changes]}
+
+
+def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -> None:
+    """Print what the code here changes; nothing where it is what is deployed. `explain` prints whole differences."""
+    for change in plan.changes:
+        sign, colour = _SIGNS[change.kind]
+        console.print(Text(f"{sign} {headline(change)}", style=colour), highlight=False, soft_wrap=True)
+        for line in details(change):
+            console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
+        diff = change.source_diff()[2:] if change.kind is ChangeKind.CHANGED else []
+        for line in diff if explain else diff[:_DIFF_LINES]:
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console.print(Text(f"    {line}", style=style), highlight=False, soft_wrap=True)
+        if not explain and len(diff) > _DIFF_LINES:
+            console.print(f"    and {len(diff) - _DIFF_LINES} more lines; --explain prints them all.", highlight=False)
+    if plan.number is not None:
+        console.print(
+            f"Plan {plan.number}. Until it is applied, nothing of these datasets is computed here. "
+            f"`varve apply {plan.number}` does as they declare; `--rebuild` computes their partitions again, "
+            "`--forward-from DATE` keeps those of earlier windows, `--hold` deploys it and leaves them for later.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+def headline(change: DatasetChange) -> str:
+    """Return what has happened to a dataset, in one line."""
+    count = f"{len(change.partitions):,} of {counted(change.of, 'partition')}"
+    return {
+        ChangeKind.ADDED: f"{change.dataset}: new",
+        ChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
+        ChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
+        ChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
+        ChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {change.of:,} partitions stay",
+    }[change.kind]
+
+
+def details(change: DatasetChange) -> list[str]:
+    """Return what follows from a change, a line each."""
+    lines = []
+    for name, before, after in change.columns:
+        lines.append(
+            f"+ column {name} {after}" if before is None
+            else f"- column {name} {before}" if after is None
+            else f"~ column {name}: was {before}, is {after}"
+        )  # fmt: skip
+    for reader, owners, columns in change.readers:
+        what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
+        lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")
+    if change.kind in {ChangeKind.ADDED, ChangeKind.REMOVED}:
+        return lines
+    lines.append(f"code {change.deployed} is deployed, {change.version} is here; declared: ON CODE CHANGE "
+                 f"{change.declared.upper()}")  # fmt: skip
+    if change.partitions:
+        first, last = next(iter(change.partitions)), list(change.partitions)[-1]
+        span = first if first == last else f"{first} ... {last}"
+        cost = "" if change.seconds is None else f", about {_duration(change.seconds)}"
+        lines.append(f"to compute: {span}: {change.rows:,} rows, {_size(change.size)}{cost}")
+    lines += [
+        f"downstream: at most {counted(count, 'partition')} of {name}, where the rows that it reads differ"
+        for name, count in change.downstream.items()
+    ]
+    return lines
+
+
+def as_markdown(plan: CodePlan) -> str:
+    """Return the plan for a pull request."""
+    if not plan.changes:
+        return "No dataset differs from what is deployed.\n"
+    parts = ["| | dataset | partitions | downstream |", "|---|---|---|---|"]
+    for change in plan.changes:
+        downstream = ", ".join(f"{name} {count:,}" for name, count in change.downstream.items()) or "-"
+        partitions = f"{len(change.partitions):,} of {change.of:,}"
+        parts.append(f"| {change.kind} | `{change.dataset}` | {partitions} | {downstream} |")
+    for change in plan.changes:
+        parts += ["", f"**{change.dataset}**: {headline(change).partition(': ')[2]}", ""]
+        parts += [f"- {line}" for line in details(change)]
+        if diff := change.source_diff()[2:]:
+            parts += ["", "```diff", *diff, "```"]
+    return "\n".join([*parts, ""])
+
+
+def _duration(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min"
+
+
+def _size(size: int) -> str:
+    amount = float(size)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if amount < 1_000:
+            return f"{amount:.0f} {unit}"
+        amount /= 1_000
+    return f"{amount:.1f} TB"

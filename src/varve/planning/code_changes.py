@@ -1,0 +1,247 @@
+"""What a change of code means: which datasets differ from what is deployed, and which partitions that concerns.
+
+Nobody is asked whether a change is a breaking one: columns, readers and partitions follow from the graph.
+
+Not here: the code versions (varve/sql/code_version.py), and keeping and applying a plan (varve/catalog/plans.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from varve.model.errors import VarveError
+from varve.planning.backfill import with_downstream
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+
+
+class ChangeKind(StrEnum):
+    """How a dataset differs from what is deployed.
+
+    CHANGED: its code is another one. OUTDATED: its code is deployed, and what is to become of partitions of other code
+    is not decided. REBUILDING: it is decided, and they are being computed. ADDED: it was never deployed. REMOVED: it
+    has partitions, and no declaration any more.
+    """
+
+    CHANGED = "changed"
+    OUTDATED = "outdated"
+    REBUILDING = "rebuilding"
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+class DeployedCode(NamedTuple):
+    """The code of a dataset that is deployed, and its declaration at its last publish.
+
+    Attributes:
+        columns: its data columns and partition columns by name, with their types.
+        on_hold: whether the decision about partitions of other code is to hold.
+    """
+
+    version: str
+    source: str
+    columns: Mapping[str, str]
+    on_hold: bool
+
+
+class ColumnChange(NamedTuple):
+    """A column that was added (`before` is None), dropped (`after` is None) or has another type."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+class AffectedReader(NamedTuple):
+    """A dataset that reads a dropped or retyped column, as far as the text of its query tells.
+
+    Attributes:
+        columns: those columns; empty where it reads all columns, or where that is not certain.
+    """
+
+    dataset: str
+    owners: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetChange:
+    """How one dataset differs from what is deployed.
+
+    Attributes:
+        version, deployed: the version of the code here, and of the code that is deployed; "" where there is none.
+        partitions: the current batches that the code here has not made, by partition, in order.
+        of: how many partitions the dataset has in all.
+        downstream: by dataset, how many partitions read those, directly or not: the most that can follow.
+        seconds: what computing them will take, by what earlier runs took; None where there was none.
+    """
+
+    dataset: str
+    kind: ChangeKind
+    version: str
+    deployed: str
+    declared: str
+    owners: tuple[str, ...]
+    columns: tuple[ColumnChange, ...]
+    readers: tuple[AffectedReader, ...]
+    partitions: Mapping[str, int]
+    of: int
+    downstream: Mapping[str, int]
+    before: str
+    after: str
+    rows: int = 0
+    size: int = 0
+    seconds: float | None = None
+
+    @property
+    def needs_decision(self) -> bool:
+        """Whether a person has to decide what follows (`varve apply`)."""
+        return self.kind in {ChangeKind.CHANGED, ChangeKind.OUTDATED}
+
+    def source_diff(self) -> list[str]:
+        """The difference of the declarations, line by line, as `diff -u` prints it."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(), self.after.splitlines(), "deployed", "here", lineterm="", n=2
+        )
+        return list(lines)
+
+    def as_values(self) -> dict[str, Any]:
+        """The change as plain values for JSON."""
+        return {
+            "dataset": self.dataset,
+            "kind": str(self.kind),
+            "needs_decision": self.needs_decision,
+            "version": self.version,
+            "deployed": self.deployed,
+            "declared": self.declared,
+            "owners": list(self.owners),
+            "columns": [column._asdict() for column in self.columns],
+            "readers": [{**reader._asdict(), "owners": list(reader.owners), "columns": list(reader.columns)}
+                        for reader in self.readers],
+            "partitions": dict(self.partitions),
+            "of": self.of,
+            "downstream": dict(self.downstream),
+            "rows": self.rows,
+            "bytes": self.size,
+            "seconds": self.seconds,
+            "diff": self.source_diff(),
+        }  # fmt: skip
+
+
+def digest_of(changes: Sequence[DatasetChange]) -> str:
+    """A hash of all that a plan of these changes assumes: codes, decisions, and the batches that they concern."""
+    assumed = [
+        [change.dataset, change.kind, change.version, change.deployed, sorted(change.partitions.items())]
+        for change in changes
+        if change.needs_decision
+    ]
+    return hashlib.blake2b(json.dumps(assumed).encode(), digest_size=12).hexdigest()
+
+
+def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
+    graph: Graph,
+    deployed: Mapping[str, DeployedCode],
+    made_by_others: Mapping[str, Mapping[str, int]],
+    counts: Mapping[str, int],
+    members: Members | None,
+    now: dt.datetime,
+) -> list[DatasetChange]:
+    """The datasets that differ from what is deployed, upstream first; an unchanged project has none.
+
+    Args:
+        graph: the datasets as they are declared here.
+        deployed: the deployed code by dataset.
+        made_by_others: by dataset, the current batches that the code here has not made and that may not stay.
+        counts: the number of partitions of each dataset of the catalog.
+        members: the members of dynamic sets.
+        now: until when windows count as partitions of the readers.
+    """
+    changes = []
+    for dataset in graph.in_order():
+        version, code = graph.code_versions.get(dataset.name, ""), deployed.get(dataset.name)
+        batches = made_by_others.get(dataset.name, {})
+        if not version or dataset.rejected_of:
+            continue
+        if code is None:
+            kind = ChangeKind.ADDED
+        elif code.version != version:
+            kind = ChangeKind.CHANGED
+        elif batches:
+            kind = ChangeKind.OUTDATED if code.on_hold else ChangeKind.REBUILDING
+        else:
+            continue
+        columns = _column_changes(code.columns if code else {}, dataset) if kind is ChangeKind.CHANGED else ()
+        changes.append(
+            DatasetChange(
+                dataset.name, kind, version, code.version if code else "", _declared(dataset), dataset.owners, columns,
+                _affected(graph, dataset, columns), dict(sorted(batches.items())), counts.get(dataset.name, 0),
+                _downstream(graph, dataset, batches, members, now), code.source if code else "",
+                graph.sources.get(dataset.name, ""),
+            )
+        )  # fmt: skip
+    broken = {name for each in graph.broken for name in (each.name, each.rejected)}
+    unknown = "" in broken
+    changes += [
+        DatasetChange(name, ChangeKind.REMOVED, "", code.version, "", (), (), (), {}, counts[name], {}, code.source, "")
+        for name, code in sorted(deployed.items())
+        if name not in graph.datasets and name not in broken and not unknown and counts.get(name)
+    ]
+    return changes
+
+
+def _declared(dataset: Dataset) -> str:
+    policy = dataset.policy
+    return f"{policy.on_code_change} from {policy.forward_from}" if policy.forward_from else str(policy.on_code_change)
+
+
+def _column_changes(before: Mapping[str, str], dataset: Dataset) -> tuple[ColumnChange, ...]:
+    after = {column.name: str(column.type) for column in (*dataset.partition_columns, *dataset.schema.columns)}
+    names = [*after, *(name for name in before if name not in after)]
+    return tuple(
+        ColumnChange(name, before.get(name), after.get(name))
+        for name in names
+        if before and before.get(name) != after.get(name)
+    )
+
+
+def _affected(graph: Graph, dataset: Dataset, columns: Sequence[ColumnChange]) -> tuple[AffectedReader, ...]:
+    """The readers of columns that were dropped or have another type."""
+    altered = [column.name for column in columns if column.before is not None]
+    if not altered:
+        return ()
+    readers = []
+    for reader in graph.in_order():
+        for edge in graph.edges[reader.name]:
+            if edge.upstream.name != dataset.name:
+                continue
+            named = () if edge.columns is None else tuple(name for name in altered if name in edge.columns)
+            if edge.columns is None or named:
+                readers.append(AffectedReader(reader.name, reader.owners, named))
+    return tuple(readers)
+
+
+def _downstream(
+    graph: Graph, dataset: Dataset, batches: Mapping[str, int], members: Members | None, now: dt.datetime
+) -> dict[str, int]:
+    keys = []
+    for path in batches:
+        try:
+            keys.append(dataset.partitioning.from_path(path))
+        except VarveError:
+            # A partition that the dataset has no more: nobody reads it.
+            continue
+    if not keys:
+        return {}
+    reached = with_downstream(graph, dataset, keys, None, members=members, now=now)
+    return {name: len(partitions) for name, partitions in reached.items() if name != dataset.name}

@@ -13,7 +13,7 @@ import pytest
 from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
-from varve.catalog.reader import HELD
+from varve.catalog.reader import ON_HOLD
 from varve.model.batch import BatchId, Bounds, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import NotKept, StalePublish, VarveError
@@ -178,11 +178,11 @@ def test_what_was_taken_back_is_left_alone_until_an_input_is_newer(catalog: Cata
     publish(catalog, sales, PARIS)
     catalog.arrived(sales.name, PARIS, uri="/landing/a.csv", size=3, fingerprint="one")
     go_back(catalog, sales, {PARIS: first, ZURICH: None})
-    assert catalog.failures(sales.name) == {PARIS.path: HELD, ZURICH.path: HELD}
+    assert catalog.failures(sales.name) == {PARIS.path: ON_HOLD, ZURICH.path: ON_HOLD}
     later = {PARIS.path: dt.datetime.now(dt.UTC) + DAY}
-    assert catalog.failures(sales.name, since=later) == {ZURICH.path: HELD}
+    assert catalog.failures(sales.name, since=later) == {ZURICH.path: ON_HOLD}
     catalog.arrived(sales.name, PARIS, uri="/landing/a.csv", size=3, fingerprint="two")
-    assert catalog.failures(sales.name) == {ZURICH.path: HELD}
+    assert catalog.failures(sales.name) == {ZURICH.path: ON_HOLD}
     publish(catalog, sales, ZURICH)
     assert catalog.failures(sales.name) == {}
 

@@ -139,7 +139,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalo
     backfills = Backfills(opened.connection)
     number = backfills.add({"p.daily": [day(1).path]}, reason="wrong", owner="me")
     assert backfills.pause(number).state == "paused"
-    assert states(opened)[day(1).path] is State.HELD
+    assert states(opened)[day(1).path] is State.ON_HOLD
     assert backfills.resume(number).state == "running"
     assert states(opened)[day(1).path] is State.DUE
     assert backfills.cancel(number).state == "cancelled"

@@ -116,9 +116,9 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
 
 def _policy(sql: SqlDataset) -> Policy:
     retention = next((generator.retention for generator in sql.generators if isinstance(generator, TimeSeries)), None)
-    held = sql.on_upstream_change is OnUpstreamChange.IGNORE
+    is_on_hold = sql.on_upstream_change is OnUpstreamChange.IGNORE
     return Policy(
-        on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
+        on_upstream_change=PolicyOnChange.HOLD if is_on_hold else PolicyOnChange.REBUILD,
         refresh_last=sql.refresh_last,
         retention=retention,
         # A query that reads nothing but its scope can be computed as soon as its window is over.

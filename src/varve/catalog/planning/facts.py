@@ -148,7 +148,7 @@ class CatalogFacts:
         fields: dict[str, dict[str, object]] = defaultdict(dict)
         for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
             fields[path] |= {"arrival": fingerprint, "arrived": at}
-        for path, since in self.connection.execute(statements.HELD, parameters):
+        for path, since in self.connection.execute(statements.ON_HOLD, parameters):
             fields[path]["rolled_back"] = since
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):

@@ -34,7 +34,7 @@ FAILURES = """
           and (%s::text[] is null or f.partition = any(%s))
     ) failures where age <= %s order by partition, batch_id
 """
-HELD = """
+ON_HOLD = """
     select partition, extract(epoch from since)::float8 from varve.hold
     where dataset = %s and (%s::text[] is null or partition = any(%s))
 """

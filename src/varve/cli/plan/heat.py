@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     State.FAILED: "red",
     State.BACKING_OFF: "dark_orange",
-    State.HELD: "magenta",
+    State.ON_HOLD: "magenta",
     State.UNWANTED: "grey50",
     State.IN_FLIGHT: "cyan",
     State.DUE: "yellow",
@@ -37,7 +37,12 @@ _COLOURS = {
     State.CURRENT: "green",
 }
 # One letter for each state, for terminals and files without colours.
-_LETTERS = {state: str(state)[0] for state in State} | {State.UPCOMING: "o", State.MISSING: ".", State.CURRENT: "■"}
+_LETTERS = {state: str(state)[0] for state in State} | {
+    State.ON_HOLD: "h",
+    State.UPCOMING: "o",
+    State.MISSING: ".",
+    State.CURRENT: "■",
+}
 
 
 def heat() -> dict[str, Any]:

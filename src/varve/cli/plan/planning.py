@@ -41,7 +41,7 @@ def why(
 
 @app.command()
 def plan(*, as_json: Json = False) -> None:
-    """Show what is current, due, dirty, waiting, in flight, failed and held of every dataset, over time."""
+    """Show what is current, due, dirty, waiting, in flight, failed and on hold of every dataset, over time."""
     from varve.cli.plan import heat as heat_command
 
     heat_values = heat_command.heat()

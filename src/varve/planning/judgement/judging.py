@@ -74,7 +74,7 @@ def judge(  # noqa: PLR0911 - one for each state
             return _settled(dataset, inputs)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
-        return Judgement(State.HELD, cause.reason)
+        return Judgement(State.ON_HOLD, cause.reason)
     if inputs.unready:
         has_nothing = not (fact.batch or fact.marks or inputs.inputs or inputs.pending)
         return Judgement(
@@ -89,7 +89,7 @@ def judge(  # noqa: PLR0911 - one for each state
         # A clock went back: it is not known which inputs a failure had, so that every failure counts.
         since = 0.0
     if fact.rolled_back > since:
-        return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
+        return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
     return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
 
 

@@ -341,7 +341,7 @@ def test_a_group_publish_notes_each_partition_once_and_the_table_that_follows_no
     catalog.projected(sales.name, catalog.lagging(sales.name).values())
     catalog.forget_projection(sales.name)
     assert noted() == []
-    build = catalog.take(sales, [PARIS, ZURICH], run_id="rollback")
+    build = catalog.lock_partitions(sales, [PARIS, ZURICH], run_id="rollback")
     catalog.repoint(build, {})
     catalog.release(build)
     assert set(noted()) == set(both)

@@ -70,7 +70,7 @@ def followed(catalog: Catalog, dataset: Dataset) -> None:
 
 
 def go_back(catalog: Catalog, dataset: Dataset, targets: Mapping[PartitionKey, BatchId | None]) -> None:
-    build = catalog.take(dataset, list(targets), run_id="rollback")
+    build = catalog.lock_partitions(dataset, list(targets), run_id="rollback")
     try:
         catalog.repoint(build, {key: target for key, target in targets.items() if target}, reason="it was wrong")
     finally:
@@ -151,7 +151,7 @@ def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
 def test_going_back_compares_and_swaps_all_or_nothing(catalog: Catalog, other: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
     second = publish(catalog, sales, PARIS, ZURICH)
-    build = catalog.take(sales, [PARIS, ZURICH], run_id="rollback")
+    build = catalog.lock_partitions(sales, [PARIS, ZURICH], run_id="rollback")
     catalog.release(build)
     third = publish(Catalog(other.connection), sales, ZURICH)
     with pytest.raises(StalePublish, match="store=Zürich: expected"):

@@ -166,7 +166,7 @@ def test_what_we_may_not_end_is_named(settings: Settings, catalog: Catalog, sale
             Catalog(strong).begin(sales, [PARIS], run_id=run_id, code_version="")
             Leases(owner).end(run_id, "somebody ended it")
             weak.execute(f"set role {role}".encode())
-            Catalog(weak).bury_dead()
+            Catalog(weak).fail_dead_batches()
             pid = strong.info.backend_pid
             with pytest.raises(AlreadyBuilding, match=rf"counts as dead.*pg_terminate_backend\({pid}\)"):
                 Catalog(weak).begin(sales, [PARIS], run_id="another", code_version="")

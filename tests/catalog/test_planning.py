@@ -105,7 +105,7 @@ def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
         begin(Catalog(other), DAILY, day(1))
         assert states(opened)["day=2024-01-01"] is State.IN_FLIGHT
         other.execute("select pg_advisory_unlock_all()")
-        assert opened.bury_dead() == 1
+        assert opened.fail_dead_batches() == 1
     assert states(opened)["day=2024-01-01"] is State.DUE
 
 
@@ -177,7 +177,7 @@ def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: C
     opened.fail(build, "no")
     opened.release(build)
     assert seen() == {day(3).path}
-    taken = opened.take(DAILY, [day(1)], run_id="back")
+    taken = opened.lock_partitions(DAILY, [day(1)], run_id="back")
     opened.repoint(taken, {})
     opened.release(taken)
     assert seen() == {day(1).path}

@@ -66,7 +66,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     assert third > second
     catalog = workbench.catalog()
     key = source.partitioning.from_path(PATH)
-    build = catalog.take(source, [key], run_id="rollback")
+    build = catalog.lock_partitions(source, [key], run_id="rollback")
     catalog.repoint(build, {key: BatchId(first_input)})
     catalog.release(build)
     run_result = planned(assets, sales)

@@ -123,7 +123,7 @@ def go_back(workbench: Workbench, db: str) -> None:
         returns = {}
         for dataset in group_run.datasets(db).values():
             keys = [dataset.partitioning.from_path(path) for path in catalog.current(dataset.name)]
-            build = catalog.take(dataset, keys, run_id="going back")
+            build = catalog.lock_partitions(dataset, keys, run_id="going back")
             batches = History(catalog.connection).batches(dataset.name)
             first = min(batch.batch_id for batch in batches if batch.state == "retired")
             returns[dataset.name] = build, list(History(catalog.connection).batch(dataset.name, first).values())

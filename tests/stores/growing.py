@@ -144,7 +144,7 @@ class Growing:
         """A rollback to an earlier batch."""
 
         def back(catalog: Catalog, store: Store) -> None:
-            build = catalog.take(self.dataset, [self.key], run_id=f"back-{uuid.uuid4()}")
+            build = catalog.lock_partitions(self.dataset, [self.key], run_id=f"back-{uuid.uuid4()}")
             store.republish(build, [to], reason="it was wrong")
             catalog.release(build)
 

@@ -57,7 +57,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         """
         return self._begin(dataset, partitions, run_id, code_version)
 
-    def take(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str) -> Build:
+    def lock_partitions(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str) -> Build:
         """Lock the partitions and remember what is current, to make earlier batches current again: starts no batch.
 
         Raises AlreadyBuilding, as `begin` does.
@@ -167,14 +167,14 @@ class Catalog(ProjectionProgress, CatalogReader):
         if sum(batch_id is None for batch_id in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
 
-    def dead(self) -> list[tuple[str, str, BatchId]]:
+    def dead_batches(self) -> list[tuple[str, str, BatchId]]:
         """(dataset, partition, batch) of every build whose run ended without reporting it."""
         rows = self.connection.execute(statements.DEAD)
         return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
 
-    def bury_dead(self) -> int:
-        """Mark the batches of `dead` as failed. Returns how many there were."""
-        return self.connection.execute(statements.BURY_DEAD, (statements.KILLED,)).rowcount
+    def fail_dead_batches(self) -> int:
+        """Mark the batches of `dead_batches` as failed. Returns how many there were."""
+        return self.connection.execute(statements.FAIL_DEAD, (statements.KILLED,)).rowcount
 
     def arrived(
         self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str, stamp: str = ""
@@ -209,7 +209,7 @@ class Catalog(ProjectionProgress, CatalogReader):
             registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, registration)
             registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
-            self.connection.execute(statements.BURY, (statements.KILLED, dataset.name, paths))
+            self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])

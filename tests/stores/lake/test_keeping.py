@@ -64,7 +64,7 @@ def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
 def go_back(
     store: LakeStore, dataset: Dataset, partitions: Sequence[PartitionKey], targets: Mapping[str, Batch]
 ) -> None:
-    build = store.catalog.take(dataset, partitions, run_id="rollback")
+    build = store.catalog.lock_partitions(dataset, partitions, run_id="rollback")
     try:
         store.republish(build, list(targets.values()), reason="it was wrong")
     finally:

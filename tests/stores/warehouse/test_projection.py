@@ -237,7 +237,7 @@ def test_an_earlier_batch_comes_back_into_force_and_a_first_one_is_withdrawn(
     shop.publish(sales, {key(day): [("pen", day)] for day in (1, 2, 3)})
     first = shop.catalog.current(sales.name)[key(1).path]
     shop.publish(sales, {key(1): [("pen", 100)]})
-    build = shop.catalog.take(sales, [key(1), key(3)], run_id="back")
+    build = shop.catalog.lock_partitions(sales, [key(1), key(3)], run_id="back")
     publish.republish(shop.catalog, build, [first], reason="wrong", seconds=10)
     shop.catalog.release(build)
     assert sorted(row[3] for row in shop.rows(sales)) == [1, 2]

@@ -122,7 +122,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         ]
         examined.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
-            for name, path, batch_id in catalog.dead()
+            for name, path, batch_id in catalog.dead_batches()
             if dataset in {None, name}
         ]
         examined.findings += [

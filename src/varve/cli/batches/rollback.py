@@ -173,7 +173,7 @@ def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
     dataset = declared(plan.dataset)
     keys = [dataset.partitioning.from_path(path) for path in plan.moves]
-    build = catalog.take(dataset, keys, run_id=run_id)
+    build = catalog.lock_partitions(dataset, keys, run_id=run_id)
     build.expected = {key: plan.moves[key.path][0] for key in keys}
     return build
 

@@ -110,7 +110,7 @@ def _publish_outcome(build: Build, settings: Settings) -> str:
             with connect(settings, application=f"varve {build.dataset} after a loss") as connection:
                 catalog = Catalog(connection)
                 # Once the locks can be taken, the lost session has ended and cannot commit any more.
-                new_build = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
+                new_build = catalog.lock_partitions(build.dataset, build.partitions, run_id=build.run_id)
                 published = catalog.was_published(build)
                 catalog.release(new_build)
         except (AlreadyBuilding, ServiceUnavailable, psycopg.Error):

@@ -134,7 +134,7 @@ def test_a_released_partition_can_be_built_by_another_run(catalog: Catalog, seco
     assert begin(second, sales, PARIS).partitions == (PARIS,)
 
 
-def test_what_a_dead_run_was_building_is_buried_by_the_next_build(
+def test_what_a_dead_run_was_building_is_marked_as_failed_by_the_next_build(
     settings: Settings, catalog: Catalog, sales: Dataset
 ) -> None:
     dying = Catalog(connect(settings))

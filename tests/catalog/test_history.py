@@ -140,8 +140,12 @@ def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
     changes = [(change.kind, change.batch_id, change.reason) for change in history.changes(sales.name, [PARIS.path])]
     assert changes == [("rollback", first, "it was wrong"), ("publish", second, ""), ("publish", first, "")]
     batches = {batch.batch_id: batch for batch in history.batches(sales.name, [PARIS.path])}
-    assert (batches[first].state.value, batches[first].in_force, batches[first].retired_at) == ("published", True, None)
-    assert (batches[second].state.value, batches[second].in_force) == ("retired", False)
+    assert (batches[first].state.value, batches[first].is_current, batches[first].retired_at) == (
+        "published",
+        True,
+        None,
+    )
+    assert (batches[second].state.value, batches[second].is_current) == ("retired", False)
     assert batches[first].content == f"hash of {first}"
     assert batches[first].bounds == (Bounds("sold", "1", None),)
     third = publish(catalog, sales, PARIS)

@@ -282,7 +282,7 @@ def test_a_lost_catalog_is_made_again_with_what_batches_consist_of(week: Growing
             )
         (remains,) = [inventory for inventory in store.remains() if inventory.dataset == week.dataset.name]
         assert remains.findings == []
-        assert recover(catalog.connection, week.dataset.store, remains).in_force == 1
+        assert recover(catalog.connection, week.dataset.store, remains).current == 1
         store.mend(week.dataset)
 
     week.with_catalog(lose)

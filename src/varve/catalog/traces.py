@@ -57,7 +57,7 @@ class Trace:
 
     partition: str
     state: str
-    in_force: bool
+    is_current: bool
     run_id: str
     code_version: str
     rows: int | None

@@ -330,7 +330,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
         (remains,) = [inventory for inventory in lost.remains() if inventory.dataset == sales.name]
         for expected in ((6, 2), (0, 0)):
             recovered = recover(opened, StoreKind.LAKE, remains)
-            assert (recovered.batches, recovered.in_force, recovered.findings) == (*expected, ())
+            assert (recovered.batches, recovered.current, recovered.findings) == (*expected, ())
         after = anew.current(sales.name)
         assert {path: (batch.batch_id, batch.inputs, batch.rows, batch.location) for path, batch in after.items()} == {
             path: (batch.batch_id, batch.inputs, batch.rows, batch.location) for path, batch in before.items()

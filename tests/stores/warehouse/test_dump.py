@@ -109,7 +109,7 @@ def test_a_lost_catalog_is_made_again_from_tables_and_views(
         (inventory,) = remains.remains(connection)
         recovered = recover(connection, StoreKind.WAREHOUSE, inventory)
 
-        assert recovered.in_force == len(current)
+        assert recovered.current == len(current)
         assert desk.current() == current
         after = catalog.current(sales.name)
         assert {path: (batch.location, batch.rows, batch.inputs) for path, batch in after.items()} == {

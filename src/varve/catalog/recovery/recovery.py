@@ -32,7 +32,7 @@ class Recovered:
 
     dataset: str
     batches: int
-    in_force: int
+    current: int
     findings: tuple[Finding, ...]
 
 

@@ -68,7 +68,7 @@ class Repaired:
         return {
             "shown": self.shown,
             "recovered": [
-                {"dataset": rebuilt.dataset, "batches": rebuilt.batches, "in_force": rebuilt.in_force}
+                {"dataset": rebuilt.dataset, "batches": rebuilt.batches, "current": rebuilt.current}
                 for rebuilt in self.recovered
             ],
             **Examined(findings=self.findings).as_values(),
@@ -194,7 +194,7 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
     for recovered in repaired.recovered:
         console.print(
             f"{recovered.dataset}: {counted(recovered.batches, 'batch')} found again, "
-            f"{recovered.in_force:,} of them put in force."
+            f"{recovered.current:,} of them put in force."
         )
     for name, count in repaired.shown.items():
         if count:

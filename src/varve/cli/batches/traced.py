@@ -77,7 +77,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
     return {
         "partition": trace.partition,
         "state": trace.state,
-        "in_force": trace.in_force,
+        "is_current": trace.is_current,
         "run": trace.run_id,
         "started": trace.started_at.isoformat(timespec="seconds"),
         "published": trace.published_at.isoformat(timespec="seconds") if trace.published_at else None,
@@ -101,7 +101,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
 
 
 def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, Any]) -> None:
-    state = "in force" if partition["in_force"] else partition["state"]
+    state = "in force" if partition["is_current"] else partition["state"]
     console.print(
         f"[bold]{trace_values['dataset']} {partition['partition']}[/] batch {trace_values['batch']}: {state}",
         highlight=False,

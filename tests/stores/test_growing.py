@@ -280,10 +280,10 @@ def test_a_lost_catalog_is_made_again_with_what_batches_consist_of(week: Growing
                 sql.SQL("delete from {} where dataset = %s").format(sql.Identifier("varve", table)),
                 (week.dataset.name,),
             )
-        (remains,) = [inventory for inventory in store.remains() if inventory.dataset == week.dataset.name]
-        assert remains.findings == []
-        assert recover(catalog.connection, week.dataset.store, remains).current == 1
-        store.mend(week.dataset)
+        (inventory,) = [described for described in store.inventory() if described.dataset == week.dataset.name]
+        assert inventory.findings == []
+        assert recover(catalog.connection, week.dataset.store, inventory).current == 1
+        store.repair(week.dataset)
 
     week.with_catalog(lose)
     assert week.read() == [("h0", 0), ("h1", 1)]

@@ -120,12 +120,12 @@ class Store(Protocol):
         ...
 
     @abstractmethod
-    def mend(self, dataset: Dataset) -> int:
+    def repair(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
         ...
 
     @abstractmethod
-    def remains(self) -> Sequence[StoreInventory]:
+    def inventory(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 

@@ -226,7 +226,7 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
     ]
     problems = {finding.partition: finding.found.split(":")[0] for finding in examine(store, sales)}
     assert problems == {partition.path: text for partition, text in zip(keys, expected, strict=True)}
-    assert store.mend(sales) == 3
+    assert store.repair(sales) == 3
     assert {finding.partition for finding in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
     assert len(workbench.read(sales, [keys[2], keys[3], keys[5]])) == 3
 
@@ -279,10 +279,10 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     )
     assert problems[ZURICH.path] == f"the Hive table does not show batch {first[ZURICH.path].batch_id}"
     assert problems[key("Paris", 9).path].endswith("and nothing is current")
-    assert store.mend(sales) == 3
+    assert store.repair(sales) == 3
     assert examine(store, sales) == []
     assert table(workbench, sales) == [("Paris", "pen", 3), ("Zürich", "ink", 2)]
-    assert store.mend(sales) == 0
+    assert store.repair(sales) == 0
 
 
 def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each(
@@ -327,9 +327,9 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
         anew = Catalog(opened)
         anew.ensure_schema()
         lost = LakeStore(store.layout, anew, store.spark)
-        (remains,) = [inventory for inventory in lost.remains() if inventory.dataset == sales.name]
+        (inventory,) = [described for described in lost.inventory() if described.dataset == sales.name]
         for expected in ((6, 2), (0, 0)):
-            recovered = recover(opened, StoreKind.LAKE, remains)
+            recovered = recover(opened, StoreKind.LAKE, inventory)
             assert (recovered.batches, recovered.current, recovered.findings) == (*expected, ())
         after = anew.current(sales.name)
         assert {path: (batch.batch_id, batch.inputs, batch.rows, batch.location) for path, batch in after.items()} == {
@@ -337,7 +337,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
         }
         assert History(opened).changes(sales.name) == changes
         assert leftovers(lost, sales) == [store.layout.batch(sales, PARIS, build.batch_id)]
-        assert lost.mend(sales) == 0
+        assert lost.repair(sales) == 0
         newest = max(batch.batch_id for batch in History(opened).batches(sales.name))
         assert anew.begin(sales, [PARIS], run_id="run", code_version="").batch_id > newest
         frame = lost.read(sales, list(after.values())).select("product", "sold").collect()
@@ -354,8 +354,8 @@ def test_what_is_not_whole_is_left_out_of_a_rebuilt_catalog_by_name(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
-        recovered = recover(opened, StoreKind.LAKE, remains)
+        (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
+        recovered = recover(opened, StoreKind.LAKE, inventory)
         assert set(catalog.current(sales.name)) == {ZURICH.path}
         findings = [(item.partition, item.batch_id, item.found.split(":")[0]) for item in recovered.findings]
         broken = newer[PARIS.path].batch_id
@@ -377,8 +377,8 @@ def test_a_lake_without_a_record_gives_the_newest_batches_and_says_so(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
-        recovered = recover(opened, StoreKind.LAKE, remains)
+        (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
+        recovered = recover(opened, StoreKind.LAKE, inventory)
         assert [item.found for item in recovered.findings] == [
             "the store has no record of what was in force; the newest batch of each partition was taken"
         ]

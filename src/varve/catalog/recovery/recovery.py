@@ -1,6 +1,6 @@
 """Rebuilds a lost catalog from what its stores hold. Whatever the catalog still holds stays as it is.
 
-Not here: reading the stores (`Store.remains`).
+Not here: reading the stores (`Store.inventory`).
 """
 
 from __future__ import annotations

@@ -166,15 +166,15 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
         catalog = Catalog(history.connection)
         if from_storage:
             for kind in store_names():
-                for remains in open_store(kind, settings, catalog, _session).remains():
-                    if dataset in {None, remains.dataset}:
-                        recovered = recover(catalog.connection, kind, remains)
+                for inventory in open_store(kind, settings, catalog, _session).inventory():
+                    if dataset in {None, inventory.dataset}:
+                        recovered = recover(catalog.connection, kind, inventory)
                         repaired.recovered.append(recovered)
                         repaired.findings += recovered.findings
         for name in built(history, dataset):
             declared = chosen_graph().datasets.get(name)
             if declared is not None:
-                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).mend(declared)
+                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).repair(declared)
     return repaired
 
 

@@ -172,7 +172,7 @@ class LakeStore:
         current = self.catalog.current(dataset.name)
         wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
-        self.catalog.mistrust(dataset.name, wrong, extra)
+        self.catalog.invalidate_projection(dataset.name, wrong, extra)
         return mended + self.follow(dataset)
 
     def inventory(self) -> list[StoreInventory]:

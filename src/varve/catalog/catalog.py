@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
-from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, holding
+from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, describe_holder
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
 from varve.catalog.reader import CatalogReader
@@ -239,7 +239,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         """End the sessions of dead runs that hold these partitions, where we may. Returns whether there was one."""
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
         leases = Leases(self.connection)
-        dead = leases.lost({run_id for _, run_id, _ in holders})
+        dead = leases.dead_runs({run_id for _, run_id, _ in holders})
         for run_id in dead:
             leases.end_sessions(run_id)
         return bool(dead)
@@ -309,7 +309,7 @@ class Catalog(ProjectionProgress, CatalogReader):
     def _already_building(self, dataset: Dataset, locked_by_others: Sequence[str]) -> AlreadyBuilding:
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
         leases = Leases(self.connection)
-        leases_by_run = {run_id: holding(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
+        leases_by_run = {run_id: describe_holder(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
         descriptions = [
             f"{path} (run {run_id}, since {at:%Y-%m-%d %H:%M:%S} UTC{leases_by_run[run_id]})"
             for path, run_id, at in holders

@@ -75,7 +75,7 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
     return session
 
 
-def lost(error: Exception) -> bool:
+def is_server_lost(error: Exception) -> bool:
     """Whether an error of Spark says that its server is gone, or does not know our session any more."""
     return any(sign in str(error) for sign in _SIGNS_OF_LOSS)
 

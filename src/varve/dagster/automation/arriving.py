@@ -22,7 +22,7 @@ from varve.model.errors import BadInput
 from varve.planning.arrivals.arrivals import Rejected, Sorter, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
-from varve.services.spark import lost, open_session
+from varve.services.spark import is_server_lost, open_session
 from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected
 from varve.sources.landing.landing import Landing, inspect
@@ -161,7 +161,7 @@ class ArrivalLook:
         try:
             listing = open_external_table(self.settings, dataset.outside, spark).listed(dataset)
         except Exception as error:
-            if lost(error):
+            if is_server_lost(error):
                 # The code server may outlive its Spark server: the next look then opens a new session.
                 for session in sessions:
                     session.stop()

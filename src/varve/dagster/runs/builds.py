@@ -15,7 +15,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import lost
+from varve.catalog.leases import lease_lost
 from varve.dagster.internal import (
     heartbeats_of,
     run_assets,
@@ -247,8 +247,8 @@ def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[Non
     has_lease = heartbeats.of(run_id) is not None
     heartbeat = heartbeats.begin(settings, run_id)
     try:
-        if heartbeat.lost is not None:
-            raise lost(heartbeat.lost, "nothing was begun")
+        if heartbeat.lost_lease is not None:
+            raise lease_lost(heartbeat.lost_lease, "nothing was begun")
         yield
     finally:
         if not has_lease:

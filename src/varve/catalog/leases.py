@@ -172,7 +172,7 @@ class Leases:
     def end_sessions(self, run_id: str) -> None:
         """End the sessions in which a dead run builds, and with them its locks, as far as we may."""
         for pid in self.sessions(run_id):
-            # Where we may not, the partitions stay locked, and the next build of them says who holds them (describe_holder).
+            # Where we may not, the partitions stay locked, and the next build of them names the holder.
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
                 self.connection.execute(_TERMINATE, (pid, _TERMINATE_MILLISECONDS))
 

@@ -86,9 +86,9 @@ class CatalogFacts:
                 facts[path] = Fact(batch, published, equal or (), trace)
         return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
-    def there(self, dataset: str) -> set[str]:
+    def existing_partitions(self, dataset: str) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        return self._paths(statements.THERE, (dataset,))
+        return self._paths(statements.EXISTING, (dataset,))
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """See `planning.facts.BulkFacts`."""

@@ -184,7 +184,7 @@ def _missing_keys(
         window_end = time.window(partition[time.name]).end if time is not None else None
         present_count = len(expected_keys) - len(missing)
         if not verdict(
-            edge.wait, wanted=len(expected_keys), there=present_count, window_end=window_end, now=pendulum.now("UTC")
+            edge.wait, wanted=len(expected_keys), present=present_count, window_end=window_end, now=pendulum.now("UTC")
         ).ready:
             yield missing
 

@@ -277,7 +277,7 @@ def test_a_log_that_the_source_can_never_decode_stops_the_capture_and_names_the_
         assert "could not map filenumber" in (capture.position.reason or "")
     with lab.catalog() as catalog:
         (finding,) = capture_findings(catalog.connection, lab.captured.dataset.name)
-    assert "has stopped" in finding.found
+    assert "has stopped" in finding.problem
     assert finding.remedy.endswith(f"Take a new snapshot: varve cdc resnapshot {lab.captured.dataset}")
     lab.bootstrap(again=True)
     lab.sql("insert into {t} (w, id) values (1, 3)")

@@ -117,7 +117,7 @@ def test_a_folder_deleted_behind_our_back_is_named_with_what_to_do(twice: Projec
     location.rename(aside)
     try:
         (found,) = twice.varve_json("doctor", NAME)["findings"]
-        assert (found["partition"], found["found"]) == (f"day={SECOND}", f"the folder {location} is gone")
+        assert (found["partition"], found["problem"]) == (f"day={SECOND}", f"the folder {location} is gone")
         assert "run the partition again" in found["remedy"]
         assert rows_by_name(reader, FIRST) == len(flights(FIRST))
     finally:

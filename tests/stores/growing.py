@@ -136,7 +136,7 @@ class Growing:
 
         def look(catalog: Catalog, store: Store) -> list[str]:
             present = History(catalog.connection).present(self.dataset.name)
-            return [finding.found for finding in store.examine(self.dataset, present, deep=True)]
+            return [finding.problem for finding in store.examine(self.dataset, present, deep=True)]
 
         return self.with_catalog(look)
 

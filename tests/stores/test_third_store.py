@@ -309,7 +309,7 @@ def test_a_sql_file_names_the_store_and_every_command_knows_it(
     assert doctor.doctor(made.name, deep=False).findings == []
     for row in history.folders(made.name, []):
         shutil.rmtree(row["location"])
-    assert [finding.found for finding in doctor.doctor(made.name, deep=False).findings] == ["its file is gone"] * 2
+    assert [finding.problem for finding in doctor.doctor(made.name, deep=False).findings] == ["its file is gone"] * 2
 
 
 @pytest.mark.usefixtures("installed")

@@ -224,7 +224,7 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
         f"the folder holds 2 rows in {2 * sizes[4]} bytes, and 1 rows in {sizes[4]} bytes were published",
         "the folder has no description",
     ]
-    problems = {finding.partition: finding.found.split(":")[0] for finding in examine(store, sales)}
+    problems = {finding.partition: finding.problem.split(":")[0] for finding in examine(store, sales)}
     assert problems == {partition.path: text for partition, text in zip(keys, expected, strict=True)}
     assert store.repair(sales) == 3
     assert {finding.partition for finding in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
@@ -252,10 +252,10 @@ def test_a_damaged_page_of_equal_size_is_found_by_a_deep_look_and_another_footer
     changed = text.replace(b"parquet-mr", b"parquet-mx")
     assert changed != text
     footer.write_bytes(changed)
-    assert {finding.partition: finding.found for finding in store.examine(sales, present)} == {
+    assert {finding.partition: finding.problem for finding in store.examine(sales, present)} == {
         ZURICH.path: "a footer of its files is not the one that was published, although rows and size are"
     }
-    problems = {finding.partition: finding.found for finding in store.examine(sales, present, deep=True)}
+    problems = {finding.partition: finding.problem for finding in store.examine(sales, present, deep=True)}
     assert set(problems) == {PARIS.path, ZURICH.path}
     assert problems[PARIS.path].startswith(f"{page} is damaged: ")
     page.write_bytes(whole)
@@ -272,7 +272,7 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     workbench.spark.sql(projection.set_location_sql(sales, first[PARIS.path]))
     workbench.spark.sql(f"ALTER TABLE {name} DROP PARTITION (day='2013-01-05', store='Zürich')")
     workbench.spark.sql(f"ALTER TABLE {name} ADD PARTITION (day='2013-01-09', store='Paris')")
-    problems = {finding.partition: finding.found for finding in examine(store, sales)}
+    problems = {finding.partition: finding.problem for finding in examine(store, sales)}
     assert set(problems) == {PARIS.path, ZURICH.path, key("Paris", 9).path}
     assert problems[PARIS.path] == (
         f"the Hive table shows {first[PARIS.path].batch_id.folder}, and batch {second[PARIS.path].batch_id} is current"
@@ -357,7 +357,7 @@ def test_what_is_not_whole_is_left_out_of_a_rebuilt_catalog_by_name(
         (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
         recovered = recover(opened, StoreKind.LAKE, inventory)
         assert set(catalog.current(sales.name)) == {ZURICH.path}
-        findings = [(item.partition, item.batch_id, item.found.split(":")[0]) for item in recovered.findings]
+        findings = [(item.partition, item.batch_id, item.problem.split(":")[0]) for item in recovered.findings]
         broken = newer[PARIS.path].batch_id
         assert findings == [
             (PARIS.path, broken, "the folder holds a broken parquet file"),
@@ -379,7 +379,7 @@ def test_a_lake_without_a_record_gives_the_newest_batches_and_says_so(
         catalog.ensure_schema()
         (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
         recovered = recover(opened, StoreKind.LAKE, inventory)
-        assert [item.found for item in recovered.findings] == [
+        assert [item.problem for item in recovered.findings] == [
             "the store has no record of what was in force; the newest batch of each partition was taken"
         ]
         recovered_ids = {path: batch.batch_id for path, batch in catalog.current(sales.name).items()}

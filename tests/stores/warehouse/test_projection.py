@@ -322,10 +322,10 @@ def test_what_is_gone_or_shown_wrongly_is_found(shop: Shop) -> None:
     shop.connection.execute(f"delete from {table}".encode())
     (wrong,) = examine.tables(shop.connection, sales, list(current.values()))
     assert wrong.partition == key(1).path
-    assert "has 0 rows, and batch" in wrong.found
+    assert "has 0 rows, and batch" in wrong.problem
     shop.connection.execute(f"drop table {table} cascade".encode())
     (gone,) = examine.tables(shop.connection, sales, list(current.values()))
-    assert gone.found.endswith("is gone")
+    assert gone.problem.endswith("is gone")
     assert {finding.partition for finding in examine.shown(shop.connection, sales, current)} == {
         key(1).path,
         key(2).path,
@@ -354,7 +354,7 @@ def test_rows_changed_behind_our_back_are_found_by_a_deep_look(shop: Shop, chang
     assert list(examine.tables(shop.connection, sales, batches)) == []
     (wrong,) = examine.tables(shop.connection, sales, batches, deep=True)
     assert wrong.partition == key(1).path
-    assert "are not those that batch" in wrong.found
+    assert "are not those that batch" in wrong.problem
 
 
 def test_too_few_locks_are_told_before_anything_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

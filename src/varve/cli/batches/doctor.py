@@ -47,7 +47,7 @@ class Examined:
                     "dataset": finding.dataset,
                     "partition": finding.partition or None,
                     "batch_id": finding.batch_id.millis if finding.batch_id else None,
-                    "found": finding.found,
+                    "problem": finding.problem,
                     "remedy": finding.remedy,
                 }
                 for finding in self.findings
@@ -210,7 +210,7 @@ def _show(console: Console, title: str, findings: list[Finding]) -> None:
     for finding in findings:
         which = f" batch {finding.batch_id}" if finding.batch_id else ""
         place = " ".join(part for part in (finding.dataset, finding.partition) if part)
-        console.print(f"- {place}{which}: {finding.found}. {finding.remedy}", markup=False, highlight=False)
+        console.print(f"- {place}{which}: {finding.problem}. {finding.remedy}", markup=False, highlight=False)
 
 
 def _session() -> Any:

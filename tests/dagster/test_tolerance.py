@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from tests.dagster.test_outside_assets import tick
+from tests.dagster.test_external_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
 from tests.support.project import PROJECT, ROOT, commands_on
 from varve.catalog.catalog import Catalog

@@ -19,7 +19,7 @@ from varve.sql.checks.problems import declared_problems, expectation_problems, p
 from varve.sql.foreign_code import foreign_problems, foreign_text
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
-from varve.sql.syntax.external import external_problems, landing_of, outside_of
+from varve.sql.syntax.external import external_of, external_problems, landing_of
 from varve.sql.syntax.lexer import tokens_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from varve.sql.syntax.type_names import UNKNOWN
@@ -101,7 +101,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             landing=landing_of(sql),
             owners=sql.owners,
             policy=_policy(sql),
-            outside=outside_of(sql),
+            external=external_of(sql),
             incremental=sql.incremental,
             reject_into=sql.reject_into,
         )

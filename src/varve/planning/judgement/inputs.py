@@ -61,7 +61,7 @@ class Inputs:
         source = landing_source(dataset)
         seen.add((source, path))
         if not fact.arrival:
-            table = dataset.outside
+            table = dataset.external
             self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
             return
         self.inputs.append((source, path, fact.arrival))

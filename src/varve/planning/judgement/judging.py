@@ -142,7 +142,7 @@ def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | N
     if not inputs.changed or not (inputs.inputs or inputs.unready):
         return None
     if dataset.arrives and not inputs.unready:
-        return _ComputeReason(f"changed in {dataset.outside}" if dataset.outside else "re-sent")
+        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else "re-sent")
     change = f"{inputs.changed} input{'s' if inputs.changed > 1 else ''} changed"
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)

@@ -137,9 +137,9 @@ def show(
     Example: [bold]varve show shop.sales day=2026-11-01 store=Paris[/]
     """
     if batch is not None:
-        from varve.cli.batches import traced
+        from varve.cli.batches import batch_trace
 
-        traced.show(console, dataset, partition or [], batch, as_json=as_json)
+        batch_trace.show(console, dataset, partition or [], batch, as_json=as_json)
         return
     from varve.cli import show as shown
 

@@ -12,7 +12,7 @@ import pendulum
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
@@ -54,7 +54,7 @@ def plan(
             f"Run varve backfill {dataset.rejected_of}."
         )
     values_by_column = dict(_pair(dataset.name, word) for word in words)
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         now = pendulum.now("UTC")
         keys = selected(dataset, first=first, last=last, words=values_by_column, members=open_plan.members, now=now)
         followed_names = _downstream(downstream)

@@ -13,7 +13,7 @@ from rich.text import Text
 from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
 from varve.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
@@ -47,7 +47,7 @@ _LETTERS = {state: str(state)[0] for state in State} | {
 
 def heat() -> dict[str, Any]:
     """Return the heat map as plain values (see `planning.heat.heat`), with the files that arrived and are not taken."""
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         picture = heat_of(chosen_graph(), open_plan.plan())
         return picture | {
             "rejected": rejected_values(open_plan.connection),

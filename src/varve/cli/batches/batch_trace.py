@@ -32,7 +32,7 @@ def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_js
 
     Raises VarveError for an unknown dataset or batch, UnknownPartition for words that name no partition.
     """
-    trace_values = traced(name, pairs, batch)
+    trace_values = trace_of_batch(name, pairs, batch)
     if as_json:
         console.print_json(json.dumps(trace_values))
         return
@@ -42,7 +42,7 @@ def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_js
         console.print(f"and {more:,} more partitions; name one, or --json lists them all.")
 
 
-def traced(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
+def trace_of_batch(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
     """Return the trace of a batch as plain values; raises as `show` does."""
     dataset = dataset_named(name, chosen_graph())
     paths = [parsed(dataset, pairs).path] if pairs else None

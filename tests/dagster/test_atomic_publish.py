@@ -21,7 +21,7 @@ from tests.dagster.group_run import FAILING, KILLING, TABLES, VERSION
 from tests.stores.warehouse.test_retries import without_spark
 from tests.support.project import ROOT
 from varve.catalog.history.history import History
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.errors import MissingUpstream, VarveError
 from varve.services.postgres import warehouse_url
 
@@ -134,9 +134,9 @@ def go_back(workbench: Workbench, db: str) -> None:
             return workbench.store(dataset, catalog)
 
         with pytest.raises(MissingUpstream, match="gone"):
-            group.republish(catalog, gone, store_of, reason="wrong")
+            atomic_publish.republish(catalog, gone, store_of, reason="wrong")
         assert current_batches(workbench, db) == {name: {2} for name in TABLES}
-        group.republish(catalog, returns, store_of, reason="wrong")
+        atomic_publish.republish(catalog, returns, store_of, reason="wrong")
         instants = catalog.connection.execute(
             "select count(distinct published_at), count(distinct dataset) from varve.publication "
             "where dataset like %s and kind = 'rollback'",
@@ -195,9 +195,9 @@ def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
 
 def test_a_group_is_refused_where_it_could_not_be_kept_back() -> None:
     both, first_only = {"a.one", "a.other"}, {"a.one"}
-    assert group.members({}, both, first_only) == []
-    assert group.members({group.TAG: "together"}, both, both) == ["a.one", "a.other"]
+    assert atomic_publish.members({}, both, first_only) == []
+    assert atomic_publish.members({atomic_publish.TAG: "together"}, both, both) == ["a.one", "a.other"]
     with pytest.raises(VarveError, match=r"is not to compute a\.other.*dg\.in_process_executor"):
-        group.members({group.TAG: "together"}, both, first_only)
+        atomic_publish.members({atomic_publish.TAG: "together"}, both, first_only)
     with pytest.raises(VarveError, match=r"varve/publish is 'all'; it may be 'together'"):
-        group.members({group.TAG: "all"}, first_only, first_only)
+        atomic_publish.members({atomic_publish.TAG: "all"}, first_only, first_only)

@@ -26,7 +26,7 @@ from varve.dagster.assets.datasets import dataset_asset, graph_of, with_rejected
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import downstream_sensor
 from varve.dagster.definitions import build_defs
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
@@ -139,7 +139,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     assert current(settings, f"{db}.orders_rejected") == {KEY.path: rejected}
 
     # Another run has published rejected rows in between: neither dataset is published.
-    publish = group.publish
+    publish = atomic_publish.publish
 
     def disturbed(ready: Sequence[Any], store_of: Any) -> None:
         with connect(settings) as connection:
@@ -150,7 +150,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
 
     send(settings, db, GOOD + "ink,2.00\n")
     with monkeypatch.context() as patch:
-        patch.setattr(group, "publish", disturbed)
+        patch.setattr(atomic_publish, "publish", disturbed)
         assert not materialise(assets, f"{db}.orders", FIRST, FIRST).success
     assert current(settings, f"{db}.orders") == {KEY.path: taken}
     assert current(settings, f"{db}.orders_rejected") == {}

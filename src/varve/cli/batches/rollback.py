@@ -15,7 +15,7 @@ from varve.cli.batches.history import opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, who
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
 from varve.stores.open import open_store
@@ -158,7 +158,7 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
             for plan in (plan for plan in plans if plan.moves):
                 build = _take_partitions(catalog, plan, run_id)
                 returns[plan.dataset] = build, [target for _, target in plan.moves.values() if target is not None]
-            group.republish(
+            atomic_publish.republish(
                 catalog,
                 returns,
                 lambda dataset: open_store(dataset.store, settings, catalog, _session),

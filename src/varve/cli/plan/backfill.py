@@ -17,7 +17,7 @@ from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.model.errors import UnknownPartition, VarveError, counted
-from varve.planning import run_requests as triggers
+from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
 from varve.services.postgres import connect
 
@@ -66,10 +66,10 @@ def plan(
         if chosen_graph().datasets[dataset_name].rejected_of:
             # The runs of its landing dataset write the rejected rows too.
             continue
-        due_partitions = [triggers.Due(key, frozenset(), "") for key in partition_keys]
+        due_partitions = [run_requests.Due(key, frozenset(), "") for key in partition_keys]
         policy = chosen_graph().datasets[dataset_name].policy
         count = len(
-            triggers.runs(
+            run_requests.runs(
                 chosen_graph().datasets[dataset_name], due_partitions, limit=policy.partitions_per_run or limit
             )
         )

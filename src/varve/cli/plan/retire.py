@@ -12,7 +12,7 @@ from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
-from varve.dagster.automation.retiring import retire as leave
+from varve.dagster.automation.retiring import retire as retire_partitions
 from varve.dagster.instance import open_instance
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.services.spark import open_session
@@ -56,7 +56,7 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
                         if dataset_name in undeclared
                         else chosen_graph().datasets[dataset_name]
                     )
-                    leave(
+                    retire_partitions(
                         catalog, instance, dataset, list(paths), by=who(), settings=settings,
                         spark=partial(open_session, settings),
                     )  # fmt: skip

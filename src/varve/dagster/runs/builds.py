@@ -27,7 +27,7 @@ from varve.dagster.internal import (
 )
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
 from varve.planning.requested import asked_partitions, refused
 from varve.services.postgres import connect
@@ -72,7 +72,9 @@ class Builds:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
             why_not = self._refusal_reason(step, dataset, partitions)
-            published_together = group.members(step.dagster_run.tags, *map(self._dataset_names, run_assets(step)))
+            published_together = atomic_publish.members(
+                step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
+            )
             open_build = self._begin(step, dataset, partitions)
             open_build.together = published_together
             self._open[identity] = open_build

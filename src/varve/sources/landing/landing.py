@@ -24,7 +24,7 @@ from varve.model.partitions.time_dimension import TimeDimension
 from varve.planning.run_requests import landing_source
 from varve.services.files import open_files
 from varve.services.links import refuse_link_out
-from varve.sources import formats as landed
+from varve.sources import formats as formats_package
 from varve.sources.formats import checks, formats, objects, records, tasks, texts
 from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.tasks import MARK, BadRows, FilePiece
@@ -196,7 +196,7 @@ class Landing:
             return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
-        for module in (landed, checks, formats, objects, records, tasks, texts):
+        for module in (formats_package, checks, formats, objects, records, tasks, texts):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         shares = _shares(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))

@@ -327,7 +327,7 @@ def test_what_was_swept_or_never_current_cannot_be_pinned(catalog: Catalog, hist
     with pytest.raises(NotKept, match=rf"{ZURICH} has no batch {first}"):
         history.pin(sales.name, first, [ZURICH.path], owner="ann", reason="audit")
     building = catalog.begin(sales, [PARIS], run_id="run", code_version="")
-    with pytest.raises(NotKept, match="was never in force"):
+    with pytest.raises(NotKept, match="was never current"):
         history.pin(sales.name, building.batch_id, owner="ann", reason="audit")
     catalog.release(building)
 

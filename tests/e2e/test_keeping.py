@@ -26,7 +26,7 @@ def rows_by_name(reader: Reader, day: dt.date) -> int:
 
 
 def history(project: Project, *words: str) -> list[tuple[str, bool, str]]:
-    """(state, in force, location) of the batches, newest first."""
+    """(state, whether it is current, location) of the batches, newest first."""
     return [(one["state"], one["is_current"], one["location"]) for one in project.varve_json("history", NAME, *words)]
 
 

@@ -74,7 +74,7 @@ class Reader:
             columns: which data columns; None for all. Nothing else is fetched.
             with_batch_id: whether to say of each row which batch it is from.
 
-        Raises NotKept where what was in force then was swept, UnknownPartition where nothing matches.
+        Raises NotKept where what was current then was swept, UnknownPartition where nothing matches.
         """
         batches = self.batches(dataset, where=where, as_of=as_of, run=run)
         store = open_store(dataset.store, self.settings, self.catalog, self.spark)
@@ -89,7 +89,7 @@ class Reader:
         as_of: BatchId | dt.datetime | None = None,
         run: str | None = None,
     ) -> list[Batch]:
-        """The batches that `read` reads, one for each partition; those out of force are pinned for a day."""
+        """The batches that `read` reads, one for each partition; those that are not current are pinned for a day."""
         if as_of is not None and run is not None:
             raise VarveError("give one of as_of and run, not both.")
         history = History(self.catalog.connection)
@@ -118,7 +118,7 @@ class Reader:
                 raise VarveError(f"run {run!r} has published nothing; `varve history {dataset} --log` lists runs.")
         if lost := [f"{path} batch {batch.batch_id}" for path, batch in then.items() if path not in kept]:
             raise NotKept(
-                f"{dataset}: what was in force then was swept since: {some(lost)}. Nothing was read. "
+                f"{dataset}: what was current then was swept since: {some(lost)}. Nothing was read. "
                 f"`varve history {dataset}` lists what is kept."
             )
         return kept

@@ -361,7 +361,7 @@ def test_what_is_not_whole_is_left_out_of_a_rebuilt_catalog_by_name(
         broken = newer[PARIS.path].batch_id
         assert findings == [
             (PARIS.path, broken, "the folder holds a broken parquet file"),
-            (PARIS.path, broken, "this batch was in force, and does not lie there whole"),
+            (PARIS.path, broken, "this batch was current, and does not lie there whole"),
         ]
         kept = History(opened).batches(sales.name, [PARIS.path])
         assert [(batch.batch_id, batch.state.value) for batch in kept] == [(older[PARIS.path].batch_id, "retired")]
@@ -380,7 +380,7 @@ def test_a_lake_without_a_record_gives_the_newest_batches_and_says_so(
         (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
         recovered = recover(opened, StoreKind.LAKE, inventory)
         assert [item.problem for item in recovered.findings] == [
-            "the store has no record of what was in force; the newest batch of each partition was taken"
+            "the store has no record of what was current; the newest batch of each partition was taken"
         ]
         recovered_ids = {path: batch.batch_id for path, batch in catalog.current(sales.name).items()}
         assert recovered_ids == {path: batch.batch_id for path, batch in current.items()}

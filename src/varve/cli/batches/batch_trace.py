@@ -101,7 +101,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
 
 
 def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, Any]) -> None:
-    state = "in force" if partition["is_current"] else partition["state"]
+    state = "current" if partition["is_current"] else partition["state"]
     console.print(
         f"[bold]{trace_values['dataset']} {partition['partition']}[/] batch {trace_values['batch']}: {state}",
         highlight=False,
@@ -114,7 +114,7 @@ def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, 
         highlight=False,
     )
     if partition["inputs"]:
-        table = Table("made from", "partition", "version", "now in force")
+        table = Table("made from", "partition", "version", "now current")
         for source_input in partition["inputs"][:_LISTED]:
             now = "the same" if source_input["now"] == source_input["version"] else source_input["now"] or ""
             table.add_row(source_input["source"], source_input["partition"], source_input["version"], now)

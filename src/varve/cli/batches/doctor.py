@@ -194,7 +194,7 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
     for recovered in repaired.recovered:
         console.print(
             f"{recovered.dataset}: {counted(recovered.batches, 'batch')} found again, "
-            f"{recovered.current:,} of them put in force."
+            f"{recovered.current:,} of them made current."
         )
     for name, count in repaired.shown.items():
         if count:

@@ -116,7 +116,7 @@ def show_changes(console: Console, dataset_name: str, change_values: Sequence[di
             row["run_id"],
             row["reason"],
         )
-    console.print(table if change_values else f"Nothing of {dataset_name} was ever in force there.")
+    console.print(table if change_values else f"Nothing of {dataset_name} was ever current there.")
 
 
 def pin(
@@ -145,7 +145,7 @@ def pin(
                 if paths is None or path in paths:
                     wanted.setdefault(current.batch_id, []).append(path)  # type: ignore[union-attr]
             if not wanted:
-                raise VarveError(f"nothing of {dataset} is in force there. Nothing was pinned; give --batch.")
+                raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
         name = owner or who()
         with past.connection.transaction():
             return [

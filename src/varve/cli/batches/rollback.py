@@ -75,7 +75,7 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
         lost = [f"{path} batch {then[path].batch_id}" for path in paths if path in then and path not in kept]
         if lost:
             raise NotKept(
-                f"{dataset}: what was in force on {at:%Y-%m-%d %H:%M:%S} UTC was swept since: {some(lost)}. "
+                f"{dataset}: what was current on {at:%Y-%m-%d %H:%M:%S} UTC was swept since: {some(lost)}. "
                 f"{NOTHING_CHANGED} Choose a later time, or the other partitions."
             )
         return _with_rejected(history, [_plan(history, dataset.name, {path: kept.get(path) for path in paths})])

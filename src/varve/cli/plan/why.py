@@ -126,7 +126,7 @@ def show(console: Console, judgement: dict[str, Any]) -> None:
     """Print the state of the partition, its reason, and a table of what it reads."""
     console.print(f"[bold]{judgement['dataset']} {judgement['partition']}[/]: {judgement['state']}", highlight=False)
     console.print(f"  {judgement['reason']}", markup=False, highlight=False)
-    console.print(f"  batch in force: {judgement['batch'] or 'none'}", highlight=False)
+    console.print(f"  current batch: {judgement['batch'] or 'none'}", highlight=False)
     if judgement["in_flight"]:
         console.print(f"  in flight: {_in_flight(judgement['in_flight'])}", markup=False, highlight=False)
     show_rejected_rows(console, judgement["rejected_rows"])

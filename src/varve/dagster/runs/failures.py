@@ -118,12 +118,12 @@ def _publish_outcome(build: Build, settings: Settings) -> str:
                 time.sleep(0.5)
                 continue
             return (
-                f"It cannot be asked whether the batch came into force: see `varve history {build.dataset}` when the "
+                f"It cannot be asked whether the batch became current: see `varve history {build.dataset}` when the "
                 "server is back, and run it again where it did not."
             )
         if published:
             return (
-                "The batch had come into force by then, and readers have it; only this run's record is not whole. "
+                "The batch had become current by then, and readers have it; only this run's record is not whole. "
                 f"`varve repair {build.dataset}` brings everything in step; nothing needs to be run again."
             )
         return f"{NOTHING_LOST} Run it again when the server is back."

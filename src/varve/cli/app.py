@@ -113,11 +113,11 @@ def status(*, as_json: Json = False) -> None:
     """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
     from varve.cli import services
 
-    found = services.status()
+    service_status = services.status()
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(service_status))
     else:
-        services.show_status(console, found)
+        services.show_status(console, service_status)
 
 
 @app.command()
@@ -335,8 +335,8 @@ def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None
             project_app: typer.Typer = project.module(name).app
         except Exception as error:  # noqa: BLE001 - whatever the module of somebody else raises
             reason = str(error) if isinstance(error, NoProject) else f"{type(error).__name__}: {error}"
-            told = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
-            Console(stderr=True).print(_without_secrets(told), markup=False, highlight=False, soft_wrap=True)
+            message = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
+            Console(stderr=True).print(_without_secrets(message), markup=False, highlight=False, soft_wrap=True)
             continue
         main_app.registered_commands += project_app.registered_commands
         for group in project_app.registered_groups:
@@ -385,7 +385,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def _without_secrets(told: object) -> str:
+def _without_secrets(value: object) -> str:
     from varve.services.secrets import redacted
 
-    return redacted(str(told))
+    return redacted(str(value))

@@ -256,7 +256,7 @@ def cdc_bootstrap(dataset: Captured, *, as_json: Json = False) -> None:
     """
     from varve.cli import cdc as cdc_command
 
-    cdc_command.bootstrap(console, dataset, again=False, as_json=as_json)
+    cdc_command.bootstrap(console, dataset, resnapshot=False, as_json=as_json)
 
 
 @cdc.command("capture")
@@ -280,7 +280,7 @@ def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
     """
     from varve.cli import cdc as cdc_command
 
-    cdc_command.bootstrap(console, dataset, again=True, as_json=as_json)
+    cdc_command.bootstrap(console, dataset, resnapshot=True, as_json=as_json)
 
 
 @cdc.command("quarantine")

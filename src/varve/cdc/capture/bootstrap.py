@@ -63,7 +63,7 @@ class Bootstrap:
     seconds: float = 60.0
     say: Callable[[str], None] = lambda _: None
 
-    def bootstrap(self, *, again: bool = False) -> EventBatch:
+    def bootstrap(self, *, resnapshot: bool = False) -> EventBatch:
         """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
         Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
@@ -71,7 +71,7 @@ class Bootstrap:
         """
         dataset = self.captured.dataset.name
         before = self.positions.find(dataset)
-        if before is not None and before.generation and before.state != "starting" and not again:
+        if before is not None and before.generation and before.state != "starting" and not resnapshot:
             raise VarveError(
                 f"{dataset} is captured already; nothing was changed. A new snapshot: varve cdc resnapshot {dataset}"
             )

@@ -34,7 +34,7 @@ class LandingResource(dg.ConfigurableResource[None]):
                     return external.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 landing = Landing(builds.settings.landing, builds.settings.settle_seconds)
                 reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
-                return landing.read(opened, context.resources.spark.spark_session, again=reuse_allowed)
+                return landing.read(opened, context.resources.spark.spark_session, reuse_allowed=reuse_allowed)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

@@ -201,8 +201,8 @@ def look(file: Any, source: FileSource, reading: FileReading) -> None:
             last = b""
             file.seek(0)
             # The first stream must stay alive: when it is garbage-collected it closes the file.
-            again = unpacked(file, source.compression)
-            while read := again.read(_BLOCK):
+            second_stream = unpacked(file, source.compression)
+            while read := second_stream.read(_BLOCK):
                 last = read
             refuse_unended(last, reading)
     except (OSError, pa.ArrowInvalid) as error:

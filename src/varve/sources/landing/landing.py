@@ -96,11 +96,11 @@ class Landing:
         uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
         return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
 
-    def read(self, opened: OpenBuild, spark: SparkSession, *, again: bool = False) -> DataFrame:
+    def read(self, opened: OpenBuild, spark: SparkSession, *, reuse_allowed: bool = False) -> DataFrame:
         """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
 
-        Of partitions that grow only the new files are read, where the rows of the batch before can be kept; for `again`
-        see `growth.Intake`.
+        Of partitions that grow only the new files are read, where the rows of the batch before can be kept; for
+        `reuse_allowed` see `growth.Intake`.
 
         Raises MissingUpstream and BadInput for errors of whole files. A bad row fails the Spark job that reads it;
         `explain_bad_row` then finds the line.
@@ -108,7 +108,7 @@ class Landing:
         build = opened.build
         parts, unsettled = self._files_by_partition(build)
         if build.dataset.incremental is not None:
-            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), again)
+            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), reuse_allowed)
             whole = intake.taken(parts, {file.uri for file in unsettled})
             self._refuse_missing(build, [key for key in build.partitions if not whole[key]])
             files_to_read = {key: _files_read(build.growth[key], files) for key, files in whole.items()}

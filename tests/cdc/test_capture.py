@@ -38,7 +38,7 @@ def put(lab: Lab, number: int, count: int = 1) -> None:
 def test_every_change_is_captured_once_whichever_step_a_process_dies_at(lab: Lab) -> None:
     put(lab, 0, 3)
     lab.bootstrap()
-    for number, step in enumerate(["peek", "write", "durable", "tell", "told"], 10):
+    for number, step in enumerate(["peek", "write", "durable", "confirm", "confirmed"], 10):
         put(lab, number)
         lab.die_in_capture(step)
     put(lab, 20)

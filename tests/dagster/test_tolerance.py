@@ -196,10 +196,10 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
             catalog.release(build)
         words = ["day=2026-09-01", "region=EU"]
         message = "3 rows rejected, of at most 3: shop.orders day=2026-09-01/region=EU, see shop.orders_rejected"
-        assert [values["told"] for values in rejected_row_values(connection)] == [message]
+        assert [values["message"] for values in rejected_row_values(connection)] == [message]
         for name in ("shop.orders", "shop.orders_rejected"):
             judgement = why_command.why(name, words)
-            assert [values["told"] for values in judgement["rejected_rows"]] == [message]
+            assert [values["message"] for values in judgement["rejected_rows"]] == [message]
             why_command.show(Console(file=(output := StringIO()), width=1_000), judgement)
             assert message in output.getvalue()
         assert (judgement["state"], judgement["reason"]) == ("current", "written by the runs of shop.orders")

@@ -175,11 +175,11 @@ class Capture:
         # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until
         self.positions.confirm(position.dataset, target)
-        self.step("tell")
+        self.step("confirm")
         if target > slot.confirmed:
             with source_database.asked(self.captured), decoding():
                 connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
-        self.step("told")
+        self.step("confirmed")
         return look.cut, batch
 
     def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:

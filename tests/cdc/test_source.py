@@ -80,7 +80,7 @@ def killed(server: PostgresServer) -> None:
     kill_all(pid)
 
 
-@pytest.mark.parametrize("step", ["peek", "write", "tell"])
+@pytest.mark.parametrize("step", ["peek", "write", "confirm"])
 def test_a_source_that_is_killed_while_it_is_captured_repeats_nothing_and_loses_nothing(
     make_server: Callable[[], PostgresServer], settings: Settings, step: str
 ) -> None:

@@ -1,7 +1,7 @@
 """Publishing and planning by the number of periods: `python -m benchmarks.view`.
 
 The union view at 52, 500 and 2,000 period tables beside PostgreSQL's own list partitioning with as many partitions: the
-time to put a new table of one period in force (for the partitioned table: detach the old, attach the new), and the time
+time to make a new table of one period current (for the partitioned table: detach the old, attach the new), and the time
 to plan and to run a query of one period and of all.
 """
 

@@ -122,6 +122,6 @@ def send_days(landing: Path, days: Sequence[dt.date], hours: Sequence[str]) -> I
 def _grouped(rows: Iterable[Row], key: Callable[[Row], str], wanted: set[str]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if (found := key(row)) in wanted:
-            groups[found].append(row)
+        if (partition_key := key(row)) in wanted:
+            groups[partition_key].append(row)
     return groups

@@ -31,7 +31,7 @@ API = {
     "ColumnType": "text",
     "Custom": "function, of, readers=",
     "Dataset": "name, partitioning, schema, store, comment, landing=, owners=, warehouse=, lake=, "
-    "expectations=, policy=, outside=, incremental=, reject_into=, rejected_of=",
+    "expectations=, policy=, external=, incremental=, reject_into=, rejected_of=",
     "DynamicDimension": "name, set_name, value_type=",
     "Every": "duration, anchor",
     "Expectation": "name, condition, of=",

@@ -142,8 +142,8 @@ def run(console: Console, seconds: float) -> None:
     application.start()
     try:
         with opened(cdc.find(DATASET), settings) as capture:
-            again = capture.capturing.positions.find(DATASET) is not None
-            batch = capture.bootstrap(again=again)
+            captured_before = capture.capturing.positions.find(DATASET) is not None
+            batch = capture.bootstrap(resnapshot=captured_before)
             console.print(
                 f"A snapshot of {counted(batch.counts.inserts, 'plane')}, taken while the application writes."
             )

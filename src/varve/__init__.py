@@ -158,8 +158,8 @@ if not TYPE_CHECKING:
             return importlib.import_module("varve.testing")
         if name not in _PLACES:
             raise AttributeError(f"module 'varve' has no attribute {name!r}; docs/api.md lists its public names")
-        module, _, there = _PLACES[name].partition(":")
-        value = getattr(importlib.import_module(module), there or name)
+        module, _, attribute = _PLACES[name].partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
         globals()[name] = value
         return value
 

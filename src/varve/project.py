@@ -86,7 +86,7 @@ class Project:
         if not begin.exists():
             raise NoProject(f"{begin} does not exist, so that no project is there. Name a project's folder.")
         folder = begin.parent if begin.is_file() else begin
-        declared = [table for each in (folder, *folder.parents) if (table := _declared_in(each)) is not None]
+        declared = [table for parent in (folder, *folder.parents) if (table := _declared_in(parent)) is not None]
         if not declared:
             raise NoProject(
                 f"no project: neither {folder} nor a folder above it has a varve.toml, or a pyproject.toml with "
@@ -186,7 +186,7 @@ class Project:
         """One of the project's modules, imported. Raises NoProject where there is none of that name."""
         self.importable()
         try:
-            found = importlib.import_module(name)
+            module = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
@@ -195,20 +195,20 @@ class Project:
                 "Write it, or correct the name."
             ) from None
         place = self.root.joinpath(*name.split("."))
-        written = [each for each in (place.with_name(f"{place.name}.py"), place / "__init__.py") if each.is_file()]
-        imported = Path(found.__file__).resolve() if found.__file__ else None
-        if written and imported not in [each.resolve() for each in written]:
+        written = [path for path in (place.with_name(f"{place.name}.py"), place / "__init__.py") if path.is_file()]
+        imported = Path(module.__file__).resolve() if module.__file__ else None
+        if written and imported not in [path.resolve() for path in written]:
             raise NoProject(
                 f"{self.file or self.root} names the module {name}, which is {written[0]}, and Python finds "
                 f"{imported or 'another package'} under that name. Rename one of them, or put {self.root} first on "
                 "Python's path."
             )
-        return found
+        return module
 
 
 def _is_of(value: object, kind: type) -> bool:
     if kind is list:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, kind)
 
 

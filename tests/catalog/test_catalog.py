@@ -134,7 +134,7 @@ def test_a_released_partition_can_be_built_by_another_run(catalog: Catalog, seco
     assert begin(second, sales, PARIS).partitions == (PARIS,)
 
 
-def test_what_a_dead_run_was_building_is_buried_by_the_next_build(
+def test_what_a_dead_run_was_building_is_marked_as_failed_by_the_next_build(
     settings: Settings, catalog: Catalog, sales: Dataset
 ) -> None:
     dying = Catalog(connect(settings))
@@ -341,7 +341,7 @@ def test_a_group_publish_notes_each_partition_once_and_the_table_that_follows_no
     catalog.projected(sales.name, catalog.lagging(sales.name).values())
     catalog.forget_projection(sales.name)
     assert noted() == []
-    build = catalog.take(sales, [PARIS, ZURICH], run_id="rollback")
+    build = catalog.lock_partitions(sales, [PARIS, ZURICH], run_id="rollback")
     catalog.repoint(build, {})
     catalog.release(build)
     assert set(noted()) == set(both)

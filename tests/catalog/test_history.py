@@ -13,7 +13,7 @@ import pytest
 from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
-from varve.catalog.reader import HELD
+from varve.catalog.reader import ON_HOLD
 from varve.model.batch import BatchId, Bounds, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import NotKept, StalePublish, VarveError
@@ -70,7 +70,7 @@ def followed(catalog: Catalog, dataset: Dataset) -> None:
 
 
 def go_back(catalog: Catalog, dataset: Dataset, targets: Mapping[PartitionKey, BatchId | None]) -> None:
-    build = catalog.take(dataset, list(targets), run_id="rollback")
+    build = catalog.lock_partitions(dataset, list(targets), run_id="rollback")
     try:
         catalog.repoint(build, {key: target for key, target in targets.items() if target}, reason="it was wrong")
     finally:
@@ -140,8 +140,12 @@ def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
     changes = [(change.kind, change.batch_id, change.reason) for change in history.changes(sales.name, [PARIS.path])]
     assert changes == [("rollback", first, "it was wrong"), ("publish", second, ""), ("publish", first, "")]
     batches = {batch.batch_id: batch for batch in history.batches(sales.name, [PARIS.path])}
-    assert (batches[first].state.value, batches[first].in_force, batches[first].retired_at) == ("published", True, None)
-    assert (batches[second].state.value, batches[second].in_force) == ("retired", False)
+    assert (batches[first].state.value, batches[first].is_current, batches[first].retired_at) == (
+        "published",
+        True,
+        None,
+    )
+    assert (batches[second].state.value, batches[second].is_current) == ("retired", False)
     assert batches[first].content == f"hash of {first}"
     assert batches[first].bounds == (Bounds("sold", "1", None),)
     third = publish(catalog, sales, PARIS)
@@ -151,7 +155,7 @@ def test_a_rollback_makes_the_earlier_batch_current_and_records_both(
 def test_going_back_compares_and_swaps_all_or_nothing(catalog: Catalog, other: History, sales: Dataset) -> None:
     first = publish(catalog, sales, PARIS, ZURICH)
     second = publish(catalog, sales, PARIS, ZURICH)
-    build = catalog.take(sales, [PARIS, ZURICH], run_id="rollback")
+    build = catalog.lock_partitions(sales, [PARIS, ZURICH], run_id="rollback")
     catalog.release(build)
     third = publish(Catalog(other.connection), sales, ZURICH)
     with pytest.raises(StalePublish, match="store=Zürich: expected"):
@@ -178,11 +182,11 @@ def test_what_was_taken_back_is_left_alone_until_an_input_is_newer(catalog: Cata
     publish(catalog, sales, PARIS)
     catalog.arrived(sales.name, PARIS, uri="/landing/a.csv", size=3, fingerprint="one")
     go_back(catalog, sales, {PARIS: first, ZURICH: None})
-    assert catalog.failures(sales.name) == {PARIS.path: HELD, ZURICH.path: HELD}
+    assert catalog.failures(sales.name) == {PARIS.path: ON_HOLD, ZURICH.path: ON_HOLD}
     later = {PARIS.path: dt.datetime.now(dt.UTC) + DAY}
-    assert catalog.failures(sales.name, since=later) == {ZURICH.path: HELD}
+    assert catalog.failures(sales.name, since=later) == {ZURICH.path: ON_HOLD}
     catalog.arrived(sales.name, PARIS, uri="/landing/a.csv", size=3, fingerprint="two")
-    assert catalog.failures(sales.name) == {ZURICH.path: HELD}
+    assert catalog.failures(sales.name) == {ZURICH.path: ON_HOLD}
     publish(catalog, sales, ZURICH)
     assert catalog.failures(sales.name) == {}
 
@@ -323,7 +327,7 @@ def test_what_was_swept_or_never_current_cannot_be_pinned(catalog: Catalog, hist
     with pytest.raises(NotKept, match=rf"{ZURICH} has no batch {first}"):
         history.pin(sales.name, first, [ZURICH.path], owner="ann", reason="audit")
     building = catalog.begin(sales, [PARIS], run_id="run", code_version="")
-    with pytest.raises(NotKept, match="was never in force"):
+    with pytest.raises(NotKept, match="was never current"):
         history.pin(sales.name, building.batch_id, owner="ann", reason="audit")
     catalog.release(building)
 

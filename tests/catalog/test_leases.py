@@ -71,23 +71,23 @@ def test_a_run_that_gives_no_sign_of_life_for_a_term_counts_as_dead_at_the_secon
 ) -> None:
     assert leases.take(run_id, "process 1 on elsewhere", TERM)
     pass_by(leases, run_id, TERM - 1)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
     pass_by(leases, run_id, 2)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
     pass_by(leases, run_id, TERM / 3 + 1)
-    assert leases.lost([run_id]) == {run_id}
+    assert leases.dead_runs([run_id]) == {run_id}
     assert not leases.take(run_id, "process 1 on elsewhere", TERM)
-    assert leases.lost([run_id]) == {run_id}
+    assert leases.dead_runs([run_id]) == {run_id}
 
 
 def test_runs_that_live_are_not_taken_for_dead_because_the_server_was_away(leases: Leases, run_id: str) -> None:
     leases.take(run_id, "process 1 on elsewhere", TERM)
     # An hour in which nobody could renew and nobody could look; then somebody looks before the run has renewed.
     pass_by(leases, run_id, 3_600)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
     assert leases.take(run_id, "process 1 on elsewhere", TERM)
     pass_by(leases, run_id, TERM / 2)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
     lease = leases.of(run_id)
     assert lease is not None
     assert lease.lost_at is None
@@ -96,13 +96,13 @@ def test_runs_that_live_are_not_taken_for_dead_because_the_server_was_away(lease
 def test_a_process_that_never_came_up_counts_as_dead_and_may_still_come_late(leases: Leases, run_id: str) -> None:
     leases.keep([run_id], "launched by process 1 on elsewhere", TERM)
     pass_by(leases, run_id, 2 * TERM - 1)
-    leases.lost([run_id])
+    leases.dead_runs([run_id])
     pass_by(leases, run_id, TERM / 3 + 2)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
     pass_by(leases, run_id, TERM / 3 + 2)
-    assert leases.lost([run_id]) == {run_id}
+    assert leases.dead_runs([run_id]) == {run_id}
     assert leases.take(run_id, "process 2 on elsewhere", TERM)
-    assert leases.lost([run_id]) == set()
+    assert leases.dead_runs([run_id]) == set()
 
 
 def test_a_run_that_dagster_was_told_to_have_ended_publishes_nothing(
@@ -128,7 +128,7 @@ def test_a_dead_run_that_keeps_its_session_is_free_for_others_and_cannot_publish
         with pytest.raises(AlreadyBuilding, match="process 1 on elsewhere, last sign of life"):
             catalog.begin(sales, [PARIS], run_id="another", code_version="")
         pass_by(leases, run_id, TERM + 1)
-        leases.lost([])
+        leases.dead_runs([])
         pass_by(leases, run_id, TERM / 3 + 1)
         new = publish(catalog, sales, PARIS)
         with pytest.raises(psycopg.OperationalError):
@@ -146,10 +146,10 @@ def test_a_run_that_is_publishing_is_not_taken_for_dead_until_it_is_done(
         # A renewal does not wait for the publish.
         assert leases.take(run_id, "process 1 on elsewhere", TERM)
         pass_by(leases, run_id, TERM + 1)
-        leases.lost([])
+        leases.dead_runs([])
         pass_by(leases, run_id, TERM / 3 + 1)
-        assert leases.lost([run_id]) == set()
-    assert leases.lost([run_id]) == {run_id}
+        assert leases.dead_runs([run_id]) == set()
+    assert leases.dead_runs([run_id]) == {run_id}
     assert current(catalog, sales) == {}
 
 
@@ -166,7 +166,7 @@ def test_what_we_may_not_end_is_named(settings: Settings, catalog: Catalog, sale
             Catalog(strong).begin(sales, [PARIS], run_id=run_id, code_version="")
             Leases(owner).end(run_id, "somebody ended it")
             weak.execute(f"set role {role}".encode())
-            Catalog(weak).bury_dead()
+            Catalog(weak).fail_dead_batches()
             pid = strong.info.backend_pid
             with pytest.raises(AlreadyBuilding, match=rf"counts as dead.*pg_terminate_backend\({pid}\)"):
                 Catalog(weak).begin(sales, [PARIS], run_id="another", code_version="")
@@ -186,9 +186,9 @@ def test_a_capture_lets_go_of_its_table_when_its_run_counts_as_dead(
         with pytest.raises(AlreadyBuilding), opened(captured, settings):
             pass
         pass_by(leases, run_id, TERM + 1)
-        leases.lost([])
+        leases.dead_runs([])
         pass_by(leases, run_id, TERM / 3 + 1)
-        assert leases.lost([run_id]) == {run_id}
+        assert leases.dead_runs([run_id]) == {run_id}
         with opened(captured, settings) as again:
             assert again.captured == captured
 
@@ -216,7 +216,7 @@ def test_a_heartbeat_renews_comes_back_after_a_lost_connection_and_gives_the_lea
         )
         pass_by(leases, run_id, 3_600)
         wait_until(lambda: (now := leases.of(run_id)) is not None and now.renewed_at > first.renewed_at)
-        assert leases.lost([run_id]) == set()
+        assert leases.dead_runs([run_id]) == set()
     assert leases.of(run_id) is None
 
 
@@ -234,7 +234,7 @@ def test_a_run_that_was_frozen_beyond_its_lease_is_refused_by_name_when_it_goes_
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == "staged\n"
         frozen.send_signal(signal.SIGSTOP)
-        wait_until(lambda: leases.lost([run_id]))
+        wait_until(lambda: leases.dead_runs([run_id]))
         new = publish(catalog, sales, PARIS)
         frozen.send_signal(signal.SIGCONT)
         frozen.stdin.write("publish\n")

@@ -105,7 +105,7 @@ def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
         begin(Catalog(other), DAILY, day(1))
         assert states(opened)["day=2024-01-01"] is State.IN_FLIGHT
         other.execute("select pg_advisory_unlock_all()")
-        assert opened.bury_dead() == 1
+        assert opened.fail_dead_batches() == 1
     assert states(opened)["day=2024-01-01"] is State.DUE
 
 
@@ -139,7 +139,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalo
     backfills = Backfills(opened.connection)
     number = backfills.add({"p.daily": [day(1).path]}, reason="wrong", owner="me")
     assert backfills.pause(number).state == "paused"
-    assert states(opened)[day(1).path] is State.HELD
+    assert states(opened)[day(1).path] is State.ON_HOLD
     assert backfills.resume(number).state == "running"
     assert states(opened)[day(1).path] is State.DUE
     assert backfills.cancel(number).state == "cancelled"
@@ -177,7 +177,7 @@ def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: C
     opened.fail(build, "no")
     opened.release(build)
     assert seen() == {day(3).path}
-    taken = opened.take(DAILY, [day(1)], run_id="back")
+    taken = opened.lock_partitions(DAILY, [day(1)], run_id="back")
     opened.repoint(taken, {})
     opened.release(taken)
     assert seen() == {day(1).path}

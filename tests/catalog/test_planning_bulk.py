@@ -203,7 +203,7 @@ def test_the_answer_in_bulk_leads_to_the_judgements_of_looking_at_each(
             )
             for edge in GRAPH.edges[dataset.name]
         ]
-        assert facts.there(dataset.name) == OneByOne(facts).there(dataset.name)
+        assert facts.existing_partitions(dataset.name) == OneByOne(facts).existing_partitions(dataset.name)
         # Not only safe, but exact: else the first tick would be no cheaper.
         assert facts.unsettled(dataset.name, landing, wanted) == OneByOne(facts).unsettled(
             dataset.name, landing, wanted

@@ -50,7 +50,7 @@ def test_only_partitions_whose_rows_differ_are_published(lab: Lab) -> None:
     with lab.catalog() as catalog:
         assert catalog.current(lab.captured.dataset.name)["part=3"].rows == 0
     # A new snapshot of the same rows publishes nothing either.
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     done = lab.apply()
     assert done is not None
     assert done.published == ()

@@ -38,7 +38,7 @@ def put(lab: Lab, number: int, count: int = 1) -> None:
 def test_every_change_is_captured_once_whichever_step_a_process_dies_at(lab: Lab) -> None:
     put(lab, 0, 3)
     lab.bootstrap()
-    for number, step in enumerate(["peek", "write", "durable", "tell", "told"], 10):
+    for number, step in enumerate(["peek", "write", "durable", "confirm", "confirmed"], 10):
         put(lab, number)
         lab.die_in_capture(step)
     put(lab, 20)
@@ -166,7 +166,7 @@ def test_what_the_stream_cannot_say_asks_for_a_snapshot(
         with pytest.raises(NeedsResnapshot, match=f"(?s){message}.*varve cdc resnapshot"):
             lab.capture()
     if not change.startswith("drop table") and "rename" not in change and "alter id" not in change:
-        assert lab.bootstrap(again=True).generation == 2
+        assert lab.bootstrap(resnapshot=True).generation == 2
         put(lab, 2)
         assert lab.capture() is not None
 
@@ -289,7 +289,7 @@ def test_a_lost_slot_or_one_that_others_have_moved_asks_for_a_snapshot(lab: Lab)
         source.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (lab.captured.slot,))
     with pytest.raises(NeedsResnapshot, match=r"moved to .* by somebody else"):
         lab.capture()
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     lab.sql(f"select pg_drop_replication_slot('{lab.captured.slot}')")
     with pytest.raises(NeedsResnapshot, match=r"slot .* is gone, so changes were missed"):
         lab.capture()

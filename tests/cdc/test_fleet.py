@@ -105,7 +105,7 @@ def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSessi
     assert in_lake(settings, spark)[0] == rows
     source.execute("alter table public.planes rename kind to model")
     with opened(CAPTURED_PLANES, settings) as capture:
-        capture.bootstrap(again=True)
+        capture.bootstrap(resnapshot=True)
     assert run() == {"2001"}
     assert in_lake(settings, spark)[0] == in_source(source)
     source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))

@@ -41,7 +41,7 @@ def test_protocol_2_with_streaming_tells_the_same_history(
     history: tuple[Lab, list[ChangeEvent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, events = history
-    monkeypatch.setattr(stream, "HELD", 100)
+    monkeypatch.setattr(stream, "MESSAGES_IN_MEMORY", 100)
     with lab.source() as source:
         source.execute("set logical_decoding_work_mem = '64kB'")
         with source.transaction():

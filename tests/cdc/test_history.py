@@ -171,7 +171,7 @@ def test_at_every_moment_the_history_is_the_table_that_was(make_lab: Callable[..
         then = [row[:3] for row in versions_found if row[3] <= lsn and (row[4] is None or row[4] > lsn)]  # type: ignore[operator]
         assert sorted(then, key=repr) == rows
     assert all(row[5] < row[6] for row in versions_found if row[6] is not None)  # type: ignore[operator]
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     lab.apply()
     # The same rows again begin no new versions.
     assert sorted(map(repr, versions(lab))) == sorted(map(repr, versions_found))

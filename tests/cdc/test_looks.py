@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 Row = tuple[tuple[str, str | None], ...]
-STEPS = ("peek", "write", "durable", "tell", "told")
+STEPS = ("peek", "write", "durable", "confirm", "confirmed")
 
 
 def replayed(lab: Lab) -> Counter[Row]:
@@ -115,7 +115,7 @@ def test_many_transactions_of_others_are_looked_at_to_their_end(lab: Lab) -> Non
     assert replayed(lab) == in_source(lab)
 
 
-@pytest.mark.parametrize(("step", "limit"), [("durable", 1), ("durable", 40), ("told", 500)])
+@pytest.mark.parametrize(("step", "limit"), [("durable", 1), ("durable", 40), ("confirmed", 500)])
 def test_what_a_dead_process_made_durable_and_did_not_tell_hides_nothing_behind_it(
     lab: Lab, step: str, limit: int
 ) -> None:
@@ -143,7 +143,7 @@ def test_the_slot_is_never_told_more_than_is_durable_or_not_ours(lab: Lab) -> No
     confirmations: list[tuple[int, int]] = []
 
     def step(name: str) -> None:
-        if name == "told":
+        if name == "confirmed":
             durable = sum(batch.counts.inserts for batch in lab.log().batches(1))
             confirmations.append((durable, sum(end <= confirmed(lab) for end in ends)))
 

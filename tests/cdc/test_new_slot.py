@@ -89,7 +89,7 @@ def test_a_new_snapshot_that_gives_up_leaves_the_earlier_capture_as_it_was(lab: 
     lab.bootstrap()
     with session(lab, "insert into {t} (w, id) values (1, 1)"):
         with pytest.raises(ServiceUnavailable, match="transactions of the source that are open"):
-            lab.bootstrap(again=True, seconds=0.5)
+            lab.bootstrap(resnapshot=True, seconds=0.5)
         assert left_behind(lab) == (1, 1)
         assert lab.capture() is None
     assert lab.capture() is not None
@@ -277,9 +277,9 @@ def test_a_log_that_the_source_can_never_decode_stops_the_capture_and_names_the_
         assert "could not map filenumber" in (capture.position.reason or "")
     with lab.catalog() as catalog:
         (finding,) = capture_findings(catalog.connection, lab.captured.dataset.name)
-    assert "has stopped" in finding.found
+    assert "has stopped" in finding.problem
     assert finding.remedy.endswith(f"Take a new snapshot: varve cdc resnapshot {lab.captured.dataset}")
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     lab.sql("insert into {t} (w, id) values (1, 3)")
     assert lab.capture() is not None
     assert [row["id"] for row in inserted(lab, 2)] == ["1", "2", "3"]

@@ -218,7 +218,7 @@ def test_another_declaration_asks_for_a_snapshot_which_puts_rows_in_their_place(
     assert lab.apply() is not None
     assert lab.in_lake() == lab.in_source()
     lab.captured = replace(before, partition_by={"part": "cast(pmod(w, 4) as string)"})
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     done = lab.apply()
     assert done is not None
     assert {batch.partition.path for batch in done.published} == {"part=0", "part=1", "part=2", "part=3"}

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
 # of its own, so that Spark resolves ten at once.
 WORKLOADS, CHANGES = 10, 1_000
 KINDS = [DEFAULT, FULL, UNKEYED]
-IN_CAPTURE = ("peek", "write", "durable", "tell", "told")
+IN_CAPTURE = ("peek", "write", "durable", "confirm", "confirmed")
 IN_APPLY = ("resolved", "set aside", "staged", "verified", "committing", "published", "done")
 
 

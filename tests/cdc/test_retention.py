@@ -48,7 +48,7 @@ def test_applied_batches_go_and_the_rest_stays(lab: Lab) -> None:
 def test_an_earlier_generation_goes_when_the_new_snapshot_is_applied(lab: Lab) -> None:
     lab.bootstrap()
     put(lab, 1)
-    last = lab.bootstrap(again=True).last_lsn
+    last = lab.bootstrap(resnapshot=True).last_lsn
     now = position(lab)
     assert retention.sweep(lab.log(), now, keep_seconds=0) == 0
     assert len(lab.log().batches(1)) == 2

@@ -80,7 +80,7 @@ def killed(server: PostgresServer) -> None:
     kill_all(pid)
 
 
-@pytest.mark.parametrize("step", ["peek", "write", "tell"])
+@pytest.mark.parametrize("step", ["peek", "write", "confirm"])
 def test_a_source_that_is_killed_while_it_is_captured_repeats_nothing_and_loses_nothing(
     make_server: Callable[[], PostgresServer], settings: Settings, step: str
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_part_of_the_log_that_is_missing_is_asked_for_again_and_then_asks_for_
         lab.capture(step)
     assert asked == ["peek"] * 3
     hidden.rename(segment)
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     assert inserted(lab, 2) == [1, 2, 3, 4]
 
 
@@ -167,7 +167,7 @@ def test_a_slot_that_nears_its_limit_is_reported_and_one_that_is_lost_asks_for_a
     written(9)
     with pytest.raises(NeedsResnapshot, match=r"has lost its place \(max_slot_wal_keep_size\).*varve cdc resnapshot"):
         lab.capture()
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     put(lab, 1_000)
     assert lab.capture() is not None
     assert inserted(lab, 2) == [*range(1, 14), 1_000]
@@ -196,7 +196,7 @@ def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
     put(lab, 1)
     with pytest.raises(NeedsResnapshot, match=r"is on timeline 2, was on 1 \(a standby was promoted\?\)"):
         lab.capture()
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     put(lab, 2)
     assert lab.capture() is not None
     other = make_server()
@@ -223,7 +223,7 @@ def test_a_publication_that_was_changed_asks_for_a_snapshot(lab: Lab, tamper: st
     with pytest.raises(NeedsResnapshot, match=rf"its publication .* {message}"):
         lab.capture()
     # Nothing was told to the slot, and nothing was passed over as not ours.
-    lab.bootstrap(again=True)
+    lab.bootstrap(resnapshot=True)
     put(lab, 2)
     assert lab.capture() is not None
     assert inserted(lab, 2) == [1, 2]
@@ -264,7 +264,7 @@ def test_a_slot_that_another_session_reads_is_said(lab: Lab) -> None:
     with pytest.raises(ServiceUnavailable, match="is read by another session"):
         lab.capture()
     with pytest.raises(ServiceUnavailable, match="is read by another session"):
-        lab.bootstrap(again=True)
+        lab.bootstrap(resnapshot=True)
     reader.finish()
 
 

@@ -30,7 +30,7 @@ def test_why_names_the_process_that_is_on_a_partition_and_how_to_end_it(
     ours, run = settings.model_copy(update={"postgres_url": fresh_database}), "0a1b2c3d-run"
     hearts = Heartbeats()
     beating = hearts.begin(ours, run)
-    assert beating.lost is None
+    assert beating.lost_lease is None
     key = PartitionKey.of(of_year="2013")
     with connect(ours) as connection:
         catalog = Catalog(connection)

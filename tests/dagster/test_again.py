@@ -66,7 +66,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     assert third > second
     catalog = workbench.catalog()
     key = source.partitioning.from_path(PATH)
-    build = catalog.take(source, [key], run_id="rollback")
+    build = catalog.lock_partitions(source, [key], run_id="rollback")
     catalog.repoint(build, {key: BatchId(first_input)})
     catalog.release(build)
     run_result = planned(assets, sales)
@@ -87,7 +87,7 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     result = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
     assert result.exit_code == 0, result.output
     (trace,) = json.loads(result.output)["partitions"]
-    assert trace["in_force"]
+    assert trace["is_current"]
     assert trace["code_is_the_same"]
     assert trace["inputs"] == [
         {"source": receipts, "partition": PATH, "version": str(first_input), "now": str(first_input)},

@@ -21,7 +21,7 @@ from tests.dagster.group_run import FAILING, KILLING, TABLES, VERSION
 from tests.stores.warehouse.test_retries import without_spark
 from tests.support.project import ROOT
 from varve.catalog.history.history import History
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.errors import MissingUpstream, VarveError
 from varve.services.postgres import warehouse_url
 
@@ -50,7 +50,7 @@ def failure_text(result: dg.ExecuteInProcessResult | dg.JobExecutionResult) -> s
     return str([event.event_specific_data for event in result.all_events if event.is_step_failure])
 
 
-def in_force(workbench: Workbench, db: str) -> dict[str, set[int]]:
+def current_batches(workbench: Workbench, db: str) -> dict[str, set[int]]:
     """Return the versions that each dataset shows, read as its readers would read it."""
     catalog = workbench.catalog()
     try:
@@ -96,7 +96,7 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
         finally:
             done.set()
         assert reading.result(60) <= {(1, 1), (2, 2)}
-    assert in_force(workbench, db) == {name: {2} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {2} for name in TABLES}
     # By the catalog's record of both stores, a reader as of any time sees all of the run or nothing.
     instants = catalog.connection.execute(
         "select count(distinct p.published_at), count(distinct p.dataset) from varve.publication p "
@@ -113,7 +113,7 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
     ).fetchall()
     assert traced == [(True,)]
     go_back(workbench, db)
-    assert in_force(workbench, db) == {name: {1} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {1} for name in TABLES}
 
 
 def go_back(workbench: Workbench, db: str) -> None:
@@ -123,7 +123,7 @@ def go_back(workbench: Workbench, db: str) -> None:
         returns = {}
         for dataset in group_run.datasets(db).values():
             keys = [dataset.partitioning.from_path(path) for path in catalog.current(dataset.name)]
-            build = catalog.take(dataset, keys, run_id="going back")
+            build = catalog.lock_partitions(dataset, keys, run_id="going back")
             batches = History(catalog.connection).batches(dataset.name)
             first = min(batch.batch_id for batch in batches if batch.state == "retired")
             returns[dataset.name] = build, list(History(catalog.connection).batch(dataset.name, first).values())
@@ -134,9 +134,9 @@ def go_back(workbench: Workbench, db: str) -> None:
             return workbench.store(dataset, catalog)
 
         with pytest.raises(MissingUpstream, match="gone"):
-            group.republish(catalog, gone, store_of, reason="wrong")
-        assert in_force(workbench, db) == {name: {2} for name in TABLES}
-        group.republish(catalog, returns, store_of, reason="wrong")
+            atomic_publish.republish(catalog, gone, store_of, reason="wrong")
+        assert current_batches(workbench, db) == {name: {2} for name in TABLES}
+        atomic_publish.republish(catalog, returns, store_of, reason="wrong")
         instants = catalog.connection.execute(
             "select count(distinct published_at), count(distinct dataset) from varve.publication "
             "where dataset like %s and kind = 'rollback'",
@@ -159,15 +159,15 @@ def test_where_a_step_fails_nothing_of_the_run_is_published_and_it_must_run_whol
     with dg.instance_for_test() as instance:
         with dg.execute_job(whole, instance, tags=group_run.tags()) as failed:
             assert "shown_last fails as it was told to" in failure_text(failed)
-        assert in_force(workbench, db) == {name: {1} for name in TABLES}
+        assert current_batches(workbench, db) == {name: {1} for name in TABLES}
         assert left_behind(catalog, db) == []
         monkeypatch.delenv(FAILING)
         again = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
         with dg.execute_job(whole, instance, tags=group_run.tags(), reexecution_options=again) as half:
             assert f"is not to compute {db}.lake_first, {db}.shown_first" in failure_text(half)
-    assert in_force(workbench, db) == {name: {1} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {1} for name in TABLES}
     assert run(db, 3, monkeypatch).success
-    assert in_force(workbench, db) == {name: {3} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {3} for name in TABLES}
 
 
 @pytest.mark.spark
@@ -188,16 +188,16 @@ def test_a_run_that_is_killed_before_its_last_publish_shows_nothing_of_itself(
         timeout=240,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert in_force(workbench, db) == {name: {1} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {1} for name in TABLES}
     assert run(db, 3, monkeypatch).success
-    assert in_force(workbench, db) == {name: {3} for name in TABLES}
+    assert current_batches(workbench, db) == {name: {3} for name in TABLES}
 
 
 def test_a_group_is_refused_where_it_could_not_be_kept_back() -> None:
     both, first_only = {"a.one", "a.other"}, {"a.one"}
-    assert group.members({}, both, first_only) == []
-    assert group.members({group.TAG: "together"}, both, both) == ["a.one", "a.other"]
+    assert atomic_publish.members({}, both, first_only) == []
+    assert atomic_publish.members({atomic_publish.TAG: "together"}, both, both) == ["a.one", "a.other"]
     with pytest.raises(VarveError, match=r"is not to compute a\.other.*dg\.in_process_executor"):
-        group.members({group.TAG: "together"}, both, first_only)
+        atomic_publish.members({atomic_publish.TAG: "together"}, both, first_only)
     with pytest.raises(VarveError, match=r"varve/publish is 'all'; it may be 'together'"):
-        group.members({group.TAG: "all"}, first_only, first_only)
+        atomic_publish.members({atomic_publish.TAG: "all"}, first_only, first_only)

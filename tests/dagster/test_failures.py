@@ -60,7 +60,7 @@ def test_a_run_that_is_cut_off_right_after_its_commit_does_not_say_that_nothing_
     staged: OpenBuild, catalog: Catalog
 ) -> None:
     message = message_of(staged, catalog, published=True)
-    assert "The batch had come into force by then" in message
+    assert "The batch had become current by then" in message
     assert "Nothing was published" not in message
     assert set(catalog.current(staged.build.dataset.name)) == {PARIS.path, ZURICH.path}
 

@@ -168,7 +168,7 @@ def test_a_run_whose_process_was_killed_is_told_from_one_that_lives_on_any_host(
         assert lease.holder == f"process {process.pid} on {host[0] if host else socket.gethostname()}"
         wait_until = time.monotonic() + 2.5
         while time.monotonic() < wait_until:
-            assert leases.lost([run_id]) == set()
+            assert leases.dead_runs([run_id]) == set()
             time.sleep(0.1)
         process.kill()
         reason = look_until(instance, run_id, dg.DagsterRunStatus.FAILURE)

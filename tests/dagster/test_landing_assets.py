@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dagster.test_outside_assets import tick
+from tests.dagster.test_external_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
 from tests.support.project import PROJECT
 from varve.catalog.rejected import RejectedArrivals

@@ -140,7 +140,7 @@ def test_a_program_that_is_no_good_publishes_nothing_and_leaves_nothing(
     message = failure_text(assets, db, "2022-03-01", "2022-03-01")
     assert expected in message
     assert f"{db}.scores" in message
-    assert "Nothing was published; the current batch stays in force." in message
+    assert "Nothing was published; the current batch is unchanged." in message
     assert rows(workbench, assets, f"{db}.scores") == []
     assert left(workbench.settings, db) == []
 

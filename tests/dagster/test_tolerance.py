@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from tests.dagster.test_outside_assets import tick
+from tests.dagster.test_external_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
 from tests.support.project import PROJECT, ROOT, commands_on
 from varve.catalog.catalog import Catalog
@@ -26,7 +26,7 @@ from varve.dagster.assets.datasets import dataset_asset, graph_of, with_rejected
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import downstream_sensor
 from varve.dagster.definitions import build_defs
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
@@ -139,7 +139,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
     assert current(settings, f"{db}.orders_rejected") == {KEY.path: rejected}
 
     # Another run has published rejected rows in between: neither dataset is published.
-    publish = group.publish
+    publish = atomic_publish.publish
 
     def disturbed(ready: Sequence[Any], store_of: Any) -> None:
         with connect(settings) as connection:
@@ -150,7 +150,7 @@ def test_rows_that_cannot_be_read_go_into_a_dataset_of_their_own_with_those_that
 
     send(settings, db, GOOD + "ink,2.00\n")
     with monkeypatch.context() as patch:
-        patch.setattr(group, "publish", disturbed)
+        patch.setattr(atomic_publish, "publish", disturbed)
         assert not materialise(assets, f"{db}.orders", FIRST, FIRST).success
     assert current(settings, f"{db}.orders") == {KEY.path: taken}
     assert current(settings, f"{db}.orders_rejected") == {}
@@ -196,10 +196,10 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
             catalog.release(build)
         words = ["day=2026-09-01", "region=EU"]
         message = "3 rows rejected, of at most 3: shop.orders day=2026-09-01/region=EU, see shop.orders_rejected"
-        assert [values["told"] for values in rejected_row_values(connection)] == [message]
+        assert [values["message"] for values in rejected_row_values(connection)] == [message]
         for name in ("shop.orders", "shop.orders_rejected"):
             judgement = why_command.why(name, words)
-            assert [values["told"] for values in judgement["rejected_rows"]] == [message]
+            assert [values["message"] for values in judgement["rejected_rows"]] == [message]
             why_command.show(Console(file=(output := StringIO()), width=1_000), judgement)
             assert message in output.getvalue()
         assert (judgement["state"], judgement["reason"]) == ("current", "written by the runs of shop.orders")

@@ -198,7 +198,7 @@ class TestRefusals:
             file.write_bytes(whole)
         assert done.code == 1
         assert f"{file} (flights.departures): the file ends in the middle of a line: it is truncated." in done.output
-        assert "the current batch stays in force" in done.output
+        assert "the current batch is unchanged" in done.output
 
     def test_a_row_that_does_not_parse_is_refused_by_file_line_and_column(self, week: Project) -> None:
         file = Path(week.settings.landing) / "flights" / "departures" / "2013-01-04.csv"

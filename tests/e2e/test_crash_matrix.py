@@ -28,7 +28,7 @@ VERSIONS = count(300)
 
 @dataclass(frozen=True)
 class Death:
-    """Which server dies when, and whether the run's batch is in force afterwards."""
+    """Which server dies when, and whether the run's batch is current afterwards."""
 
     name: str
     victim: str
@@ -60,7 +60,7 @@ def fragile() -> Iterator[Project]:
 
 
 def version(project: Project) -> tuple[int, int]:
-    """Rows and the sum of the flight numbers in the folder that is in force."""
+    """Rows and the sum of the flight numbers in the current folder."""
     folder = Path(project.current(NAME)[f"day={DAY}"].location)
     numbers = [number for file in folder.glob("*.parquet") for number in pq.read_table(file)["flight"].to_pylist()]
     return len(numbers), sum(numbers)

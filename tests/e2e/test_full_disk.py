@@ -81,7 +81,7 @@ def test_a_disk_that_is_full_after_the_data_was_written_is_told_the_same(small: 
     done = small.materialize("flights/departures", partition=str(FIRST))
 
     assert done.code == 1
-    assert "the disk under the lake is full. Nothing was published; the current batch stays in force." in done.output
+    assert "the disk under the lake is full. Nothing was published; the current batch is unchanged." in done.output
     assert day_of(small, FIRST) == before
     assert folders_of(before) == {Path(before.location)}
     assert rows_in(before.location) == len(flights(FIRST))
@@ -96,7 +96,7 @@ def test_a_run_that_does_not_fit_says_that_the_disk_is_full(small: Project, read
 
     assert done.code == 1
     assert "flights.departures batch " in done.output
-    assert "the disk under the lake is full. Nothing was published; the current batch stays in force." in done.output
+    assert "the disk under the lake is full. Nothing was published; the current batch is unchanged." in done.output
     assert day_of(small, FIRST) == before
     assert rows_in(before.location) == count_by_name(reader, FIRST) == len(flights(FIRST))
     assert folders_of(before) == {Path(before.location)}

@@ -26,8 +26,8 @@ def rows_by_name(reader: Reader, day: dt.date) -> int:
 
 
 def history(project: Project, *words: str) -> list[tuple[str, bool, str]]:
-    """(state, in force, location) of the batches, newest first."""
-    return [(one["state"], one["in_force"], one["location"]) for one in project.varve_json("history", NAME, *words)]
+    """(state, whether it is current, location) of the batches, newest first."""
+    return [(one["state"], one["is_current"], one["location"]) for one in project.varve_json("history", NAME, *words)]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def reader(twice: Project) -> Iterator[Reader]:
 def test_a_bad_run_is_rolled_back_and_readers_see_the_batch_before(twice: Project, reader: Reader) -> None:
     assert rows_by_name(reader, FIRST) == 100
     newest, oldest = twice.varve_json("history", NAME, FIRST_WORD)
-    assert (newest["state"], newest["in_force"], newest["rows"]) == ("published", True, 100)
-    assert (oldest["state"], oldest["in_force"], oldest["rows"]) == ("retired", False, len(flights(FIRST)))
+    assert (newest["state"], newest["is_current"], newest["rows"]) == ("published", True, 100)
+    assert (oldest["state"], oldest["is_current"], oldest["rows"]) == ("retired", False, len(flights(FIRST)))
 
     planned = twice.varve_json("rollback", "--run", newest["run_id"][:12], "--dry-run")
     change = {"dataset": NAME, "partition": FIRST_WORD, "from": newest["batch_id"], "to": oldest["batch_id"]}
@@ -117,7 +117,7 @@ def test_a_folder_deleted_behind_our_back_is_named_with_what_to_do(twice: Projec
     location.rename(aside)
     try:
         (found,) = twice.varve_json("doctor", NAME)["findings"]
-        assert (found["partition"], found["found"]) == (f"day={SECOND}", f"the folder {location} is gone")
+        assert (found["partition"], found["problem"]) == (f"day={SECOND}", f"the folder {location} is gone")
         assert "run the partition again" in found["remedy"]
         assert rows_by_name(reader, FIRST) == len(flights(FIRST))
     finally:

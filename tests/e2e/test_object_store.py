@@ -105,7 +105,7 @@ def by_name(reader: Reader) -> dict[str, int]:
 
 
 def in_folders(cloud: Project, bucket: s3fs.S3FileSystem) -> dict[str, int]:
-    """The rows in the folders that are in force, as anybody's parquet."""
+    """The rows in the current folders, as anybody's parquet."""
     found = {}
     for path, batch in cloud.current(NAME).items():
         assert batch.location.startswith(f"{LAKE}/flights/departures/{path}/batch_id=")

@@ -173,7 +173,7 @@ def test_what_is_rejected_is_shown_by_every_command_and_by_the_check(
         assert (one["dataset"], one["uri"], one["kind"]) == ("flights.departures", str(stray), "no key")
         assert "'notes' is no key of dimension day" in one["reason"]
     (finding,) = doctor.doctor(None).findings
-    assert str(stray) in finding.found
+    assert str(stray) in finding.problem
     heat.show(Console(), heat.heat())
     assert f"rejected (no key): flights.departures {stray}" in " ".join(capfd.readouterr().out.split())
     (check,) = [each for each in (arrival_check(DEPARTURES, PROJECT)(),) if isinstance(each, dg.AssetCheckResult)]

@@ -280,7 +280,7 @@ BUILDERS: dict[str, Callable[[Case], object]] = {
     "M082": lambda case: ", ".join(region_and_minute(case, grained(Grain.DAY), MINUTE)),
     "M085": lambda case: region_and_minute(case, grained(Grain.HOUR), grained(Grain.DAY)),
     "M088": segment,
-    "M091": lambda _: verdict(Wait(missing=1), wanted=3, there=2).ready,
+    "M091": lambda _: verdict(Wait(missing=1), wanted=3, present=2).ready,
     "M094": middle_of_a_month,
     "M097": days_from_to,
     "M100": hourly_ticks_over_days,

@@ -152,7 +152,7 @@ def test_a_dataset_that_holds_waits_for_a_person() -> None:
     simulation.arrive("t.landed", day, "b1")
     simulation.until_quiet()
     assert simulation.builds["t.holding", day] == 1
-    assert simulation.states("t.holding") == {day: State.HELD}
+    assert simulation.states("t.holding") == {day: State.ON_HOLD}
     simulation.mark("t.holding", day)
     simulation.until_quiet()
     assert simulation.builds["t.holding", day] == 2
@@ -254,9 +254,9 @@ def test_a_paused_backfill_launches_nothing() -> None:
     simulation = world({landed: []})
     simulation.arrive("t.landed", "day=2024-01-01", "a1")
     simulation.until_quiet()
-    simulation.mark("t.landed", "day=2024-01-01", held=True)
+    simulation.mark("t.landed", "day=2024-01-01", paused=True)
     assert simulation.tick().runs == ()
-    assert simulation.states("t.landed") == {"day=2024-01-01": State.HELD}
+    assert simulation.states("t.landed") == {"day=2024-01-01": State.ON_HOLD}
 
 
 def test_what_left_the_graph_is_retired_and_what_reads_it_does_not_miss_it() -> None:

@@ -27,7 +27,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    ("wait", "there", "wanted", "ready"),
+    ("wait", "present", "wanted", "ready"),
     [
         (Wait(), 23, 24, False),
         (Wait(), 24, 24, True),
@@ -45,12 +45,12 @@ HOUR = dt.timedelta(hours=1)
         (Wait(missing=5), 1, 3, True),
     ],
 )
-def test_a_policy_is_content_with_as_many_as_it_says(wait: Wait, there: int, wanted: int, ready: bool) -> None:  # noqa: FBT001
-    assert verdict(wait, wanted=wanted, there=there).ready is ready
+def test_a_policy_is_content_with_as_many_as_it_says(wait: Wait, present: int, wanted: int, ready: bool) -> None:  # noqa: FBT001
+    assert verdict(wait, wanted=wanted, present=present).ready is ready
 
 
 @pytest.mark.parametrize(
-    ("now", "there", "ready"),
+    ("now", "present", "ready"),
     [
         (END + HOUR - dt.timedelta(seconds=1), 3, False),
         (END + HOUR, 3, True),
@@ -59,24 +59,24 @@ def test_a_policy_is_content_with_as_many_as_it_says(wait: Wait, there: int, wan
         (END - HOUR, 24, True),
     ],
 )
-def test_a_deadline_counts_from_the_end_of_the_window(now: dt.datetime, there: int, ready: bool) -> None:  # noqa: FBT001
-    wait_verdict = verdict(Wait(deadline=HOUR), wanted=24, there=there, window_end=END, now=now)
+def test_a_deadline_counts_from_the_end_of_the_window(now: dt.datetime, present: int, ready: bool) -> None:  # noqa: FBT001
+    wait_verdict = verdict(Wait(deadline=HOUR), wanted=24, present=present, window_end=END, now=now)
     assert wait_verdict.ready is ready
 
 
 def test_a_verdict_says_how_many_are_there_and_what_it_waits_for() -> None:
-    assert verdict(Wait(missing=2), wanted=24, there=20).reason == "20 of 24 there; waits for 22"
-    late = verdict(Wait(deadline=HOUR), wanted=24, there=20, window_end=END, now=END)
+    assert verdict(Wait(missing=2), wanted=24, present=20).reason == "20 of 24 there; waits for 22"
+    late = verdict(Wait(deadline=HOUR), wanted=24, present=20, window_end=END, now=END)
     assert late.reason == "20 of 24 there; waits until 2024-06-11T01:00:00+00:00"
 
 
 @settings(deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
-def test_more_that_is_there_never_makes_a_partition_wait(wanted: int, there: int, more: int, count: int) -> None:
+def test_more_that_is_there_never_makes_a_partition_wait(wanted: int, present: int, more: int, count: int) -> None:
     for wait in (Wait(), Wait(at_least=count), Wait(missing=count)):
-        if verdict(wait, wanted=wanted, there=min(there, wanted)).ready:
-            assert verdict(wait, wanted=wanted, there=min(there + more, wanted)).ready
-    assert verdict(Wait(at_least=count), wanted=wanted, there=wanted).ready
+        if verdict(wait, wanted=wanted, present=min(present, wanted)).ready:
+            assert verdict(wait, wanted=wanted, present=min(present + more, wanted)).ready
+    assert verdict(Wait(at_least=count), wanted=wanted, present=wanted).ready
 
 
 def dataset(name: str, *dimensions: Dimension) -> Dataset:
@@ -103,8 +103,8 @@ def test_a_day_is_made_of_the_hours_that_are_there_when_it_waits_no_more(
     wait: Wait, now: dt.datetime, made: int
 ) -> None:
     graph = Graph({HOURS.name: HOURS, DAYS.name: DAYS}, {DAYS.name: (Reads(HOURS, wait=wait),)}, {})
-    there = {f"hour=2024-06-10T{hour:02}": Fact(batch=1 + hour, published=1.0) for hour in range(3)}
-    plan = reconcile(graph, CatalogReader({HOURS.name: there}), now=now)
-    inputs = frozenset(Input(HOURS.name, path, str(fact.batch)) for path, fact in there.items())
+    published_hours = {f"hour=2024-06-10T{hour:02}": Fact(batch=1 + hour, published=1.0) for hour in range(3)}
+    plan = reconcile(graph, CatalogReader({HOURS.name: published_hours}), now=now)
+    inputs = frozenset(Input(HOURS.name, path, str(fact.batch)) for path, fact in published_hours.items())
     inputs_of_run = {run.partitions: run.inputs for run in plan.runs if run.dataset is DAYS}
     assert inputs_of_run == ({(PartitionKey.of(day=dt.date(2024, 6, 10)),): inputs} if made else {})

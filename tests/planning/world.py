@@ -102,8 +102,8 @@ class World:
         if self.fact(dataset, path).arrival != content:
             self.set(dataset, path, arrival=content, arrived=self.now)
 
-    def mark(self, dataset: str, path: str, reason: str = "a person says so", *, held: bool = False) -> None:
-        marks = (*self.fact(dataset, path).marks, Mark(self._next(), reason, 1, held))
+    def mark(self, dataset: str, path: str, reason: str = "a person says so", *, paused: bool = False) -> None:
+        marks = (*self.fact(dataset, path).marks, Mark(self._next(), reason, 1, paused))
         self.set(dataset, path, marks=marks)
 
     def withdraw(self, dataset: str, path: str) -> None:
@@ -258,7 +258,7 @@ class World:
             self.builds[name, path] += 1
             content = hashed(self._rows(flying.traces[path]))
             history = self._history.setdefault((name, path), {})
-            equal = tuple(batch for batch, held in history.items() if held == content)
+            equal = tuple(batch for batch, of_content in history.items() if of_content == content)
             history[flying.batch] = content
             self.contents[name, path] = content
             marks = tuple(mark for mark in fact.marks if mark.number > flying.batch)

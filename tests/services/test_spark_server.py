@@ -85,7 +85,7 @@ def _words_of(process: psutil.Process) -> str:
 CLIENT = """
 import sys
 from varve.services.settings import Settings
-from varve.services.spark import lost, open_session
+from varve.services.spark import is_server_lost, open_session
 
 session = open_session(Settings())
 rows, folder = int(sys.argv[1]), sys.argv[2]
@@ -94,7 +94,7 @@ try:
     session.range(rows).write.mode("error").parquet(folder)
     print(session.read.parquet(folder).count())
 except Exception as error:
-    print("lost" if lost(error) else error)
+    print("lost" if is_server_lost(error) else error)
 """
 
 

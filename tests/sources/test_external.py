@@ -46,16 +46,16 @@ def declared(options: str, columns: str = COLUMNS) -> Dataset:
 
 
 def opened(dataset: Dataset, settings: Settings, spark: SparkSession) -> ExternalSource:
-    assert dataset.outside is not None
-    return open_external_table(settings, dataset.outside, lambda: spark)
+    assert dataset.external is not None
+    return open_external_table(settings, dataset.external, lambda: spark)
 
 
 def key(day: int, store: str) -> PartitionKey:
     return PartitionKey.of(day=f"2022-03-{day:02}", store=store)
 
 
-def rows(outside: ExternalSource, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
-    return sorted(tuple(row) for row in outside.read(dataset, keys).frame.collect())
+def rows(external: ExternalSource, dataset: Dataset, *keys: PartitionKey) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in external.read(dataset, keys).frame.collect())
 
 
 class Shop:
@@ -77,15 +77,15 @@ class Shop:
             insert = "insert into \"Sales\".receipts values ('x', %s, %s, %s, now())"
             self.run(insert, (price, day, store))
 
-    def outside(
+    def external(
         self, more: str = "", columns: str = COLUMNS, table: str = "Sales.receipts"
     ) -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'postgres', table = '{table}', url = '{URL}'{more}", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
     def listed(self, more: str = "", table: str = "Sales.receipts") -> dict[PartitionKey, ListedPartition]:
-        dataset, outside = self.outside(more, table=table)
-        return dict(outside.listed(dataset).partitions)
+        dataset, external = self.external(more, table=table)
+        return dict(external.listed(dataset).partitions)
 
 
 @pytest.fixture
@@ -102,13 +102,13 @@ def test_a_table_of_postgresql_has_the_partitions_that_its_rows_have(shop: Shop)
     shop.sell(None, HARE, 1)
     shop.sell("2022-02-01", HARE, 1)
     shop.sell("2022-03-03", "nobody's", 1)
-    dataset, outside = shop.outside()
-    listed = outside.listed(dataset)
+    dataset, external = shop.external()
+    listed = external.listed(dataset)
     assert set(listed.partitions) == {key(1, HARE), key(2, ZURICH)}
     assert listed.partitions[key(1, HARE)].size == 2
     assert "3 partitions are not taken" in listed.message()
     assert "day is NULL" in listed.message()
-    assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
+    assert set(external.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
         timestamptz '2022-03-01 12:00+02' as at, timestamp '2022-03-01 12:00' as wall, '\\x00ff'::bytea as raw,
         '["x", null]'::jsonb as tags, '00000000-0000-0000-0000-00000000000a'::uuid as id, null::boolean as ok,
         '2022-03-01'::text as day, 'O''Hare'::varchar as store, 'not declared' as other""")
-    dataset, outside = shop.outside(columns=columns)
-    frames = [outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame]
+    dataset, external = shop.external(columns=columns)
+    frames = [external.read(dataset, [key(1, HARE), key(3, HARE)]).frame]
     monkeypatch.setattr(postgres, "_ROWS_FOR_SPARK", 0)
-    frames.append(outside.read(dataset, [key(1, HARE), key(3, HARE)]).frame)
+    frames.append(external.read(dataset, [key(1, HARE), key(3, HARE)]).frame)
     for frame in frames:
         (row,) = frame.withColumn("at", F.col("at").cast("string")).collect()
         assert [str(value) for value in row[:2]] == ["a'\"\\%", "1.25"]
@@ -193,11 +193,11 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(shop: Shop, columns: str, change: str, problem: str) -> None:
-    dataset, outside = shop.outside(columns=columns)
+    dataset, external = shop.external(columns=columns)
     if change:
         shop.run(change)
     with pytest.raises((BadInput, MissingUpstream), match=problem) as caught:
-        rows(outside, dataset, key(1, HARE))
+        rows(external, dataset, key(1, HARE))
     assert "shop.receipts: " in str(caught.value)
 
 
@@ -226,13 +226,13 @@ class Dump:
     def frame(self, *rows: tuple[object, ...]) -> object:
         return self.spark.createDataFrame(list(rows), "product STRING, price INT, day STRING, store STRING")
 
-    def outside(self, more: str = "", columns: str = "product STRING, price INT") -> tuple[Dataset, ExternalSource]:
+    def external(self, more: str = "", columns: str = "product STRING, price INT") -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'table', table = '{self.name}'{more}", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
     def listed(self, more: str = "") -> dict[PartitionKey, ListedPartition]:
-        dataset, outside = self.outside(more)
-        return dict(outside.listed(dataset).partitions)
+        dataset, external = self.external(more)
+        return dict(external.listed(dataset).partitions)
 
     def overwrite(self, *rows: tuple[object, ...]) -> None:
         self.frame(*rows).write.mode("overwrite").insertInto(self.name)  # type: ignore[attr-defined]
@@ -259,10 +259,10 @@ def test_a_table_of_the_metastore_tells_by_its_files_what_changed(dump: Dump) ->
         key(3, HARE),
         key(4, ZURICH),
     }
-    dataset, outside = dump.outside()
-    assert "2 partitions are not taken" in outside.listed(dataset).message()
-    assert rows(outside, dataset, key(1, HARE), key(4, ZURICH)) == [("x", 1, "2022-03-01", HARE)]
-    assert set(outside.listed(dataset, [key(4, ZURICH)]).partitions) == {key(4, ZURICH)}
+    dataset, external = dump.external()
+    assert "2 partitions are not taken" in external.listed(dataset).message()
+    assert rows(external, dataset, key(1, HARE), key(4, ZURICH)) == [("x", 1, "2022-03-01", HARE)]
+    assert set(external.listed(dataset, [key(4, ZURICH)]).partitions) == {key(4, ZURICH)}
     dump.spark.sql(f"ALTER TABLE {dump.name} DROP PARTITION (day = '2022-03-01', store = 'O\\'Hare')")
     assert key(1, HARE) not in dump.listed()
 
@@ -279,19 +279,19 @@ def test_a_table_that_is_not_partitioned_tells_by_a_column_what_changed(dump: Du
         dump.frame(("w", 9, "2022-03-02", ZURICH)).write.insertInto(plain)  # type: ignore[attr-defined]
         after = dump.listed(", changed = 'price'")
         assert [partition for partition in after if after[partition] != before[partition]] == [key(2, ZURICH)]
-        dataset, outside = dump.outside(", changed = 'prize'")
+        dataset, external = dump.external(", changed = 'prize'")
         with pytest.raises(BadInput, match="has no column prize; it has product, price, day, store"):
-            outside.listed(dataset)
+            external.listed(dataset)
     finally:
         dump.spark.sql(f"DROP TABLE {plain}")
         dump.name = whole
 
 
 def test_a_table_that_is_gone_is_told_by_name(dump: Dump) -> None:
-    dataset, outside = dump.outside()
-    assert outside.listed(dataset).partitions
+    dataset, external = dump.external()
+    assert external.listed(dataset).partitions
     dump.spark.sql(f"DROP TABLE {dump.name}")
-    for ask in (lambda: outside.listed(dataset), lambda: outside.read(dataset, [key(1, HARE)])):
+    for ask in (lambda: external.listed(dataset), lambda: external.read(dataset, [key(1, HARE)])):
         with pytest.raises(MissingUpstream, match=f"there is no table {dump.name} in the metastore"):
             ask()
 
@@ -318,15 +318,15 @@ class Till:
         }
         typed.write.format("jdbc").options(**options).mode(mode).save()
 
-    def outside(
+    def external(
         self, columns: str = COLUMNS, table: str = "APP.receipts", changed: str = "at"
     ) -> tuple[Dataset, ExternalSource]:
         dataset = declared(f"source = 'jdbc', table = '{table}', url = '{URL}', changed = '{changed}'", columns)
         return dataset, opened(dataset, self.settings, self.spark)
 
     def listed(self) -> dict[PartitionKey, ListedPartition]:
-        dataset, outside = self.outside()
-        return dict(outside.listed(dataset).partitions)
+        dataset, external = self.external()
+        return dict(external.listed(dataset).partitions)
 
 
 @pytest.fixture
@@ -345,15 +345,15 @@ def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till
         ("n", 0, None, HARE, "2022-03-02 09:00"),
         ("n", 0, "2022-02-01", HARE, "2022-03-02 09:00"),
     )
-    dataset, outside = till.outside()
-    listed = outside.listed(dataset)
+    dataset, external = till.external()
+    listed = external.listed(dataset)
     assert {partition for partition in listed.partitions if listed.partitions[partition] != before[partition]} == {
         key(2, ZURICH)
     }
     assert listed.partitions[key(2, ZURICH)].size == 2
     assert "2 partitions are not taken" in listed.message()
-    assert set(outside.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
-    assert rows(outside, dataset, key(2, ZURICH), key(1, HARE)) == [
+    assert set(external.listed(dataset, [key(2, ZURICH), key(4, HARE)]).partitions) == {key(2, ZURICH)}
+    assert rows(external, dataset, key(2, ZURICH), key(1, HARE)) == [
         ("x", Decimal("1.00"), "2022-03-01", HARE),
         ("y", Decimal("2.00"), "2022-03-02", ZURICH),
         ("z", Decimal("3.00"), "2022-03-02", ZURICH),
@@ -361,25 +361,25 @@ def test_a_table_behind_a_jdbc_driver_has_the_partitions_that_its_rows_have(till
 
 
 def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    dataset, outside = till.outside()
-    outside.read(dataset, [key(1, HARE)]).frame.explain()
+    dataset, external = till.external()
+    external.read(dataset, [key(1, HARE)]).frame.explain()
     plan = capsys.readouterr().out
     assert "EqualTo(day,2022-03-01)" in plan
     assert "EqualTo(store,O'Hare)" in plan
     keys = [key(day, store) for day in range(1, 5) for store in (HARE, ZURICH)]
-    assert len(rows(outside, dataset, *keys)) == 2
+    assert len(rows(external, dataset, *keys)) == 2
 
 
 def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
-    for (dataset, outside), message in (
-        (till.outside(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),
-        (till.outside(changed="moved"), "has no column moved; it has product, price, day, store, at"),
+    for (dataset, external), message in (
+        (till.external(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),
+        (till.external(changed="moved"), "has no column moved; it has product, price, day, store, at"),
     ):
         with pytest.raises(VarveError, match=message):
-            outside.listed(dataset)
-    dataset, outside = till.outside(columns="product STRING, prize INT")
+            external.listed(dataset)
+    dataset, external = till.external(columns="product STRING, prize INT")
     with pytest.raises(BadInput, match="has no column prize; it has product, "):
-        outside.read(dataset, [key(1, HARE)])
+        external.read(dataset, [key(1, HARE)])
     monkeypatch.setenv(URL, "jdbc:nosuch://me:secret@host/db")
     with pytest.raises(ServiceUnavailable, match="Spark has no driver for this database") as caught:
         till.listed()

@@ -178,7 +178,7 @@ def test_a_missing_file_is_named_and_those_beside_it_are_not_taken(dock: Dock) -
         dock.take(FIRST, SECOND)
     missing = dock.landing.uri(dock.dataset, "2013-01-06")
     assert f"{dock.dataset}: no landing file {missing}." in str(refused.value)
-    assert "the current batch stays in force" in str(refused.value)
+    assert "the current batch is unchanged" in str(refused.value)
     assert dock.read() == []
 
 

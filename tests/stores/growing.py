@@ -93,11 +93,11 @@ class Growing:
                 rows += [(row["product"], int(row["sold"])) for row in csv.DictReader(file)]
         return sorted(rows)
 
-    def stage(self, catalog: Catalog, *, again: bool = False) -> tuple[OpenBuild, Store]:
+    def stage(self, catalog: Catalog, *, reuse_allowed: bool = False) -> tuple[OpenBuild, Store]:
         """A run up to its publish."""
         build = catalog.begin(self.dataset, [self.key], run_id=f"run-{uuid.uuid4()}", code_version=self.code_version)
         opened = OpenBuild(build, catalog)
-        frame = Landing(self.workbench.settings.landing).read(opened, self.workbench.spark, again=again)
+        frame = Landing(self.workbench.settings.landing).read(opened, self.workbench.spark, reuse_allowed=reuse_allowed)
         store = self.workbench.store(self.dataset, catalog)
         opened.staged = store.stage(build, frame)
         catalog.staged(build, opened.staged)
@@ -107,11 +107,11 @@ class Growing:
         self.reasons.append(build.growth[self.key].reason)
         return opened, store
 
-    def take(self, *, again: bool = False) -> Batch:
+    def take(self, *, reuse_allowed: bool = False) -> Batch:
         """A complete run. Returns the batch that is current afterwards."""
         catalog = self.workbench.catalog()
         try:
-            opened, store = self.stage(catalog, again=again)
+            opened, store = self.stage(catalog, reuse_allowed=reuse_allowed)
             store.publish(opened.build, opened.staged)
             catalog.release(opened.build)
             return catalog.current(self.dataset.name)[self.key.path]
@@ -136,7 +136,7 @@ class Growing:
 
         def look(catalog: Catalog, store: Store) -> list[str]:
             present = History(catalog.connection).present(self.dataset.name)
-            return [finding.found for finding in store.examine(self.dataset, present, deep=True)]
+            return [finding.problem for finding in store.examine(self.dataset, present, deep=True)]
 
         return self.with_catalog(look)
 
@@ -144,7 +144,7 @@ class Growing:
         """A rollback to an earlier batch."""
 
         def back(catalog: Catalog, store: Store) -> None:
-            build = catalog.take(self.dataset, [self.key], run_id=f"back-{uuid.uuid4()}")
+            build = catalog.lock_partitions(self.dataset, [self.key], run_id=f"back-{uuid.uuid4()}")
             store.republish(build, [to], reason="it was wrong")
             catalog.release(build)
 

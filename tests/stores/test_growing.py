@@ -112,7 +112,7 @@ def test_a_run_opens_the_new_files_only_and_what_was_added_is_put_together_in_th
         assert (batch.rows, week.parts(batch)) == (2 * (hour + 1), hour + 1)
     grown = batch
     opened.clear()
-    folded = week.take(again=True)
+    folded = week.take(reuse_allowed=True)
     assert opened == []
     assert week.read() == week.expected()
     assert (folded.rows, week.parts(folded), folded.content) == (6, 1, grown.content)
@@ -250,7 +250,7 @@ def test_a_sweep_takes_what_no_batch_needs_and_nothing_else(either_week: Growing
     assert week.findings() == []
     week.send("h4", [4])
     week.take()
-    folded = week.take(again=True)
+    folded = week.take(reuse_allowed=True)
     swept(week)
     # The pinned batch, which needs two parts, and the fold.
     assert len(lying_there(week)) == (3 if week.dataset.store == StoreKind.WAREHOUSE else 2)
@@ -280,10 +280,10 @@ def test_a_lost_catalog_is_made_again_with_what_batches_consist_of(week: Growing
                 sql.SQL("delete from {} where dataset = %s").format(sql.Identifier("varve", table)),
                 (week.dataset.name,),
             )
-        (remains,) = [inventory for inventory in store.remains() if inventory.dataset == week.dataset.name]
-        assert remains.findings == []
-        assert recover(catalog.connection, week.dataset.store, remains).in_force == 1
-        store.mend(week.dataset)
+        (inventory,) = [described for described in store.inventory() if described.dataset == week.dataset.name]
+        assert inventory.findings == []
+        assert recover(catalog.connection, week.dataset.store, inventory).current == 1
+        store.repair(week.dataset)
 
     week.with_catalog(lose)
     assert week.read() == [("h0", 0), ("h1", 1)]
@@ -317,7 +317,7 @@ def test_several_weeks_at_once_of_which_one_is_put_together_one_grows_and_one_is
     keys = sorted([week.key, other.key, third.key])
     build = catalog.begin(week.dataset, keys, run_id="several", code_version="test")
     opened = OpenBuild(build, catalog)
-    frame = Landing(week.workbench.settings.landing).read(opened, week.workbench.spark, again=True)
+    frame = Landing(week.workbench.settings.landing).read(opened, week.workbench.spark, reuse_allowed=True)
     store = week.workbench.store(week.dataset, catalog)
     staged = store.stage(build, frame)
     catalog.staged(build, staged)
@@ -351,7 +351,7 @@ def test_a_part_that_somebody_has_changed_or_dropped_is_found_and_not_put_togeth
     week.with_catalog(lambda c, _: c.connection.execute(sql.SQL("update {} set sold = 77").format(name)))
     assert any(first in problem and "are not those" in problem for problem in week.findings())
     with pytest.raises(VerifyFailed, match="of another hash"):
-        week.take(again=True)
+        week.take(reuse_allowed=True)
     assert ("h0", 77) in week.read()
     gone = sql.Identifier(f"{week.dataset.db}_periods", second)
     week.with_catalog(lambda c, _: c.connection.execute(sql.SQL("drop table {} cascade").format(gone)))

@@ -153,7 +153,7 @@ def tortured(week: Growing, files: int) -> tuple[Readers, list[float]]:
             # A reader of the lake needs its folder as long as it reads: sweeps leave it the grace that this has not.
             if week.dataset.store == StoreKind.WAREHOUSE and hour % 6 == 0:
                 swept(week)
-        folded = week.take(again=True)
+        folded = week.take(reuse_allowed=True)
         # Each has read the folded batch at least once.
         enough, deadline = readers.reads + 3 * READERS, time.monotonic() + 60
         while readers.reads < enough and not readers.wrong and time.monotonic() < deadline:

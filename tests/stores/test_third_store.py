@@ -184,7 +184,7 @@ def test_batches_are_staged_verified_published_read_and_put_back(
     with closing(bench.catalog().connection) as connection:
         catalog = Catalog(connection)
         store = bench.store(sales, catalog)
-        build = catalog.take(sales, [PARIS], run_id="back")
+        build = catalog.lock_partitions(sales, [PARIS], run_id="back")
         store.republish(build, [first[PARIS.path]], reason="the second was wrong")
         assert list(store.examine(sales, list(first.values()))) == []
     assert bench.read(sales, [PARIS]) == [(DAY, "Paris", "pen", 1)]
@@ -232,7 +232,7 @@ def test_datasets_of_three_stores_go_back_together(settings: Settings, spark: Sp
     with closing(bench.catalog().connection) as connection:
         catalog = Catalog(connection)
         returns = {
-            each.name: (catalog.take(each, [PARIS], run_id="back"), list(first[each.name].values()))
+            each.name: (catalog.lock_partitions(each, [PARIS], run_id="back"), list(first[each.name].values()))
             for each in datasets
         }
         gone = {
@@ -309,7 +309,7 @@ def test_a_sql_file_names_the_store_and_every_command_knows_it(
     assert doctor.doctor(made.name, deep=False).findings == []
     for row in history.folders(made.name, []):
         shutil.rmtree(row["location"])
-    assert [finding.found for finding in doctor.doctor(made.name, deep=False).findings] == ["its file is gone"] * 2
+    assert [finding.problem for finding in doctor.doctor(made.name, deep=False).findings] == ["its file is gone"] * 2
 
 
 @pytest.mark.usefixtures("installed")

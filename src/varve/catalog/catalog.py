@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
 from varve.catalog.deployments import Deployments
-from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, holding
+from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, describe_holder
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
 from varve.catalog.reader import CatalogReader
@@ -58,7 +58,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         """
         return self._begin(dataset, partitions, run_id, code_version)
 
-    def take(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str) -> Build:
+    def lock_partitions(self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str) -> Build:
         """Lock the partitions and remember what is current, to make earlier batches current again: starts no batch.
 
         Raises AlreadyBuilding, as `begin` does.
@@ -169,14 +169,14 @@ class Catalog(ProjectionProgress, CatalogReader):
         if sum(batch_id is None for batch_id in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
 
-    def dead(self) -> list[tuple[str, str, BatchId]]:
+    def dead_batches(self) -> list[tuple[str, str, BatchId]]:
         """(dataset, partition, batch) of every build whose run ended without reporting it."""
         rows = self.connection.execute(statements.DEAD)
         return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
 
-    def bury_dead(self) -> int:
-        """Mark the batches of `dead` as failed. Returns how many there were."""
-        return self.connection.execute(statements.BURY_DEAD, (statements.KILLED,)).rowcount
+    def fail_dead_batches(self) -> int:
+        """Mark the batches of `dead_batches` as failed. Returns how many there were."""
+        return self.connection.execute(statements.FAIL_DEAD, (statements.KILLED,)).rowcount
 
     def arrived(
         self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str, stamp: str = ""
@@ -211,7 +211,7 @@ class Catalog(ProjectionProgress, CatalogReader):
             registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, registration)
             registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
-            self.connection.execute(statements.BURY, (statements.KILLED, dataset.name, paths))
+            self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])
@@ -241,7 +241,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         """End the sessions of dead runs that hold these partitions, where we may. Returns whether there was one."""
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
         leases = Leases(self.connection)
-        dead = leases.lost({run_id for _, run_id, _ in holders})
+        dead = leases.dead_runs({run_id for _, run_id, _ in holders})
         for run_id in dead:
             leases.end_sessions(run_id)
         return bool(dead)
@@ -311,7 +311,7 @@ class Catalog(ProjectionProgress, CatalogReader):
     def _already_building(self, dataset: Dataset, locked_by_others: Sequence[str]) -> AlreadyBuilding:
         holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
         leases = Leases(self.connection)
-        leases_by_run = {run_id: holding(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
+        leases_by_run = {run_id: describe_holder(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
         descriptions = [
             f"{path} (run {run_id}, since {at:%Y-%m-%d %H:%M:%S} UTC{leases_by_run[run_id]})"
             for path, run_id, at in holders

@@ -141,7 +141,7 @@ class Leases:
         row = self.connection.execute(_OF, (run_id,)).fetchone()
         return None if row is None else Lease(run_id, *row)
 
-    def lost(self, run_ids: Collection[str]) -> set[str]:
+    def dead_runs(self, run_ids: Collection[str]) -> set[str]:
         """Which of these runs count as dead.
 
         Before it answers, it marks the expired leases of all runs: as missed at the first look, as lost at a later one.
@@ -167,17 +167,17 @@ class Leases:
         """
         row = self.connection.execute(_CHECK, (run_id,)).fetchone()
         if row is not None and (lease := Lease(run_id, *row)).lost_at is not None:
-            raise lost(lease, action)
+            raise lease_lost(lease, action)
 
     def end_sessions(self, run_id: str) -> None:
         """End the sessions in which a dead run builds, and with them its locks, as far as we may."""
         for pid in self.sessions(run_id):
-            # Where we may not, the partitions stay locked, and the next build of them names the holder (`holding`).
+            # Where we may not, the partitions stay locked, and the next build of them names the holder.
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
                 self.connection.execute(_TERMINATE, (pid, _TERMINATE_MILLISECONDS))
 
 
-def holding(leases: Leases, run_id: str) -> str:
+def describe_holder(leases: Leases, run_id: str) -> str:
     """Describes a run that holds partitions, beginning with a comma; empty for a run without a lease."""
     lease = leases.of(run_id)
     if lease is None:
@@ -188,7 +188,7 @@ def holding(leases: Leases, run_id: str) -> str:
     return f", {lease.holder}, which counts as dead, but whose session we may not end: {pids or 'it is ending now'}"
 
 
-def lost(lease: Lease, action: str) -> LeaseLost:
+def lease_lost(lease: Lease, action: str) -> LeaseLost:
     """The error for a run that counts as dead and goes on nevertheless; `action` is what it was doing."""
     return LeaseLost(
         f"{action}: run {lease.run_id} ({lease.holder}) has counted as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -71,7 +71,7 @@ class ProjectionProgress:
         """Record that the projection does not show these partitions any more."""
         self.connection.execute(statements.FORGET_WITHDRAWN, (dataset, list(partitions)))
 
-    def mistrust(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
+    def invalidate_projection(self, dataset: str, wrong: Iterable[str], extra: Iterable[str]) -> None:
         """Record that the projection shows wrong batches of some partitions, and shows others that have none."""
         self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
         self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
 
 # The number of failures of a partition on hold (`failures`): more than any limit of attempts.
-HELD = 1_000_000_000
+ON_HOLD = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class CatalogReader:
         """By partition, how many of its builds have failed since its last publish; only partitions with failures.
 
         Builds that began before the partition's landing file arrived, or before its time in `since`, had other inputs
-        and do not count. A partition on hold has HELD failures, until such a time comes.
+        and do not count. A partition on hold has ON_HOLD failures, until such a time comes.
         """
         since = since or {}
-        parameters = (dataset, HELD, dataset, dataset, list(since), list(since.values()))
+        parameters = (dataset, ON_HOLD, dataset, dataset, list(since), list(since.values()))
         return dict(self.connection.execute(statements.FAILURES, parameters).fetchall())
 
     def arrivals(self, dataset: str) -> dict[str, str]:

@@ -47,12 +47,12 @@ _FAILED = """
     insert into varve.change (dataset, partition) select dataset, partition from failed
 """
 KILLED = "the run ended without a word: killed, or cut off"
-BURY_DEAD = _FAILED.format(
+FAIL_DEAD = _FAILED.format(
     which="""not exists (
         select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))"""
 )
 # The caller holds the locks of these partitions: whoever was building them is dead.
-BURY = _FAILED.format(which="b.dataset = %s and b.partition = any(%s)")
+FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.partition = any(%s)")
 BEGIN = """
     insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version)
     select %s, partition, %s, 'building', %s, %s from unnest(%s::text[]) as partition

@@ -57,7 +57,7 @@ class Trace:
 
     partition: str
     state: str
-    in_force: bool
+    is_current: bool
     run_id: str
     code_version: str
     rows: int | None
@@ -90,7 +90,7 @@ class Traces:
         """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""
         return self.connection.execute(_READ_BY, (dataset, partition, str(batch_id))).fetchall()
 
-    def again(self, build: Build) -> ReusedBatches | None:
+    def reusable_batches(self, build: Build) -> ReusedBatches | None:
         """Earlier batches that the same code made from the build's inputs; None unless every partition has one."""
         if not all(build.inputs.get(partition) for partition in build.partitions):
             return None

@@ -87,9 +87,9 @@ def init(
 
     Example: [bold]varve init shop && cd shop && make demo && make test[/]
     """
-    from varve.cli import init as beginning
+    from varve.cli import init as init_command
 
-    beginning.init(console, name)
+    init_command.init(console, name)
 
 
 @app.command()
@@ -113,11 +113,11 @@ def status(*, as_json: Json = False) -> None:
     """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
     from varve.cli import services
 
-    found = services.status()
+    service_status = services.status()
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(service_status))
     else:
-        services.show_status(console, found)
+        services.show_status(console, service_status)
 
 
 @app.command()
@@ -137,13 +137,13 @@ def show(
     Example: [bold]varve show shop.sales day=2026-11-01 store=Paris[/]
     """
     if batch is not None:
-        from varve.cli.batches import traced
+        from varve.cli.batches import batch_trace
 
-        traced.show(console, dataset, partition or [], batch, as_json=as_json)
+        batch_trace.show(console, dataset, partition or [], batch, as_json=as_json)
         return
-    from varve.cli import show as shown
+    from varve.cli import show as show_command
 
-    shown.show(console, dataset, partition or [], as_json=as_json, folder=folder, sql=sql)
+    show_command.show(console, dataset, partition or [], as_json=as_json, folder=folder, sql=sql)
 
 
 @app.command()
@@ -200,33 +200,33 @@ app.add_typer(keys, name="keys")
 @keys.command("list")
 def list_keys(*, as_json: Json = False) -> None:
     """Show every dynamic set with its keys."""
-    from varve.cli import keys as sets
+    from varve.cli import keys as keys_command
 
-    sets.show(console, as_json=as_json)
+    keys_command.show(console, as_json=as_json)
 
 
 @keys.command("add")
 def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
     """Add keys to a set; what has the dimension sees them at the next tick."""
-    from varve.cli import keys as sets
+    from varve.cli import keys as keys_command
 
-    sets.add(console, name, key)
+    keys_command.add(console, name, key)
 
 
 @keys.command("remove")
 def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
     """Take keys out of a set. Their data stays until it is retired."""
-    from varve.cli import keys as sets
+    from varve.cli import keys as keys_command
 
-    sets.remove(console, name, key)
+    keys_command.remove(console, name, key)
 
 
 @keys.command("follow")
 def follow_keys() -> None:
     """Add the windows that have come to pass, as the sensor `partition_sets` does: for use without the daemon."""
-    from varve.cli import keys as sets
+    from varve.cli import keys as keys_command
 
-    sets.follow(console)
+    keys_command.follow(console)
 
 
 cdc = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", no_args_is_help=True)
@@ -242,9 +242,9 @@ def cdc_status(*, as_json: Json = False) -> None:
     the dataset serves its last exact state). `kept at the source` grows until we have read it: where it nears the
     limit that the source has for it, that is said too.
     """
-    from varve.cli import cdc as captures
+    from varve.cli import cdc as cdc_command
 
-    captures.status(console, as_json=as_json)
+    cdc_command.status(console, as_json=as_json)
 
 
 @cdc.command("bootstrap")
@@ -254,9 +254,9 @@ def cdc_bootstrap(dataset: Captured, *, as_json: Json = False) -> None:
     The table is checked first: nothing is published that would break its application, and what cannot be captured
     exactly is refused with the ALTER TABLE that it needs. One that died is run again.
     """
-    from varve.cli import cdc as captures
+    from varve.cli import cdc as cdc_command
 
-    captures.bootstrap(console, dataset, again=False, as_json=as_json)
+    cdc_command.bootstrap(console, dataset, resnapshot=False, as_json=as_json)
 
 
 @cdc.command("capture")
@@ -267,9 +267,9 @@ def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
     cannot say what the table holds (a renamed column, a rewritten table, a lost slot), it says which, and `varve cdc
     resnapshot` goes on from there.
     """
-    from varve.cli import cdc as captures
+    from varve.cli import cdc as cdc_command
 
-    captures.capture(console, dataset, as_json=as_json)
+    cdc_command.capture(console, dataset, as_json=as_json)
 
 
 @cdc.command("resnapshot")
@@ -278,9 +278,9 @@ def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
 
     Also after a change of the dataset's declaration: another column, type or partition_by.
     """
-    from varve.cli import cdc as captures
+    from varve.cli import cdc as cdc_command
 
-    captures.bootstrap(console, dataset, again=True, as_json=as_json)
+    cdc_command.bootstrap(console, dataset, resnapshot=True, as_json=as_json)
 
 
 @cdc.command("quarantine")
@@ -289,9 +289,9 @@ def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
 
     Their rows stay as they were. A later full row or delete of the same key releases them, and so does a new snapshot.
     """
-    from varve.cli import cdc as captures
+    from varve.cli import cdc as cdc_command
 
-    captures.quarantine(console, dataset, as_json=as_json)
+    cdc_command.quarantine(console, dataset, as_json=as_json)
 
 
 @app.command()
@@ -335,8 +335,8 @@ def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None
             project_app: typer.Typer = project.module(name).app
         except Exception as error:  # noqa: BLE001 - whatever the module of somebody else raises
             reason = str(error) if isinstance(error, NoProject) else f"{type(error).__name__}: {error}"
-            told = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
-            Console(stderr=True).print(_without_secrets(told), markup=False, highlight=False, soft_wrap=True)
+            message = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
+            Console(stderr=True).print(_without_secrets(message), markup=False, highlight=False, soft_wrap=True)
             continue
         main_app.registered_commands += project_app.registered_commands
         for group in project_app.registered_groups:
@@ -377,15 +377,15 @@ def main() -> None:
             Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
             Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
             sys.exit(1)
-        shown = Console(stderr=True)
-        with shown.capture() as text:
-            shown.print_exception()
-        shown.file.write(_without_secrets(text.get()))
+        stderr = Console(stderr=True)
+        with stderr.capture() as text:
+            stderr.print_exception()
+        stderr.file.write(_without_secrets(text.get()))
         Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
         sys.exit(2)
 
 
-def _without_secrets(told: object) -> str:
+def _without_secrets(value: object) -> str:
     from varve.services.secrets import redacted
 
-    return redacted(str(told))
+    return redacted(str(value))

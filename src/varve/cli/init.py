@@ -110,10 +110,10 @@ def _check_place(folder: Path) -> None:
             )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise CannotBegin(f"{folder} is there already, and is no folder. Nothing was written. Take another name.")
-    if folder.is_dir() and (there := sorted(each.name for each in folder.iterdir())):
+    if folder.is_dir() and (contents := sorted(path.name for path in folder.iterdir())):
         raise CannotBegin(
-            f"{folder} is there already, with {some(there, limit=3)}. Nothing was written. Take another name, or empty "
-            "the folder."
+            f"{folder} is there already, with {some(contents, limit=3)}. Nothing was written. Take another name, "
+            "or empty the folder."
         )
 
 
@@ -127,9 +127,9 @@ def _filled(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _templates(folder: Traversable, above: str) -> Iterator[tuple[str, Traversable]]:
-    for each in sorted(folder.iterdir(), key=lambda found: found.name):
-        name = f".{each.name.removeprefix('dot-')}" if each.name.startswith("dot-") else each.name
-        if each.is_dir():
-            yield from _templates(each, f"{above}{name}/")
+    for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        name = f".{path.name.removeprefix('dot-')}" if path.name.startswith("dot-") else path.name
+        if path.is_dir():
+            yield from _templates(path, f"{above}{name}/")
         elif name.endswith(_TEMPLATE):
-            yield f"{above}{name.removesuffix(_TEMPLATE)}", each
+            yield f"{above}{name.removesuffix(_TEMPLATE)}", path

@@ -53,13 +53,13 @@ def rejected_row_values(
         partitions = rejected_rows(connection, dataset, partition)
     except psycopg.errors.UndefinedTable:
         return []
-    return [{**asdict(rejected), "told": str(rejected)} for rejected in partitions]
+    return [{**asdict(rejected), "message": str(rejected)} for rejected in partitions]
 
 
 def show_rejected_rows(console: Console, partitions: Sequence[Mapping[str, Any]]) -> None:
     """Print the partitions with rejected rows."""
     for rejected in partitions[:_LISTED]:
-        console.print(rejected["told"], markup=False, highlight=False, soft_wrap=True)
+        console.print(rejected["message"], markup=False, highlight=False, soft_wrap=True)
     if len(partitions) > _LISTED:
         console.print(f"and {len(partitions) - _LISTED:,} more partitions with rejected rows; --json lists them all.")
 

@@ -86,11 +86,11 @@ def build_defs(
     return dg.Definitions.merge(
         asset_definitions(loaded, in_process=in_process),
         dg.Definitions(
-            jobs=[retirement_job(graph, project), *[one.job for one in captures]],
+            jobs=[retirement_job(graph, project), *[capture.job for capture in captures]],
             sensors=[
                 *_sensors(graph, project, on=sensors_on),
                 retirement_sensor(graph, project),
-                *[one.sensor for one in captures],
+                *[capture.sensor for capture in captures],
             ],
             schedules=[report_schedule(data_checks(loaded)), *schedules],
             resources={
@@ -112,11 +112,11 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     fork_runs()
     graph, project = loaded.graph, loaded.project
     log_broken(graph.broken)
-    names = {*graph.datasets, *(each.name for each in graph.broken)}
+    names = {*graph.datasets, *(broken.name for broken in graph.broken)}
     return dg.Definitions(
         assets=[
-            *[found.asset for found in loaded.datasets if isinstance(found, DatasetAsset)],
-            *[broken_spec(each, names) for each in graph.broken],
+            *[declared_asset.asset for declared_asset in loaded.datasets if isinstance(declared_asset, DatasetAsset)],
+            *[broken_spec(broken, names) for broken in graph.broken],
             report_asset(graph, project),
         ],
         asset_checks=[*[automation(table, project).check for table in loaded.captured], *data_checks(loaded)],
@@ -130,7 +130,7 @@ def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
     arriving = [dataset for dataset in loaded.graph.in_order() if dataset.arrives]
     return [
         *[arrival_check(dataset, loaded.project) for dataset in arriving],
-        *[broken_check(each) for each in loaded.graph.broken],
+        *[broken_check(broken) for broken in loaded.graph.broken],
     ]
 
 

@@ -33,8 +33,8 @@ class LoadedProject:
     @property
     def captured(self) -> list[CapturedTable]:
         """The tables that are captured as they change."""
-        assets = [found for found in self.datasets if isinstance(found, DatasetAsset)]
-        return [found.captured for found in assets if found.captured is not None]
+        assets = [item for item in self.datasets if isinstance(item, DatasetAsset)]
+        return [asset.captured for asset in assets if asset.captured is not None]
 
 
 @lru_cache
@@ -58,12 +58,12 @@ def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
         )
     in_python, files = python_assets(project.assets), sql_datasets(project.assets)
     in_sql = {
-        **{each.name: each.file for each in files.broken},
-        **{name: each.source.path for name, each in files.items()},
+        **{broken.name: broken.file for broken in files.broken},
+        **{name: sql_asset.source.path for name, sql_asset in files.items()},
     }
-    names = [found.dataset.name for found in in_python]
+    names = [asset.dataset.name for asset in in_python]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise VarveError(f"{twice[0]} is declared twice in the Python files of {project.assets}; take one of them out.")
-    if both := sorted({found.dataset.name for found in in_python} & set(in_sql)):
+    if both := sorted({asset.dataset.name for asset in in_python} & set(in_sql)):
         raise VarveError(f"{both[0]} is declared in {in_sql[both[0]]} and in Python; take one of them out.")
     return with_rejected([*in_python, *sql_assets(files), *broken_modules(project.assets)])

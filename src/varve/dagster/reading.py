@@ -74,7 +74,7 @@ class Reader:
             columns: which data columns; None for all. Nothing else is fetched.
             with_batch_id: whether to say of each row which batch it is from.
 
-        Raises NotKept where what was in force then was swept, UnknownPartition where nothing matches.
+        Raises NotKept where what was current then was swept, UnknownPartition where nothing matches.
         """
         batches = self.batches(dataset, where=where, as_of=as_of, run=run)
         store = open_store(dataset.store, self.settings, self.catalog, self.spark)
@@ -89,19 +89,19 @@ class Reader:
         as_of: BatchId | dt.datetime | None = None,
         run: str | None = None,
     ) -> list[Batch]:
-        """The batches that `read` reads, one for each partition; those out of force are pinned for a day."""
+        """The batches that `read` reads, one for each partition; those that are not current are pinned for a day."""
         if as_of is not None and run is not None:
             raise VarveError("give one of as_of and run, not both.")
         history = History(self.catalog.connection)
-        found = self._found(history, dataset, as_of, run)
-        chosen = {path: batch for path, batch in found.items() if _matches(dataset, path, where or {})}
+        batches = self._batches_of(history, dataset, as_of, run)
+        chosen = {path: batch for path, batch in batches.items() if _matches(dataset, path, where or {})}
         if where and not chosen:
             raise UnknownPartition(f"{dataset}: no partition with {dict(where)} had a batch then.")
         if as_of is not None or run is not None:
             self._hold(history, dataset, chosen)
         return [batch for _, batch in sorted(chosen.items())]
 
-    def _found(
+    def _batches_of(
         self, history: History, dataset: Dataset, as_of: BatchId | dt.datetime | None, run: str | None
     ) -> dict[str, Batch]:
         if isinstance(as_of, BatchId):
@@ -118,7 +118,7 @@ class Reader:
                 raise VarveError(f"run {run!r} has published nothing; `varve history {dataset} --log` lists runs.")
         if lost := [f"{path} batch {batch.batch_id}" for path, batch in then.items() if path not in kept]:
             raise NotKept(
-                f"{dataset}: what was in force then was swept since: {some(lost)}. Nothing was read. "
+                f"{dataset}: what was current then was swept since: {some(lost)}. Nothing was read. "
                 f"`varve history {dataset}` lists what is kept."
             )
         return kept
@@ -145,10 +145,10 @@ class Reader:
             for key, batch in zip(keys, batches, strict=True)
         ]
         columns = ", ".join(f"`{name}` STRING" for name in names)
-        known = self.spark().createDataFrame(rows, f"{columns}, {BATCH_ID} BIGINT")
+        batch_ids = self.spark().createDataFrame(rows, f"{columns}, {BATCH_ID} BIGINT")
         for column in dataset.partition_columns:
-            known = known.withColumn(column.name, F.col(f"`{column.name}`").cast(str(column.type)))
-        return frame.join(F.broadcast(known), list(names)).select(*frame.columns, BATCH_ID)
+            batch_ids = batch_ids.withColumn(column.name, F.col(f"`{column.name}`").cast(str(column.type)))
+        return frame.join(F.broadcast(batch_ids), list(names)).select(*frame.columns, BATCH_ID)
 
 
 @contextlib.contextmanager

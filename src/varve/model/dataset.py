@@ -55,7 +55,7 @@ class Dataset:
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder. `LandingOptions` say how to read the
             files; True means CSV with the default of every option.
-        outside: the external table from which its partitions come.
+        external: the external table from which its partitions come.
         incremental: whether a run of a landing partition reads only the files that are new.
         owners: who is responsible for it, as Dagster shows them.
         warehouse: how its period tables are made, where its store is the warehouse.
@@ -79,7 +79,7 @@ class Dataset:
     expectations: tuple[Expectation, ...] = field(default=())
     # repr=False keeps it out of the code version: a policy decides when a batch is made, not what is in it.
     policy: Policy = field(default=Policy(), repr=False)
-    outside: ExternalTable | None = field(default=None, repr=False)
+    external: ExternalTable | None = field(default=None, repr=False)
     incremental: Incremental | None = field(default=None, repr=False)
     # Not in the code version either: a batch without rejected rows is the same under any tolerance.
     reject_into: RejectInto | None = field(default=None, repr=False)
@@ -192,7 +192,7 @@ class Dataset:
     @property
     def arrives(self) -> bool:
         """Whether its partitions come from landing files or an external table; such a dataset reads no other."""
-        return bool(self.landing) or self.outside is not None
+        return bool(self.landing) or self.external is not None
 
     @property
     def landing_options(self) -> LandingOptions:

@@ -68,7 +68,7 @@ class ServiceUnavailable(VarveError):
     """PostgreSQL, Spark or Java cannot be reached or started."""
 
 
-NOTHING_LOST = "Nothing was published; the current batch stays in force."
+NOTHING_LOST = "Nothing was published; the current batch is unchanged."
 
 
 def counted(count: int, noun: str) -> str:

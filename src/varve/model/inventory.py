@@ -38,14 +38,14 @@ class Finding:
     """A difference between the catalog and the data in a store, or between the catalog and what readers see.
 
     Attributes:
-        found: the difference, as a phrase for people.
-        remedy: what mends it, as a sentence for people.
+        problem: the difference, as a phrase for people.
+        remedy: what repairs it, as a sentence for people.
     """
 
     dataset: str
     partition: str
     batch_id: BatchId | None
-    found: str
+    problem: str
     remedy: str
 
 

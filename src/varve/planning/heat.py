@@ -23,7 +23,7 @@ _CELLS = 32
 WORST_FIRST = (
     State.FAILED,
     State.BACKING_OFF,
-    State.HELD,
+    State.ON_HOLD,
     State.OUTDATED,
     State.UNWANTED,
     State.IN_FLIGHT,

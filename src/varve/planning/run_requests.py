@@ -70,7 +70,7 @@ class Run:
 
 def landing_source(dataset: Dataset) -> str:
     """The name, in traces, of the source of arriving partitions: the landing folder, or the external table."""
-    return f"{'landing' if dataset.outside is None else dataset.outside.kind}:{dataset.name}"
+    return f"{'landing' if dataset.external is None else dataset.external.kind}:{dataset.name}"
 
 
 def runs(dataset: Dataset, dues: Sequence[Due], *, limit: int) -> list[Run]:

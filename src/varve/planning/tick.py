@@ -89,7 +89,7 @@ class Tick:
         self._keys: dict[Partitioning, Keys] = {}
         self._shapes = MappingMemory()
         self._cached: dict[str, Mapping[str, Fact]] = {}
-        self._cached_there: dict[str, set[str]] = {}
+        self._cached_existing: dict[str, set[str]] = {}
         self._left = {name: len(readers_of_dataset) + 1 for name, readers_of_dataset in readers.items()}
         moments = memory.moments
         while moments and moments[0][0] <= self._at:
@@ -117,7 +117,7 @@ class Tick:
             self._left[source] -= 1
             if not self._left[source]:
                 self._cached.pop(source, None)
-                self._cached_there.pop(source, None)
+                self._cached_existing.pop(source, None)
         return count
 
     def _judge(
@@ -152,11 +152,11 @@ class Tick:
                 Read(
                     source,
                     edge_paths.edge.wait,
-                    self._inputs_of_open_window(edge_paths, wants[path], there) if is_open else wants[path],
-                    there,
+                    self._inputs_of_open_window(edge_paths, wants[path], source_facts) if is_open else wants[path],
+                    source_facts,
                     judgements[source],
                 )
-                for edge_paths, wants, there in zip(edges, wanted, upstream_facts, strict=True)
+                for edge_paths, wants, source_facts in zip(edges, wanted, upstream_facts, strict=True)
                 for source in [edge_paths.edge.upstream.name]
             ]
             fact = facts.get(path, NOTHING)
@@ -251,26 +251,26 @@ class Tick:
                 path for path, judgement in self._memory.judgements[upstream].items() if judgement.pending
             }
             pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
-            reading.update(edge_paths.readers(self._there(upstream)))
+            reading.update(edge_paths.readers(self._existing_partitions(upstream)))
         if dataset.policy.by_itself and not edges:
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
         if self._keep_settled or dataset.policy.refresh_last:
             paths = pending | reading | set(self._of(dataset.name, None))
             return paths, len(paths)
-        there = self._there(dataset.name)
-        paths = pending | (reading - there) | self._unsettled(dataset, edges, there)
-        return paths, len(there | paths)
+        existing = self._existing_partitions(dataset.name)
+        paths = pending | (reading - existing) | self._unsettled(dataset, edges, existing)
+        return paths, len(existing | paths)
 
-    def _unsettled(self, dataset: Dataset, edges: Sequence[EdgePaths], there: set[str]) -> set[str]:
+    def _unsettled(self, dataset: Dataset, edges: Sequence[EdgePaths], existing: set[str]) -> set[str]:
         keys = self._key_cache(dataset)
-        inside = keys.inside(there)
+        inside = keys.inside(existing)
         wanted = [
             WantedInputs(edge_paths.edge.upstream.name, None if edge_paths.identical else edge_paths.wanted_by(inside))
             for edge_paths in edges
         ]
         landing = landing_source(dataset) if dataset.arrives else ""
-        unsettled = (there - inside) | self._facts.unsettled(dataset.name, landing, wanted)
+        unsettled = (existing - inside) | self._facts.unsettled(dataset.name, landing, wanted)
         if dataset.policy.retention is not None:
             timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
             unsettled |= {path for path in inside if timing.is_over(timing.window_end(keys.key(path)))}
@@ -298,10 +298,10 @@ class Tick:
             self._cached[name] = facts
         return facts
 
-    def _there(self, name: str) -> set[str]:
-        if name not in self._cached_there:
-            self._cached_there[name] = self._facts.there(name)
-        return self._cached_there[name]
+    def _existing_partitions(self, name: str) -> set[str]:
+        if name not in self._cached_existing:
+            self._cached_existing[name] = self._facts.existing_partitions(name)
+        return self._cached_existing[name]
 
     def _edge(self, reader: Dataset, edge: Edge) -> EdgePaths:
         members = self._members
@@ -322,7 +322,7 @@ def _unwanted(fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:
         return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if has_key else "the graph has no such partition any more"
     if code.differs:
-        return Judgement(State.HELD, f"{reason}, but {hold_reason(code, fact.made_by, marked=False)}")
+        return Judgement(State.ON_HOLD, f"{reason}, but {hold_reason(code, fact.made_by, marked=False)}")
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
 
 

@@ -75,7 +75,7 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
     return session
 
 
-def lost(error: Exception) -> bool:
+def is_server_lost(error: Exception) -> bool:
     """Whether an error of Spark says that its server is gone, or does not know our session any more."""
     return any(sign in str(error) for sign in _SIGNS_OF_LOSS)
 
@@ -176,13 +176,13 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
             session.sql("SHOW DATABASES").collect()
     except (PySparkException, OSError, RuntimeError) as error:
         which = without_secrets(settings.spark_remote or settings.spark_master or "the embedded server")
-        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "XSDB6" in str(error) or "Another instance of Derby" in str(error):
-            told = (
+            problem = (
                 "its Hive metastore (Derby, one process at a time) is held by another Spark; "
                 "`varve down` ends the shared one, or name a metastore in VARVE_HIVE_METASTORE_URI"
             )
-        raise ServiceUnavailable(f"Spark ({which}) cannot be used: {redacted(told)}.") from error
+        raise ServiceUnavailable(f"Spark ({which}) cannot be used: {redacted(problem)}.") from error
     return session
 
 

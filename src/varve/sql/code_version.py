@@ -68,7 +68,7 @@ def dataset_meaning(dataset: Dataset) -> list[object]:
         [(column.name.lower(), str(column.type)) for column in dataset.schema.columns],
         [(dimension.name, _cut(dimension)) for dimension in dataset.partitioning.dimensions],
         dataset.landing,
-        dataset.outside,
+        dataset.external,
         "" if dataset.reject_into is None else dataset.reject_into.dataset,
     ]
 

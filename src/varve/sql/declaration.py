@@ -16,7 +16,7 @@ from varve.sql.checks.problems import declared_problems, expectation_problems, p
 from varve.sql.foreign_code import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
-from varve.sql.syntax.external import external_problems, landing_of, outside_of
+from varve.sql.syntax.external import external_of, external_problems, landing_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from varve.sql.syntax.type_names import UNKNOWN
 
@@ -75,7 +75,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             landing=landing_of(sql),
             owners=sql.owners,
             policy=_policy(sql),
-            outside=outside_of(sql),
+            external=external_of(sql),
             incremental=sql.incremental,
             reject_into=sql.reject_into,
         )
@@ -90,9 +90,9 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
 
 def _policy(sql: SqlDataset) -> Policy:
     retention = next((generator.retention for generator in sql.generators if isinstance(generator, TimeSeries)), None)
-    held = sql.on_upstream_change is OnUpstreamChange.IGNORE
+    is_on_hold = sql.on_upstream_change is OnUpstreamChange.IGNORE
     return Policy(
-        on_upstream_change=PolicyOnChange.HOLD if held else PolicyOnChange.REBUILD,
+        on_upstream_change=PolicyOnChange.HOLD if is_on_hold else PolicyOnChange.REBUILD,
         on_code_change=sql.on_code_change,
         forward_from=sql.forward_from,
         refresh_last=sql.refresh_last,

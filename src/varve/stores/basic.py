@@ -63,10 +63,10 @@ class BasicStore(Store):
         self.catalog.forget_withdrawn(dataset.name, withdrawn)
         return len(behind) + len(withdrawn)
 
-    def mend(self, dataset: Dataset) -> int:
-        """See `Store.mend`."""
+    def repair(self, dataset: Dataset) -> int:
+        """See `Store.repair`."""
         return self.follow(dataset)
 
-    def remains(self) -> Sequence[StoreInventory]:
-        """See `Store.remains`: its batches do not describe themselves."""
+    def inventory(self) -> Sequence[StoreInventory]:
+        """See `Store.inventory`: its batches do not describe themselves."""
         return ()

@@ -36,17 +36,17 @@ def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
     frame = store.read(build.dataset, [build.as_batch(batch) for batch in staged])
     _refuse_misspelt(build, frame, expected)
     names = build.dataset.partitioning.names
-    found = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}
-    empty = frame.limit(0).agg(*[_broken(one) for one in expected]).collect()[0]
+    counts = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}
+    empty = frame.limit(0).agg(*[_broken(expectation) for expectation in expected]).collect()[0]
     problems = []
-    for one in expected:
+    for expectation in expected:
         broken = {}
         for batch in staged:
-            row = found.get(tuple(str(value) for value in batch.partition.values), empty)
-            if count := row[one.name]:
+            row = counts.get(tuple(str(value) for value in batch.partition.values), empty)
+            if count := row[expectation.name]:
                 broken[batch] = count
         if broken:
-            problems.append(_told(frame, one, broken))
+            problems.append(_message(frame, expectation, broken))
     if problems:
         raise ExpectationFailed(
             f"{build}: {' '.join(problems)} {NOTHING_LOST} What was computed lies unseen in "
@@ -56,44 +56,46 @@ def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
 
 
 def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectation]) -> list[Any]:
-    return list(frame.groupBy(*names).agg(*[_broken(one) for one in expected]).collect())
+    return list(frame.groupBy(*names).agg(*[_broken(expectation) for expectation in expected]).collect())
 
 
-def _broken(one: Expectation) -> SparkColumn:
+def _broken(expectation: Expectation) -> SparkColumn:
     """How many rows break it, or 1 where the partition does."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    condition = F.expr(one.condition)
-    if one.of is Of.ROW:
-        return F.count_if(~condition).alias(one.name)
-    return F.when(condition, 0).otherwise(1).alias(one.name)
+    condition = F.expr(expectation.condition)
+    if expectation.of is Of.ROW:
+        return F.count_if(~condition).alias(expectation.name)
+    return F.when(condition, 0).otherwise(1).alias(expectation.name)
 
 
-def _told(frame: DataFrame, one: Expectation, broken: dict[StagedBatch, int]) -> str:
+def _message(frame: DataFrame, expectation: Expectation, broken: dict[StagedBatch, int]) -> str:
     from pyspark.sql import functions as F  # noqa: N812
 
-    if one.of is Of.PARTITION:
-        return f"Expectation {one} does not hold for {some([batch.partition for batch in broken], limit=3)}."
+    if expectation.of is Of.PARTITION:
+        return f"Expectation {expectation} does not hold for {some([batch.partition for batch in broken], limit=3)}."
     where = some([f"{count} of {batch.rows} rows of {batch.partition}" for batch, count in broken.items()], limit=3)
-    rows = frame.where(~F.expr(one.condition)).limit(_EXAMPLES).collect()
+    rows = frame.where(~F.expr(expectation.condition)).limit(_EXAMPLES).collect()
     examples = "; ".join(", ".join(f"{name}={value}" for name, value in row.asDict().items()) for row in rows)
-    return f"Expectation {one} is broken by {where}, for example {examples}."
+    return f"Expectation {expectation} is broken by {where}, for example {examples}."
 
 
 def _refuse_misspelt(build: Build, frame: DataFrame, expected: Sequence[Expectation]) -> None:
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F  # noqa: N812
 
-    for one in expected:
+    for expectation in expected:
         try:
             # Classic Spark parses here, Connect when it is asked for the schema: its analysis, without a job.
-            condition = F.expr(one.condition)
-            (field,) = (frame.select(condition) if one.of is Of.ROW else frame.agg(condition)).schema.fields
+            condition = F.expr(expectation.condition)
+            (field,) = (frame.select(condition) if expectation.of is Of.ROW else frame.agg(condition)).schema.fields
             if (kind := field.dataType.simpleString()) != "boolean":
-                raise BadInput(f"{build}: the expectation {one} is of type {kind}, and no condition. {NOTHING_LOST}")
+                raise BadInput(
+                    f"{build}: the expectation {expectation} is of type {kind}, and no condition. {NOTHING_LOST}"
+                )
         except (AnalysisException, ParseException) as error:
-            told = str(error).splitlines()[0]
+            problem = str(error).splitlines()[0]
             raise BadInput(
-                f"{build}: Spark does not understand the expectation {one}: {told} "
+                f"{build}: Spark does not understand the expectation {expectation}: {problem} "
                 f"{NOTHING_LOST} It is a condition in Spark SQL over the columns of the dataset."
             ) from error

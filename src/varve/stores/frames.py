@@ -143,8 +143,8 @@ def observed_by(seen: Observation) -> dict[str, Any]:
         raise
 
 
-def _differences(declared: Sequence[Column], found: StructType) -> list[str]:
-    types = {field.name: field.dataType for field in found.fields}
+def _differences(declared: Sequence[Column], actual: StructType) -> list[str]:
+    types = {field.name: field.dataType for field in actual.fields}
     problems = []
     if missing := [f"{column.name} {column.type}" for column in declared if column.name not in types]:
         problems.append(f"Missing: {', '.join(missing)}.")
@@ -159,12 +159,12 @@ def _differences(declared: Sequence[Column], found: StructType) -> list[str]:
     return problems
 
 
-def _fits(found: DataType, declared: ColumnType) -> bool:
+def _fits(actual: DataType, declared: ColumnType) -> bool:
     from pyspark.sql.types import NullType
 
-    if isinstance(found, NullType):
+    if isinstance(actual, NullType):
         return True
-    kind = _column_type(found)
+    kind = _column_type(actual)
     if kind is None or kind == declared:
         return kind is not None
     if declared.kind is not Kind.DECIMAL:
@@ -175,21 +175,21 @@ def _fits(found: DataType, declared: ColumnType) -> bool:
     return kind.kind in _WHOLE_DIGITS and _WHOLE_DIGITS[kind.kind] <= precision - scale
 
 
-def _column_type(found: DataType) -> ColumnType | None:
+def _column_type(spark_type: DataType) -> ColumnType | None:
     """The type of a frame's column in our words; None where a declaration has none for it."""
     from pyspark.sql import types
 
-    if isinstance(found, types.ArrayType):
-        element = _column_type(found.elementType)
+    if isinstance(spark_type, types.ArrayType):
+        element = _column_type(spark_type.elementType)
         return element and ColumnType.array(element)
-    if isinstance(found, types.MapType):
-        key, value = _column_type(found.keyType), _column_type(found.valueType)
+    if isinstance(spark_type, types.MapType):
+        key, value = _column_type(spark_type.keyType), _column_type(spark_type.valueType)
         return ColumnType.map(key, value) if key and value else None
-    if isinstance(found, types.StructType):
-        fields = {field.name: _column_type(field.dataType) for field in found.fields}
-        known = {name: kind for name, kind in fields.items() if kind is not None}
-        return ColumnType.struct(known) if len(known) == len(found.fields) else None
+    if isinstance(spark_type, types.StructType):
+        fields = {field.name: _column_type(field.dataType) for field in spark_type.fields}
+        supported = {name: kind for name, kind in fields.items() if kind is not None}
+        return ColumnType.struct(supported) if len(supported) == len(spark_type.fields) else None
     try:
-        return ColumnType(found.simpleString())
+        return ColumnType(spark_type.simpleString())
     except VarveError:
         return None

@@ -41,17 +41,17 @@ def store_type(name: str) -> StoreType:
         return _BUILT_IN[name]
     for point in entry_points(group=STORE_ENTRY_POINTS, name=name):
         try:
-            found = point.load()
+            store_type = point.load()
         except (ImportError, AttributeError) as error:
             raise VarveError(
                 f"the store {name} is {point.value}, which cannot be imported: {error}. Mend or uninstall its package."
             ) from error
-        if not isinstance(found, StoreType) or found.name != name:
+        if not isinstance(store_type, StoreType) or store_type.name != name:
             raise VarveError(
-                f"the store {name} is {point.value}, which is {found!r} and no StoreType of that name. Mend or "
+                f"the store {name} is {point.value}, which is {store_type!r} and no StoreType of that name. Mend or "
                 "uninstall its package."
             )
-        return found
+        return store_type
     names = store_names()
     raise VarveError(
         f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "

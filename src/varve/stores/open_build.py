@@ -42,5 +42,5 @@ class OpenBuild:
 
     @property
     def with_rejected(self) -> list[OpenBuild]:
-        """The builds that only go into force together: that of the rejected rows, and then this one."""
+        """The builds that only become current together: that of the rejected rows, and then this one."""
         return [self] if self.rejected is None else [self.rejected, self]

@@ -43,7 +43,7 @@ class Store(Protocol):
 
     @abstractmethod
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
-        """Put all of the batches in force at once, or none. Raises StalePublish, PublishTimeout."""
+        """Make all of the batches current at once, or none. Raises StalePublish, PublishTimeout."""
         ...
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Store(Protocol):
 
     @abstractmethod
     def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
-        """Put earlier batches back in force, all at once or none, as safely as `publish`.
+        """Make earlier batches current again, all at once or none, as safely as `publish`.
 
         Partitions of the build without a batch among them are withdrawn: they have none afterwards.
         Raises StalePublish, PublishTimeout, and NotKept where a batch was swept meanwhile.
@@ -116,16 +116,16 @@ class Store(Protocol):
 
     @abstractmethod
     def follow(self, dataset: Dataset) -> int:
-        """Show readers what was put in force and is not shown yet, as the catalog notes it; how many partitions."""
+        """Show readers what has become current and is not shown yet, as the catalog notes it; how many partitions."""
         ...
 
     @abstractmethod
-    def mend(self, dataset: Dataset) -> int:
+    def repair(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
         ...
 
     @abstractmethod
-    def remains(self) -> Sequence[StoreInventory]:
+    def inventory(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
 

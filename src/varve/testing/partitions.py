@@ -22,7 +22,7 @@ def partition_keys(dataset: Dataset, given: Partition | Sequence[Partition]) -> 
     listed = [given] if isinstance(given, Mapping | PartitionKey) else list(given)
     if not listed:
         raise VarveError(f"{dataset}: no partition is given; a run has one or more.")
-    return tuple(sorted(_key(dataset, each) for each in listed))
+    return tuple(sorted(_key(dataset, values) for values in listed))
 
 
 def _key(dataset: Dataset, given: Partition) -> PartitionKey:

@@ -64,12 +64,12 @@ def run_sql(
     """
     session = spark or spark_session()
     folder = _folder(source)
-    found = _dataset(_compiled(folder, lambda: session), dataset, folder)
-    keys = partition_keys(found.dataset, partition)
-    frames = _inputs(session, found, keys, inputs or {})
-    frame = computed(found, session, keys, frames)
-    _check_expectations(found, frame)
-    return rows_of_frame(as_written(found.dataset, keys, frame), found.dataset.partitioning.names)
+    sql_asset = _dataset(_compiled(folder, lambda: session), dataset, folder)
+    keys = partition_keys(sql_asset.dataset, partition)
+    frames = _inputs(session, sql_asset, keys, inputs or {})
+    frame = computed(sql_asset, session, keys, frames)
+    _check_expectations(sql_asset, frame)
+    return rows_of_frame(as_written(sql_asset.dataset, keys, frame), sql_asset.dataset.partitioning.names)
 
 
 def check(source: Project | str | Path | None = None, *, spark: SparkSession | None = None) -> list[str]:
@@ -86,11 +86,11 @@ def check(source: Project | str | Path | None = None, *, spark: SparkSession | N
     try:
         files = _compiled(_folder(source), lambda: session)
     except SqlErrors as error:
-        return [str(each) for each in error.problems]
+        return [str(problem) for problem in error.problems]
     problems = [*files.problems]
-    for found in files.values():
-        problems += analysis_problems(session, found)
-    return [str(each) for each in SqlErrors(problems).problems]
+    for sql_asset in files.values():
+        problems += analysis_problems(session, sql_asset)
+    return [str(problem) for problem in SqlErrors(problems).problems]
 
 
 def _folder(source: Project | str | Path | None) -> Path:
@@ -137,7 +137,7 @@ def _compiled(folder: Path, spark: Callable[[], SparkSession]) -> SqlFiles:
                 answers.keep(question, columns)
         if refusals:
             unasked = {problem for _, problem in files.questions}
-            raise SqlErrors([*refusals, *(each for each in files.problems if each not in unasked)])
+            raise SqlErrors([*refusals, *(problem for problem in files.problems if problem not in unasked)])
 
 
 def _dataset(files: SqlFiles, name: str, folder: Path) -> SqlAsset:
@@ -146,52 +146,56 @@ def _dataset(files: SqlFiles, name: str, folder: Path) -> SqlAsset:
         if broken.name == name:
             raise DatasetIsBroken(broken)
     if name not in files:
-        in_python = {each.dataset.name for each in python_assets(folder)}
+        in_python = {asset.dataset.name for asset in python_assets(folder)}
         if name in in_python:
             raise VarveError(f"{name} is declared in Python: call its function, it returns its rows.")
         raise VarveError(
             f"no file of {folder} declares {name}.{nearest(name, files)} They declare "
             f"{some(sorted(files)) or 'nothing'}."
         )
-    found = files[name]
-    if found.sql.body is Body.EXTERNAL:
+    sql_asset = files[name]
+    if sql_asset.sql.body is Body.EXTERNAL:
         raise VarveError(f"{name} comes from others and has no query; give its rows as inputs of what reads it.")
-    if found.sql.body is Body.SPARK:
+    if sql_asset.sql.body is Body.SPARK:
         raise VarveError(
-            f"{name} is a program, {found.sql.entry}, which spark-submit runs; test the functions that it is made of."
+            f"{name} is a program, {sql_asset.sql.entry}, which spark-submit runs; "
+            "test the functions that it is made of."
         )
-    return found
+    return sql_asset
 
 
 def _inputs(
-    spark: SparkSession, found: SqlAsset, keys: Sequence[PartitionKey], given: Mapping[str, Rows]
+    spark: SparkSession, sql_asset: SqlAsset, keys: Sequence[PartitionKey], given: Mapping[str, Rows]
 ) -> dict[str, DataFrame]:
     """What a run of these partitions reads of the rows."""
     for name in given:
-        if name not in found.reads:
-            reads = ", ".join(found.reads) or "nothing"
-            raise VarveError(f"{found.dataset} does not read {name}, but {reads}.{nearest(name, found.reads)}")
-    if missing := [name for name in found.reads if name not in given]:
+        if name not in sql_asset.reads:
+            reads = ", ".join(sql_asset.reads) or "nothing"
+            raise VarveError(f"{sql_asset.dataset} does not read {name}, but {reads}.{nearest(name, sql_asset.reads)}")
+    if missing := [name for name in sql_asset.reads if name not in given]:
         raise VarveError(
-            f"{found.dataset} reads {', '.join(missing)}, of which no rows are given: write "
+            f"{sql_asset.dataset} reads {', '.join(missing)}, of which no rows are given: write "
             f"inputs={{{missing[0]!r}: [...]}}, with an empty list where it has none."
         )
     frames = {}
-    for name in found.reads:
-        upstream = found.upstreams[name]
-        columns = upstream.read_columns(found.compiled.columns[name])
+    for name in sql_asset.reads:
+        upstream = sql_asset.upstreams[name]
+        columns = upstream.read_columns(sql_asset.compiled.columns[name])
         frames[name] = frame_of(spark, upstream, given[name]).select(*[f"`{column.name}`" for column in columns])
-    return narrowed(found, keys, frames)
+    return narrowed(sql_asset, keys, frames)
 
 
-def _check_expectations(found: SqlAsset, frame: DataFrame) -> None:
+def _check_expectations(sql_asset: SqlAsset, frame: DataFrame) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    if not found.sql.expectations:
+    expectations = sql_asset.sql.expectations
+    if not expectations:
         return
     counts = frame.select(
-        *[F.count_if(~F.expr(f"({each.text}\n)")).alias(each.name) for each in found.sql.expectations]
+        *[F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name) for expectation in expectations]
     ).collect()[0]
-    if broken := [each for each in found.sql.expectations if counts[each.name]]:
-        told = "; ".join(f"{counts[each.name]} rows break {each.name} ({each.text})" for each in broken)
-        raise VerifyFailed(f"{found.dataset}: {told}. A run would publish nothing.")
+    if broken := [expectation for expectation in expectations if counts[expectation.name]]:
+        message = "; ".join(
+            f"{counts[expectation.name]} rows break {expectation.name} ({expectation.text})" for expectation in broken
+        )
+        raise VerifyFailed(f"{sql_asset.dataset}: {message}. A run would publish nothing.")

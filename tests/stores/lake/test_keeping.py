@@ -64,7 +64,7 @@ def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
 def go_back(
     store: LakeStore, dataset: Dataset, partitions: Sequence[PartitionKey], targets: Mapping[str, Batch]
 ) -> None:
-    build = store.catalog.take(dataset, partitions, run_id="rollback")
+    build = store.catalog.lock_partitions(dataset, partitions, run_id="rollback")
     try:
         store.republish(build, list(targets.values()), reason="it was wrong")
     finally:
@@ -224,9 +224,9 @@ def test_every_difference_is_found_by_name_and_the_rest_is_still_read(
         f"the folder holds 2 rows in {2 * sizes[4]} bytes, and 1 rows in {sizes[4]} bytes were published",
         "the folder has no description",
     ]
-    problems = {finding.partition: finding.found.split(":")[0] for finding in examine(store, sales)}
+    problems = {finding.partition: finding.problem.split(":")[0] for finding in examine(store, sales)}
     assert problems == {partition.path: text for partition, text in zip(keys, expected, strict=True)}
-    assert store.mend(sales) == 3
+    assert store.repair(sales) == 3
     assert {finding.partition for finding in examine(store, sales)} == {keys[0].path, keys[1].path, keys[4].path}
     assert len(workbench.read(sales, [keys[2], keys[3], keys[5]])) == 3
 
@@ -252,10 +252,10 @@ def test_a_damaged_page_of_equal_size_is_found_by_a_deep_look_and_another_footer
     changed = text.replace(b"parquet-mr", b"parquet-mx")
     assert changed != text
     footer.write_bytes(changed)
-    assert {finding.partition: finding.found for finding in store.examine(sales, present)} == {
+    assert {finding.partition: finding.problem for finding in store.examine(sales, present)} == {
         ZURICH.path: "a footer of its files is not the one that was published, although rows and size are"
     }
-    problems = {finding.partition: finding.found for finding in store.examine(sales, present, deep=True)}
+    problems = {finding.partition: finding.problem for finding in store.examine(sales, present, deep=True)}
     assert set(problems) == {PARIS.path, ZURICH.path}
     assert problems[PARIS.path].startswith(f"{page} is damaged: ")
     page.write_bytes(whole)
@@ -272,17 +272,17 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     workbench.spark.sql(projection.set_location_sql(sales, first[PARIS.path]))
     workbench.spark.sql(f"ALTER TABLE {name} DROP PARTITION (day='2013-01-05', store='Zürich')")
     workbench.spark.sql(f"ALTER TABLE {name} ADD PARTITION (day='2013-01-09', store='Paris')")
-    problems = {finding.partition: finding.found for finding in examine(store, sales)}
+    problems = {finding.partition: finding.problem for finding in examine(store, sales)}
     assert set(problems) == {PARIS.path, ZURICH.path, key("Paris", 9).path}
     assert problems[PARIS.path] == (
         f"the Hive table shows {first[PARIS.path].batch_id.folder}, and batch {second[PARIS.path].batch_id} is current"
     )
     assert problems[ZURICH.path] == f"the Hive table does not show batch {first[ZURICH.path].batch_id}"
     assert problems[key("Paris", 9).path].endswith("and nothing is current")
-    assert store.mend(sales) == 3
+    assert store.repair(sales) == 3
     assert examine(store, sales) == []
     assert table(workbench, sales) == [("Paris", "pen", 3), ("Zürich", "ink", 2)]
-    assert store.mend(sales) == 0
+    assert store.repair(sales) == 0
 
 
 def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each(
@@ -327,17 +327,17 @@ def test_a_lost_catalog_is_rebuilt_from_the_folders_as_it_was(
         anew = Catalog(opened)
         anew.ensure_schema()
         lost = LakeStore(store.layout, anew, store.spark)
-        (remains,) = [inventory for inventory in lost.remains() if inventory.dataset == sales.name]
+        (inventory,) = [described for described in lost.inventory() if described.dataset == sales.name]
         for expected in ((6, 2), (0, 0)):
-            recovered = recover(opened, StoreKind.LAKE, remains)
-            assert (recovered.batches, recovered.in_force, recovered.findings) == (*expected, ())
+            recovered = recover(opened, StoreKind.LAKE, inventory)
+            assert (recovered.batches, recovered.current, recovered.findings) == (*expected, ())
         after = anew.current(sales.name)
         assert {path: (batch.batch_id, batch.inputs, batch.rows, batch.location) for path, batch in after.items()} == {
             path: (batch.batch_id, batch.inputs, batch.rows, batch.location) for path, batch in before.items()
         }
         assert History(opened).changes(sales.name) == changes
         assert leftovers(lost, sales) == [store.layout.batch(sales, PARIS, build.batch_id)]
-        assert lost.mend(sales) == 0
+        assert lost.repair(sales) == 0
         newest = max(batch.batch_id for batch in History(opened).batches(sales.name))
         assert anew.begin(sales, [PARIS], run_id="run", code_version="").batch_id > newest
         frame = lost.read(sales, list(after.values())).select("product", "sold").collect()
@@ -354,14 +354,14 @@ def test_what_is_not_whole_is_left_out_of_a_rebuilt_catalog_by_name(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
-        recovered = recover(opened, StoreKind.LAKE, remains)
+        (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
+        recovered = recover(opened, StoreKind.LAKE, inventory)
         assert set(catalog.current(sales.name)) == {ZURICH.path}
-        findings = [(item.partition, item.batch_id, item.found.split(":")[0]) for item in recovered.findings]
+        findings = [(item.partition, item.batch_id, item.problem.split(":")[0]) for item in recovered.findings]
         broken = newer[PARIS.path].batch_id
         assert findings == [
             (PARIS.path, broken, "the folder holds a broken parquet file"),
-            (PARIS.path, broken, "this batch was in force, and does not lie there whole"),
+            (PARIS.path, broken, "this batch was current, and does not lie there whole"),
         ]
         kept = History(opened).batches(sales.name, [PARIS.path])
         assert [(batch.batch_id, batch.state.value) for batch in kept] == [(older[PARIS.path].batch_id, "retired")]
@@ -377,10 +377,10 @@ def test_a_lake_without_a_record_gives_the_newest_batches_and_says_so(
     with psycopg.connect(fresh_database, autocommit=True) as opened:
         catalog = Catalog(opened)
         catalog.ensure_schema()
-        (remains,) = [item for item in store.remains() if item.dataset == sales.name]
-        recovered = recover(opened, StoreKind.LAKE, remains)
-        assert [item.found for item in recovered.findings] == [
-            "the store has no record of what was in force; the newest batch of each partition was taken"
+        (inventory,) = [item for item in store.inventory() if item.dataset == sales.name]
+        recovered = recover(opened, StoreKind.LAKE, inventory)
+        assert [item.problem for item in recovered.findings] == [
+            "the store has no record of what was current; the newest batch of each partition was taken"
         ]
         recovered_ids = {path: batch.batch_id for path, batch in catalog.current(sales.name).items()}
         assert recovered_ids == {path: batch.batch_id for path, batch in current.items()}

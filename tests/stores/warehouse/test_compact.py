@@ -143,7 +143,7 @@ def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_an
     assert sorted(sold(shop, sales)) == [1, 7, 8, 10, 11, 12, 13, 14, 900]
     # Back to the batch that lies in the shared table, whose own is gone.
     clean.drop(shop.connection, sales.name, [first.location])
-    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    build = shop.catalog.lock_partitions(sales, [key(9)], run_id="back")
     publish.republish(shop.catalog, build, [first], reason="", seconds=10)
     shop.catalog.release(build)
     assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
@@ -173,7 +173,7 @@ def test_a_partition_published_while_its_period_is_put_together_keeps_its_new_ro
 def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales: Dataset) -> None:
     shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
     together(shop, sales)
-    build = shop.catalog.take(sales, [key(9)], run_id="back")
+    build = shop.catalog.lock_partitions(sales, [key(9)], run_id="back")
     publish.republish(shop.catalog, build, [], reason="", seconds=10)
     shop.catalog.release(build)
     assert sold(shop, sales) == [7, 8, 10, 11, 12, 13, 14]

@@ -23,8 +23,8 @@ from varve.model.store_options import Period, WarehouseOptions
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import binaries
 from varve.stores.warehouse import examine
-from varve.stores.warehouse import inventory as remains
 from varve.stores.warehouse.compact import compact_closed
+from varve.stores.warehouse.inventory import take_inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,10 +106,10 @@ def test_a_lost_catalog_is_made_again_from_tables_and_views(
         assert periods(connection, sales) == seen
 
         catalog.ensure_schema()
-        (inventory,) = remains.remains(connection)
+        (inventory,) = take_inventory(connection)
         recovered = recover(connection, StoreKind.WAREHOUSE, inventory)
 
-        assert recovered.in_force == len(current)
+        assert recovered.current == len(current)
         assert desk.current() == current
         after = catalog.current(sales.name)
         assert {path: (batch.location, batch.rows, batch.inputs) for path, batch in after.items()} == {

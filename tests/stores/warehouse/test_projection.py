@@ -237,7 +237,7 @@ def test_an_earlier_batch_comes_back_into_force_and_a_first_one_is_withdrawn(
     shop.publish(sales, {key(day): [("pen", day)] for day in (1, 2, 3)})
     first = shop.catalog.current(sales.name)[key(1).path]
     shop.publish(sales, {key(1): [("pen", 100)]})
-    build = shop.catalog.take(sales, [key(1), key(3)], run_id="back")
+    build = shop.catalog.lock_partitions(sales, [key(1), key(3)], run_id="back")
     publish.republish(shop.catalog, build, [first], reason="wrong", seconds=10)
     shop.catalog.release(build)
     assert sorted(row[3] for row in shop.rows(sales)) == [1, 2]
@@ -322,10 +322,10 @@ def test_what_is_gone_or_shown_wrongly_is_found(shop: Shop) -> None:
     shop.connection.execute(f"delete from {table}".encode())
     (wrong,) = examine.tables(shop.connection, sales, list(current.values()))
     assert wrong.partition == key(1).path
-    assert "has 0 rows, and batch" in wrong.found
+    assert "has 0 rows, and batch" in wrong.problem
     shop.connection.execute(f"drop table {table} cascade".encode())
     (gone,) = examine.tables(shop.connection, sales, list(current.values()))
-    assert gone.found.endswith("is gone")
+    assert gone.problem.endswith("is gone")
     assert {finding.partition for finding in examine.shown(shop.connection, sales, current)} == {
         key(1).path,
         key(2).path,
@@ -354,7 +354,7 @@ def test_rows_changed_behind_our_back_are_found_by_a_deep_look(shop: Shop, chang
     assert list(examine.tables(shop.connection, sales, batches)) == []
     (wrong,) = examine.tables(shop.connection, sales, batches, deep=True)
     assert wrong.partition == key(1).path
-    assert "are not those that batch" in wrong.found
+    assert "are not those that batch" in wrong.problem
 
 
 def test_too_few_locks_are_told_before_anything_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

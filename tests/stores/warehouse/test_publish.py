@@ -229,7 +229,7 @@ def test_a_reader_that_holds_the_view_beyond_the_deadline_is_named_and_the_next_
     assert time.monotonic() - started < 10
     assert f"the view {desk.dataset} was in use for longer than 1 s" in str(refused.value)
     assert f"pid {reader.info.backend_pid}, the slow reader" in str(refused.value)
-    assert "the current batch stays in force" in str(refused.value)
+    assert "the current batch is unchanged" in str(refused.value)
     assert periods(reader, desk.dataset) == desk.current() == {key.path: first for key in KEYS}
     reader.rollback()
     desk.catalog.fail(build, "timeout")

@@ -190,7 +190,7 @@ class History:
         problems = [
             f"{path} batch {batch_id} was swept on {swept_at:%Y-%m-%d %H:%M} UTC"
             if state == BatchState.SWEPT
-            else f"{path} batch {batch_id} was never in force (it is {state})"
+            else f"{path} batch {batch_id} was never current (it is {state})"
             for path, state, swept_at in rows
             if state not in {"published", "retired"}
         ]

@@ -32,7 +32,7 @@ class PastBatch:
     partition: str
     batch_id: BatchId
     state: BatchState
-    in_force: bool
+    is_current: bool
     run_id: str
     rows: int | None
     size: int | None
@@ -119,14 +119,14 @@ def described_of(dataset: str, row: Sequence[Any]) -> DescribedBatch:
 def past_batch_of(row: Sequence[Any]) -> PastBatch:
     """Reads a row of BATCHES."""
     (
-        partition, batch_id, state, in_force, run_id, rows, size, files, content, statistics, location,
+        partition, batch_id, state, is_current, run_id, rows, size, files, content, statistics, location,
         started, published, retired, swept, failure, pins,
     ) = row  # fmt: skip
     return PastBatch(
         partition=partition,
         batch_id=BatchId(batch_id),
         state=BatchState(state),
-        in_force=in_force,
+        is_current=is_current,
         run_id=run_id,
         rows=rows,
         size=size,

@@ -93,9 +93,9 @@ class CatalogFacts:
                 facts[path] = Fact(batch, published, equal or (), trace, made_by=made_by)
         return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
-    def there(self, dataset: str) -> set[str]:
+    def existing_partitions(self, dataset: str) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        return self._paths(statements.THERE, (dataset,))
+        return self._paths(statements.EXISTING, (dataset,))
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """See `planning.facts.BulkFacts`."""
@@ -155,7 +155,7 @@ class CatalogFacts:
         fields: dict[str, dict[str, object]] = defaultdict(dict)
         for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
             fields[path] |= {"arrival": fingerprint, "arrived": at}
-        for path, since in self.connection.execute(statements.HELD, parameters):
+        for path, since in self.connection.execute(statements.ON_HOLD, parameters):
             fields[path]["rolled_back"] = since
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):

@@ -47,11 +47,11 @@ FAILURES = """
           and (%s::text[] is null or f.partition = any(%s))
     ) failures where age <= %s order by partition, batch_id
 """
-HELD = """
+ON_HOLD = """
     select partition, extract(epoch from since)::float8 from varve.hold
     where dataset = %s and (%s::text[] is null or partition = any(%s))
 """
-THERE = "select partition from varve.current where dataset = %s"
+EXISTING = "select partition from varve.current where dataset = %s"
 # The partitions with a fact that does not come from their current batch.
 NOTED = """
     select partition from varve.dirty where dataset = %(dataset)s

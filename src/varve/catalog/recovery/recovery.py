@@ -1,6 +1,6 @@
 """Rebuilds a lost catalog from what its stores hold. Whatever the catalog still holds stays as it is.
 
-Not here: reading the stores (`Store.remains`).
+Not here: reading the stores (`Store.inventory`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Recovered:
 
     dataset: str
     batches: int
-    in_force: int
+    current: int
     findings: tuple[Finding, ...]
 
 
@@ -48,13 +48,13 @@ def recover(connection: psycopg.Connection, store: str, inventory: StoreInventor
     findings = list(inventory.findings)
     if not inventory.publications and batches:
         last = {path: batch_id for path, batch_id in sorted(batches)}  # noqa: C416 - the later one of a path stays
-        problem = "the store has no record of what was in force; the newest batch of each partition was taken"
+        problem = "the store has no record of what was current; the newest batch of each partition was taken"
         findings.append(Finding(inventory.dataset, "", None, problem, "`varve history` shows the others."))
     current_paths = {path for (path,) in connection.execute(statements.CURRENT_PATHS, (inventory.dataset,))}
     targets = {path: batch_id for path, batch_id in last.items() if batch_id is not None and path not in current_paths}
     for path, batch_id in sorted(targets.items()):
         if (path, batch_id) not in batches:
-            problem = "this batch was in force, and does not lie there whole"
+            problem = "this batch was current, and does not lie there whole"
             findings.append(Finding(inventory.dataset, path, BatchId(batch_id), problem, _LOST))
     targets = {path: batch_id for path, batch_id in targets.items() if (path, batch_id) in batches}
     with connection.transaction():
@@ -94,7 +94,7 @@ def _insert(
     for (path, batch_id), batch in sorted(batches.items()):
         is_current = current.get(path) == batch_id
         state = "published" if is_current else "retired" if (path, batch_id) in published_at else "failed"
-        failure = None if state != "failed" else "found in the store; it was never put in force"
+        failure = None if state != "failed" else "found in the store; it was never current"
         statistics = json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds})
         inputs = json.dumps(sorted([read.source, read.partition, read.version] for read in batch.inputs))
         rows.append(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from varve.cdc.capture import source_database as sources
+from varve.cdc.capture import source_database
 from varve.cdc.capture.new_slot import forerunner, slot_with_snapshot
 from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.positions import Position
@@ -63,7 +63,7 @@ class Bootstrap:
     seconds: float = 60.0
     say: Callable[[str], None] = lambda _: None
 
-    def bootstrap(self, *, again: bool = False) -> EventBatch:
+    def bootstrap(self, *, resnapshot: bool = False) -> EventBatch:
         """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
         Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
@@ -71,7 +71,7 @@ class Bootstrap:
         """
         dataset = self.captured.dataset.name
         before = self.positions.find(dataset)
-        if before is not None and before.generation and before.state != "starting" and not again:
+        if before is not None and before.generation and before.state != "starting" and not resnapshot:
             raise VarveError(
                 f"{dataset} is captured already; nothing was changed. A new snapshot: varve cdc resnapshot {dataset}"
             )
@@ -80,10 +80,10 @@ class Bootstrap:
                 f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
                 "rows lie so. Nothing was changed. Declare a dataset of another name."
             )
-        with closing(self.source.connect()) as connection, sources.asked(self.captured):
-            table = sources.described(connection, self.captured)
+        with closing(self.source.connect()) as connection, source_database.asked(self.captured):
+            table = source_database.described(connection, self.captured)
             check(self.captured, table)
-            if before is None and sources.slot_of(connection, self.captured.slot) is not None:
+            if before is None and source_database.slot_of(connection, self.captured.slot) is not None:
                 raise VarveError(
                     f"{dataset}: the source has a replication slot {self.captured.slot} that is not ours: another "
                     "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
@@ -93,14 +93,14 @@ class Bootstrap:
             # Wait for the transactions that are open now before anything is changed.
             with forerunner(self.source, patience) as reads_first, self._all_or_nothing(before) as attempt:
                 self.step("start")
-                server, generation = sources.server(connection), (before.generation if before else 0) + 1
+                server, generation = source_database.server(connection), (before.generation if before else 0) + 1
                 snapshot_taken, tries, until = None, 0, time.monotonic() + self.seconds
                 # Even between the TRUNCATEs of a busy application there is a moment for a snapshot.
                 while snapshot_taken is None and (tries < _TRIES or time.monotonic() < until):
                     tries += 1
-                    sources.unpublish(connection, self.captured)
+                    source_database.unpublish(connection, self.captured)
                     attempt.cleared = True
-                    patience.with_lock(table.oid, lambda: sources.publish(connection, self.captured))
+                    patience.with_lock(table.oid, lambda: source_database.publish(connection, self.captured))
                     self.step("publish")
                     with slot_with_snapshot(self.source, self.captured.slot, patience) as (lsn, snapshot):
                         reads_first.read_until(lsn)
@@ -132,9 +132,9 @@ class Bootstrap:
     def _undo(self, before: Position | None, attempt: _Attempt) -> None:
         captured_before = before is not None and before.generation > 0
         with closing(self.source.connect()) as connection:
-            untouched = not attempt.cleared and sources.slot_of(connection, self.captured.slot) is not None
+            untouched = not attempt.cleared and source_database.slot_of(connection, self.captured.slot) is not None
             if not (captured_before and untouched):
-                sources.unpublish(connection, self.captured)
+                source_database.unpublish(connection, self.captured)
         # An earlier capture whose slot is gone cannot continue: it keeps the state of an unfinished snapshot.
         if untouched or not captured_before:
             self.positions.undo_start(self.captured.dataset.name, before)
@@ -147,14 +147,14 @@ class Bootstrap:
         with connection.transaction():
             connection.execute("set transaction isolation level repeatable read, read only")
             connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot)))
-            table = sources.described(connection, self.captured)
+            table = source_database.described(connection, self.captured)
             check(self.captured, table)
-            patience.with_lock(table.oid, lambda: sources.hold_still(connection, self.captured.source))
-            if not sources.lies_still(connection, table):
+            patience.with_lock(table.oid, lambda: source_database.hold_still(connection, self.captured.source))
+            if not source_database.lies_still(connection, table):
                 return None
             writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
             try:
-                source, at = self.captured.source, sources.moment(connection)
+                source, at = self.captured.source, source_database.moment(connection)
                 writer.add(event(ChangeType.TRUNCATE, relation=source, timestamp=at))
                 for place, row in enumerate(self._rows(connection, table), 1):
                     new = dict(zip(table.names, row, strict=True))
@@ -175,7 +175,9 @@ class Bootstrap:
             yield from copy.rows()
 
 
-def _position_after(captured: CapturedTable, server: sources.Server, table: SourceTable, batch: EventBatch) -> Position:
+def _position_after(
+    captured: CapturedTable, server: source_database.Server, table: SourceTable, batch: EventBatch
+) -> Position:
     return Position(
         captured.dataset.name, captured.source, "running", None, server.system_identifier, server.timeline, table,
         batch.generation, batch.last_lsn, -1, None, 0, None, None, captured.declaration,

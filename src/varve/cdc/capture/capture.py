@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from varve.cdc.capture import source_database as sources
+from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
 from varve.cdc.captured_table import NeedsResnapshot, compare, refuse_other_declaration
@@ -84,13 +84,13 @@ class Capture:
 
     def end(self) -> int:
         """The LSN of the end of the source's log now."""
-        with closing(self.source.connect()) as connection, sources.asked(self.captured):
-            return sources.end_of_log(connection)
+        with closing(self.source.connect()) as connection, source_database.asked(self.captured):
+            return source_database.end_of_log(connection)
 
-    def slot(self) -> sources.Slot | None:
+    def slot(self) -> source_database.Slot | None:
         """The replication slot of this table; None where the source has none."""
-        with closing(self.source.connect()) as connection, sources.asked(self.captured):
-            return sources.slot_of(connection, self.captured.slot)
+        with closing(self.source.connect()) as connection, source_database.asked(self.captured):
+            return source_database.slot_of(connection, self.captured.slot)
 
     def _capture_with_retries(self, position: Position) -> EventBatch | None:
         """Capture; where the source cannot decode its log, try again a few times in a new session."""
@@ -123,12 +123,12 @@ class Capture:
 
     def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> _Moment | None:
         """Up to which LSN to read, and the table there; None where the table was being altered at that moment."""
-        with sources.asked(self.captured):
+        with source_database.asked(self.captured):
             self._checked_slot(connection, position)
             # Where its description is the same before and after `upto` was read, it is that of `upto`.
-            table = sources.described(connection, self.captured)
+            table = source_database.described(connection, self.captured)
             upto = self._flushed(connection)
-            return _Moment(upto, table) if sources.described(connection, self.captured) == table else None
+            return _Moment(upto, table) if source_database.described(connection, self.captured) == table else None
 
     def _capture_until(self, connection: psycopg.Connection, position: Position, moment: _Moment) -> EventBatch | None:
         """The next batch; None where no change of the table was committed until then.
@@ -149,7 +149,7 @@ class Capture:
         self, connection: psycopg.Connection, position: Position, moment: _Moment, notes: list[str], *, rewritten: bool
     ) -> tuple[bool, EventBatch | None]:
         """Read the slot once: whether the limit ended the read, and the batch, if there were changes."""
-        with sources.asked(self.captured):
+        with source_database.asked(self.captured):
             slot = self._checked_slot(connection, position)
         done = self.log.captured(position.generation) or 0
         # Whether rows were rewritten can be decided only with all changes up to that point, so without a limit.
@@ -157,7 +157,7 @@ class Capture:
         self.step("peek")
         writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
         try:
-            with sources.asked(self.captured), decoding():
+            with source_database.asked(self.captured), decoding():
                 look = reader.look(writer, position.table, done, moment.upto)
             if rewritten:
                 self._refuse_rewritten(moment.table, look.truncated_by)
@@ -175,11 +175,11 @@ class Capture:
         # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until
         self.positions.confirm(position.dataset, target)
-        self.step("tell")
+        self.step("confirm")
         if target > slot.confirmed:
-            with sources.asked(self.captured), decoding():
+            with source_database.asked(self.captured), decoding():
                 connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
-        self.step("told")
+        self.step("confirmed")
         return look.cut, batch
 
     def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
@@ -199,12 +199,12 @@ class Capture:
             f"exact state. Take a new snapshot: varve cdc resnapshot {dataset}"
         )
 
-    def _checked_slot(self, connection: psycopg.Connection, position: Position) -> sources.Slot:
+    def _checked_slot(self, connection: psycopg.Connection, position: Position) -> source_database.Slot:
         assert position.system_identifier is not None
         assert position.timeline is not None
-        expected = sources.Server(position.system_identifier, position.timeline)
-        sources.refuse_other_server(self.captured, expected, sources.server(connection))
-        slot = sources.slot_of(connection, self.captured.slot)
+        expected = source_database.Server(position.system_identifier, position.timeline)
+        source_database.refuse_other_server(self.captured, expected, source_database.server(connection))
+        slot = source_database.slot_of(connection, self.captured.slot)
         problem = (
             "is gone"
             if slot is None
@@ -227,7 +227,7 @@ class Capture:
     def _flushed(self, connection: psycopg.Connection) -> int:
         """The LSN of the end of the log, once it is on disk up to there: decoding reads only what is on disk."""
         deadline = time.monotonic() + _FLUSH_SECONDS
-        end = sources.end_of_log(connection)
+        end = source_database.end_of_log(connection)
         while True:
             row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
             if row is not None and parse_lsn(row[0]) >= end:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 # How many messages of a transaction in progress are kept in memory; more are written to a file.
-HELD = 10_000
+MESSAGES_IN_MEMORY = 10_000
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE}
 
 
@@ -165,7 +165,7 @@ class _UncommittedMessages:
 
     def add(self, message: messages.Decoded) -> None:
         self._recent.append(message)
-        if len(self._recent) >= HELD:
+        if len(self._recent) >= MESSAGES_IN_MEMORY:
             self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
             # Pickled together, so that the description of a table is written once.
             pickle.dump(self._recent, self._file)

@@ -47,7 +47,7 @@ class Examined:
                     "dataset": finding.dataset,
                     "partition": finding.partition or None,
                     "batch_id": finding.batch_id.millis if finding.batch_id else None,
-                    "found": finding.found,
+                    "problem": finding.problem,
                     "remedy": finding.remedy,
                 }
                 for finding in self.findings
@@ -68,7 +68,7 @@ class Repaired:
         return {
             "shown": self.shown,
             "recovered": [
-                {"dataset": rebuilt.dataset, "batches": rebuilt.batches, "in_force": rebuilt.in_force}
+                {"dataset": rebuilt.dataset, "batches": rebuilt.batches, "current": rebuilt.current}
                 for rebuilt in self.recovered
             ],
             **Examined(findings=self.findings).as_values(),
@@ -122,7 +122,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         ]
         examined.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
-            for name, path, batch_id in catalog.dead()
+            for name, path, batch_id in catalog.dead_batches()
             if dataset in {None, name}
         ]
         examined.findings += [
@@ -166,15 +166,15 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
         catalog = Catalog(history.connection)
         if from_storage:
             for kind in store_names():
-                for remains in open_store(kind, settings, catalog, _session).remains():
-                    if dataset in {None, remains.dataset}:
-                        recovered = recover(catalog.connection, kind, remains)
+                for inventory in open_store(kind, settings, catalog, _session).inventory():
+                    if dataset in {None, inventory.dataset}:
+                        recovered = recover(catalog.connection, kind, inventory)
                         repaired.recovered.append(recovered)
                         repaired.findings += recovered.findings
         for name in built(history, dataset):
             declared = chosen_graph().datasets.get(name)
             if declared is not None:
-                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).mend(declared)
+                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).repair(declared)
     return repaired
 
 
@@ -194,7 +194,7 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
     for recovered in repaired.recovered:
         console.print(
             f"{recovered.dataset}: {counted(recovered.batches, 'batch')} found again, "
-            f"{recovered.in_force:,} of them put in force."
+            f"{recovered.current:,} of them made current."
         )
     for name, count in repaired.shown.items():
         if count:
@@ -210,7 +210,7 @@ def _show(console: Console, title: str, findings: list[Finding]) -> None:
     for finding in findings:
         which = f" batch {finding.batch_id}" if finding.batch_id else ""
         place = " ".join(part for part in (finding.dataset, finding.partition) if part)
-        console.print(f"- {place}{which}: {finding.found}. {finding.remedy}", markup=False, highlight=False)
+        console.print(f"- {place}{which}: {finding.problem}. {finding.remedy}", markup=False, highlight=False)
 
 
 def _session() -> Any:

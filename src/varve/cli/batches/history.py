@@ -93,7 +93,7 @@ def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str
     for row in batches:
         remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in row["pins"]]
         remarks += [str(row["failure"]).splitlines()[0]] if row["failure"] else []
-        state = f"[bold green]{row['state']}[/]" if row["in_force"] else row["state"]
+        state = f"[bold green]{row['state']}[/]" if row["is_current"] else row["state"]
         size = "" if row["bytes"] is None else size_text(row["bytes"])
         rows = "" if row["rows"] is None else f"{row['rows']:,}"
         table.add_row(
@@ -116,7 +116,7 @@ def show_changes(console: Console, dataset_name: str, change_values: Sequence[di
             row["run_id"],
             row["reason"],
         )
-    console.print(table if change_values else f"Nothing of {dataset_name} was ever in force there.")
+    console.print(table if change_values else f"Nothing of {dataset_name} was ever current there.")
 
 
 def pin(
@@ -145,7 +145,7 @@ def pin(
                 if paths is None or path in paths:
                     wanted.setdefault(current.batch_id, []).append(path)  # type: ignore[union-attr]
             if not wanted:
-                raise VarveError(f"nothing of {dataset} is in force there. Nothing was pinned; give --batch.")
+                raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
         name = owner or who()
         with past.connection.transaction():
             return [
@@ -180,7 +180,7 @@ def _batch(batch: PastBatch) -> dict[str, Any]:
         "partition": batch.partition,
         "batch_id": batch.batch_id.millis,
         "state": batch.state.value,
-        "in_force": batch.in_force,
+        "is_current": batch.is_current,
         "run_id": batch.run_id,
         "rows": batch.rows,
         "bytes": batch.size,

@@ -35,7 +35,7 @@ def history(
     words: Words = None,
     *,
     run_id: Annotated[str | None, typer.Option("--run", help="Only the batches of this run.")] = None,
-    log: Annotated[bool, typer.Option("--log", help="What was put in force when, instead of the batches.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="What became current when, instead of the batches.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +52,7 @@ def history(
 
 @app.command()
 def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False) -> None:
-    """Print the folders that are in force, a line each, for an engine that reads parquet by path."""
+    """Print the current folders, a line each, for an engine that reads parquet by path."""
     from varve.cli.batches import history as history_command
 
     current_folders = history_command.folders(dataset, words or [])
@@ -65,7 +65,7 @@ def rollback(
     words: Words = None,
     *,
     to: Annotated[int | None, typer.Option(help="Back to this batch.", metavar="BATCH")] = None,
-    at: Annotated[str | None, typer.Option(help="Back to what was in force then (UTC).", metavar="TIME")] = None,
+    at: Annotated[str | None, typer.Option(help="Back to what was current then (UTC).", metavar="TIME")] = None,
     run: Annotated[str | None, typer.Option(help="Undo what this run published: its id, or how it begins.")] = None,
     reason: Annotated[str, typer.Option(help="Why; the history keeps it.")] = "",
     withdraw: Annotated[
@@ -74,7 +74,7 @@ def rollback(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Put earlier batches back in force, all at once.
+    """Make earlier batches current again, all at once.
 
     The sensors leave those partitions alone until an input of theirs changes.
     """
@@ -105,7 +105,7 @@ def pin(
     words: Words = None,
     *,
     reason: Annotated[str, typer.Option(help="Why it must stay.")],
-    batch: Annotated[int | None, typer.Option(help="Which batch; default: what is in force.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Which batch; default: the current one.")] = None,
     owner: Annotated[str | None, typer.Option(help="Who wants it; default: you.")] = None,
     keep_for: Annotated[str | None, typer.Option("--for", help="Like 30d; default: until it is unpinned.")] = None,
     as_json: Json = False,
@@ -171,7 +171,7 @@ def sweep(
 ) -> None:
     """Delete the data of retired batches, and what killed runs have left behind.
 
-    Never what is in force, pinned, or may be read by a run that lives.
+    Never what is current, pinned, or may be read by a run that lives.
     """
     from varve.cli.batches import sweep as sweep_command
     from varve.cli.selection import span
@@ -213,7 +213,7 @@ def repair(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show readers what the catalog says is in force, where they are not. Exit code 1 for what cannot be mended."""
+    """Show readers what the catalog says is current, where they are not. Exit code 1 for what cannot be mended."""
     from varve.cli.batches import doctor as doctor_command
 
     repaired = doctor_command.repair(dataset, from_storage=from_storage)

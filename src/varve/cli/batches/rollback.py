@@ -15,7 +15,7 @@ from varve.cli.batches.history import opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, who
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
 from varve.stores.open import open_store
@@ -75,7 +75,7 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
         lost = [f"{path} batch {then[path].batch_id}" for path in paths if path in then and path not in kept]
         if lost:
             raise NotKept(
-                f"{dataset}: what was in force on {at:%Y-%m-%d %H:%M:%S} UTC was swept since: {some(lost)}. "
+                f"{dataset}: what was current on {at:%Y-%m-%d %H:%M:%S} UTC was swept since: {some(lost)}. "
                 f"{NOTHING_CHANGED} Choose a later time, or the other partitions."
             )
         return _with_rejected(history, [_plan(history, dataset.name, {path: kept.get(path) for path in paths})])
@@ -158,7 +158,7 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
             for plan in (plan for plan in plans if plan.moves):
                 build = _take_partitions(catalog, plan, run_id)
                 returns[plan.dataset] = build, [target for _, target in plan.moves.values() if target is not None]
-            group.republish(
+            atomic_publish.republish(
                 catalog,
                 returns,
                 lambda dataset: open_store(dataset.store, settings, catalog, _session),
@@ -173,7 +173,7 @@ def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
     dataset = declared(plan.dataset)
     keys = [dataset.partitioning.from_path(path) for path in plan.moves]
-    build = catalog.take(dataset, keys, run_id=run_id)
+    build = catalog.lock_partitions(dataset, keys, run_id=run_id)
     build.expected = {key: plan.moves[key.path][0] for key in keys}
     return build
 

@@ -63,7 +63,7 @@ class Report:
     ageless: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    buried: int = 0
+    failed_builds: int = 0
 
     def as_values(self) -> dict[str, Any]:
         """Return the report as plain values for `--json`."""
@@ -86,7 +86,7 @@ def sweep(
         kinds = built(history, dataset)
         stores = {kind: open_store(kind, settings, catalog, _session) for kind in set(kinds.values())}
         if not dry_run:
-            report.buried = catalog.bury_dead()
+            report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
             _catch_up(catalog, stores, kinds)
         retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
@@ -120,9 +120,9 @@ def show(console: Console, report: Report) -> None:
             name, f"{batches.count:,}", size_text(batches.size), f"{orphans.count:,}", size_text(orphans.size)
         )
     console.print(table if table.row_count else f"No batch {'was' if report.done else 'is'} to be swept.")
-    if report.buried:
+    if report.failed_builds:
         console.print(
-            f"Closed: {counted(report.buried, 'build')} of runs that were killed; they had published nothing."
+            f"Closed: {counted(report.failed_builds, 'build')} of runs that were killed; they had published nothing."
         )
     for why, amount in sorted(report.kept.items()):
         console.print(

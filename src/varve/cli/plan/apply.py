@@ -12,7 +12,7 @@ import pendulum
 from varve.catalog.deployments import Decision
 from varve.catalog.plans import Plans
 from varve.cli.context import chosen_graph
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.selection import who
 from varve.model.errors import VarveError, counted
 from varve.model.policy import OnCodeChange, instant_of
@@ -41,7 +41,7 @@ def apply(number: int, only: Sequence[str], decision: Decision | None) -> list[d
 
     Raises VarveError, and changes nothing, where the plan is not what would be done now.
     """
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         plans = Plans(open_plan.connection, chosen_graph(), open_plan.members)
         done = plans.apply(number, decision, only, pendulum.now("UTC"), by=who())
         return [_values(change, made) for change, made in done]

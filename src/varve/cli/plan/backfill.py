@@ -12,12 +12,12 @@ import pendulum
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.model.errors import UnknownPartition, VarveError, counted
-from varve.planning import run_requests as triggers
+from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
 from varve.services.postgres import connect
 
@@ -54,7 +54,7 @@ def plan(
             f"Run varve backfill {dataset.rejected_of}."
         )
     values_by_column = dict(_pair(dataset.name, word) for word in words)
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         now = pendulum.now("UTC")
         keys = selected(dataset, first=first, last=last, words=values_by_column, members=open_plan.members, now=now)
         followed_names = _downstream(downstream)
@@ -66,10 +66,10 @@ def plan(
         if chosen_graph().datasets[dataset_name].rejected_of:
             # The runs of its landing dataset write the rejected rows too.
             continue
-        due_partitions = [triggers.Due(key, frozenset(), "") for key in partition_keys]
+        due_partitions = [run_requests.Due(key, frozenset(), "") for key in partition_keys]
         policy = chosen_graph().datasets[dataset_name].policy
         count = len(
-            triggers.runs(
+            run_requests.runs(
                 chosen_graph().datasets[dataset_name], due_partitions, limit=policy.partitions_per_run or limit
             )
         )

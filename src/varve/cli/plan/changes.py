@@ -19,7 +19,7 @@ from varve.planning.code_changes import ChangeKind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from varve.cli.plan.looking import OpenPlan
+    from varve.cli.plan.open_plan import OpenPlan
     from varve.planning.code_changes import DatasetChange
 
 _SIGNS = {

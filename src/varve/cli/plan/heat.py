@@ -14,7 +14,7 @@ from varve.catalog.catalog import Catalog
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.changes import code_plan, plan_values, show_code_plan
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
 from varve.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _COLOURS = {
     State.FAILED: "red",
     State.BACKING_OFF: "dark_orange",
-    State.HELD: "magenta",
+    State.ON_HOLD: "magenta",
     State.OUTDATED: "bright_magenta",
     State.UNWANTED: "grey50",
     State.IN_FLIGHT: "cyan",
@@ -42,6 +42,7 @@ _COLOURS = {
 }
 # One letter for each state, for terminals and files without colours.
 _LETTERS = {state: str(state)[0] for state in State} | {
+    State.ON_HOLD: "h",
     State.UPCOMING: "o",
     State.OUTDATED: "x",
     State.MISSING: ".",
@@ -54,7 +55,7 @@ def heat() -> tuple[dict[str, Any], CodePlan]:
 
     With it come the files that arrived and are not taken, and the changes of code as plain values.
     """
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         plan = code_plan(open_plan)
         picture = heat_of(chosen_graph(), open_plan.plan())
         return picture | {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.selection import who
 from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
-from varve.dagster.automation.retiring import retire as leave
+from varve.dagster.automation.retiring import retire as retire_partitions
 from varve.dagster.instance import open_instance
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.services.spark import open_session
@@ -33,7 +33,7 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
     DatasetIsBroken for a dataset that a file with an error declares, or may declare.
     """
     settings = chosen_settings()
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         catalog = Catalog(open_plan.connection)
         undeclared = removed(catalog, chosen_graph())
         if name is not None and (broken := chosen_graph().broken_dataset(name.replace("/", "."))) is not None:
@@ -56,7 +56,7 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
                         if dataset_name in undeclared
                         else chosen_graph().datasets[dataset_name]
                     )
-                    leave(
+                    retire_partitions(
                         catalog, instance, dataset, list(paths), by=who(), settings=settings,
                         spark=partial(open_session, settings),
                     )  # fmt: skip

@@ -42,7 +42,7 @@ def unseen_values(
     """
     values = []
     for dataset in datasets:
-        if not dataset.arrives or dataset.outside is not None:
+        if not dataset.arrives or dataset.external is not None:
             continue
         try:
             rejected = RejectedArrivals(catalog.connection).of(dataset.name)

@@ -9,7 +9,7 @@ import pendulum
 from varve.catalog.history.history import History
 from varve.catalog.leases import Lease, Leases
 from varve.cli.context import chosen_graph
-from varve.cli.plan.looking import looking
+from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.rejected import (
     left_out_values,
@@ -39,7 +39,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     """
     dataset = dataset_named(name, chosen_graph())
     key = parsed(dataset, words)
-    with looking() as open_plan:
+    with opened_plan() as open_plan:
         plan = open_plan.plan()
         fact = open_plan.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
         judged = plan.judgements[dataset.name].get(key.path)
@@ -126,7 +126,7 @@ def show(console: Console, judgement: dict[str, Any]) -> None:
     """Print the state of the partition, its reason, and a table of what it reads."""
     console.print(f"[bold]{judgement['dataset']} {judgement['partition']}[/]: {judgement['state']}", highlight=False)
     console.print(f"  {judgement['reason']}", markup=False, highlight=False)
-    console.print(f"  batch in force: {judgement['batch'] or 'none'}", highlight=False)
+    console.print(f"  current batch: {judgement['batch'] or 'none'}", highlight=False)
     if judgement["in_flight"]:
         console.print(f"  in flight: {_in_flight(judgement['in_flight'])}", markup=False, highlight=False)
     show_rejected_rows(console, judgement["rejected_rows"])

@@ -95,7 +95,9 @@ def dataset_asset(
 
     Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
-    upstreams = {name: Reads(found) if isinstance(found, Dataset) else found for name, found in (reads or {}).items()}
+    upstreams = {
+        name: Reads(upstream) if isinstance(upstream, Dataset) else upstream for name, upstream in (reads or {}).items()
+    }
     warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
@@ -116,21 +118,21 @@ def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[Data
     Raises VarveError where another dataset has its name.
     """
     everything = list(declared)
-    listed = [found for found in everything if isinstance(found, DatasetAsset)]
-    given = {found.dataset.name: found.dataset for found in listed}
-    for found in listed:
-        rejected = found.dataset.rejected_dataset()
+    listed = [item for item in everything if isinstance(item, DatasetAsset)]
+    given = {declared_asset.dataset.name: declared_asset.dataset for declared_asset in listed}
+    for declared_asset in listed:
+        rejected = declared_asset.dataset.rejected_dataset()
         if rejected is None:
             continue
         other = given.get(rejected.name)
         if other is None:
             given[rejected.name] = rejected
-            everything.append(rejected_asset(found, rejected))
-        elif other.rejected_of != found.dataset.name:
+            everything.append(rejected_asset(declared_asset, rejected))
+        elif other.rejected_of != declared_asset.dataset.name:
             what = f"the rejected rows of {other.rejected_of}" if other.rejected_of else "another dataset"
             raise VarveError(
-                f"dataset {found.dataset}: its rejected rows are to go into {rejected.name}, which is {what}; take "
-                "another name for one of them."
+                f"dataset {declared_asset.dataset}: its rejected rows are to go into {rejected.name}, which is "
+                f"{what}; take another name for one of them."
             )
     return everything
 
@@ -194,13 +196,13 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
     Raises VarveError for an unknown dataset, a circle, and rejected rows that go into another dataset.
     """
     everything = with_rejected(declared)
-    listed = [found for found in everything if isinstance(found, DatasetAsset)]
+    listed = [item for item in everything if isinstance(item, DatasetAsset)]
     return Graph(
-        {found.dataset.name: found.dataset for found in listed},
-        {found.dataset.name: found.reads for found in listed},
-        {found.dataset.name: found.code_version for found in listed},
-        tuple(found for found in everything if isinstance(found, BrokenDataset)),
-        {found.dataset.name: found.source for found in listed},
+        {declared_asset.dataset.name: declared_asset.dataset for declared_asset in listed},
+        {declared_asset.dataset.name: declared_asset.reads for declared_asset in listed},
+        {declared_asset.dataset.name: declared_asset.code_version for declared_asset in listed},
+        tuple(item for item in everything if isinstance(item, BrokenDataset)),
+        {declared_asset.dataset.name: declared_asset.source for declared_asset in listed},
     )
 
 

@@ -33,9 +33,9 @@ def python_assets(folder: Path) -> list[DatasetAsset]:
     Modules that ask for a broken dataset of SQL are left out. Raises NoProject where Python cannot import the folder.
     """
     modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
+    assets = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
     # A module may import another's.
-    return list({id(each): each for each in found}.values())
+    return list({id(asset): asset for asset in assets}.values())
 
 
 def broken_modules(folder: Path) -> list[BrokenDataset]:
@@ -43,14 +43,16 @@ def broken_modules(folder: Path) -> list[BrokenDataset]:
 
     What they declare has no name here, as nobody knows it.
     """
-    found = []
+    broken_datasets = []
     for name in _modules(folder):
         try:
             importlib.import_module(name)
         except DatasetIsBroken as error:
             file = f"{folder.name}/{name.rpartition('.')[2]}.py"
-            found.append(BrokenDataset("", file, waits_for=(error.broken.title,), causes=(error.broken.headline,)))
-    return found
+            broken_datasets.append(
+                BrokenDataset("", file, waits_for=(error.broken.title,), causes=(error.broken.headline,))
+            )
+    return broken_datasets
 
 
 def half_imported(folder: Path) -> list[str]:
@@ -107,7 +109,7 @@ def _is_half(module: ModuleType | None) -> bool:
 
 
 def _modules(folder: Path) -> list[str]:
-    names = [each.name for each in pkgutil.iter_modules([str(folder)])]
+    names = [module.name for module in pkgutil.iter_modules([str(folder)])]
     package = package_of(folder) if names else ""
     return [f"{package}.{name}" for name in names]
 
@@ -135,7 +137,7 @@ def _places(name: str) -> list[Path]:
 
 def _all_within(name: str, folder: Path) -> bool:
     """Whether each module of the folder is what Python imports by its name: several folders may share a package."""
-    specs = [importlib.util.find_spec(f"{name}.{each.name}") for each in pkgutil.iter_modules([str(folder)])]
+    specs = [importlib.util.find_spec(f"{name}.{module.name}") for module in pkgutil.iter_modules([str(folder)])]
     return all(spec is not None and spec.origin and Path(spec.origin).is_relative_to(folder) for spec in specs)
 
 
@@ -181,7 +183,7 @@ def _own_imports(folder: Path) -> Iterator[str]:
     """The lines, as `file:line`, that import the folder's package by its name."""
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
-            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names = [node.module]
             if any(name.partition(".")[0] == folder.name for name in names):

@@ -22,7 +22,7 @@ from varve.model.errors import BadInput
 from varve.planning.arrivals.arrivals import Rejected, Sorter, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
-from varve.services.spark import lost, open_session
+from varve.services.spark import is_server_lost, open_session
 from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected
 from varve.sources.landing.landing import Landing, inspect
@@ -73,7 +73,7 @@ class ArrivalLook:
             share = now + (stop - now) / (len(by_last_look) - position)
             try:
                 complete = (
-                    self._take_external(dataset) if dataset.outside is not None else self._take_files(dataset, share)
+                    self._take_external(dataset) if dataset.external is not None else self._take_files(dataset, share)
                 )
             except psycopg.Error:
                 if self.catalog.connection.closed or self.catalog.connection.broken:
@@ -95,7 +95,7 @@ class ArrivalLook:
         reason = str(error) or type(error).__name__
         self.cursor[dataset.name] = time.time()
         self.left_out.append(LeftOut(dataset.name, "look", reason))
-        source = dataset.outside or "its landing folder"
+        source = dataset.external or "its landing folder"
         self.log.error("%s: %s was not looked at: %s", dataset, source, reason, exc_info=error)
 
     def _take_files(self, dataset: Dataset, stop: float) -> bool:
@@ -151,7 +151,7 @@ class ArrivalLook:
 
     def _take_external(self, dataset: Dataset) -> bool:
         """Note in the catalog which partitions an external table has now, and which of them changed."""
-        assert dataset.outside is not None
+        assert dataset.external is not None
         sessions: list[SparkSession] = []
 
         def spark() -> SparkSession:
@@ -159,9 +159,9 @@ class ArrivalLook:
             return sessions[-1]
 
         try:
-            listing = open_external_table(self.settings, dataset.outside, spark).listed(dataset)
+            listing = open_external_table(self.settings, dataset.external, spark).listed(dataset)
         except Exception as error:
-            if lost(error):
+            if is_server_lost(error):
                 # The code server may outlive its Spark server: the next look then opens a new session.
                 for session in sessions:
                     session.stop()
@@ -170,12 +170,12 @@ class ArrivalLook:
         rejected_before, rejected = rejections.of(dataset.name), dict[str, Rejected]()
         sorter = Sorter(dataset, {}, rejected_before, self.members, time.time(), 0.0, declaration_of(dataset))
         for text in listing.strays:
-            uri = f"{dataset.outside}/{text}"
+            uri = f"{dataset.external}/{text}"
             stray = LandingFile(0.0, text, uri, 0)
             rejected[uri] = sorter.rejected(stray, RejectionKind.NO_KEY, f"{text} is no partition of {dataset}")
         known_tokens = self.catalog.arrivals(dataset.name)
         for partition, listed_partition in listing.partitions.items():
-            uri = f"{dataset.outside}/{partition.path}"
+            uri = f"{dataset.external}/{partition.path}"
             # A partition that was taken before stays, even if its window is over by now.
             if partition.path not in known_tokens and (absence := sorter.not_there(partition)) is not None:
                 file = LandingFile(0.0, partition.path, uri, listed_partition.size, listed_partition.token)

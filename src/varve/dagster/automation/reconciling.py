@@ -85,7 +85,7 @@ class Reconciler:
         end_dead(instance, dead_reasons)
         in_flight = runs_in_flight(self.graph, instance, runs)
         # A killed run frees its locks and reports nothing. From here on its builds count as failed like any other.
-        Catalog(connection).bury_dead()
+        Catalog(connection).fail_dead_batches()
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
         try:

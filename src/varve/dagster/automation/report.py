@@ -29,7 +29,7 @@ CHECK = "no_partition_left_failed"
 COLOURS = {
     State.FAILED: "#d64545",
     State.BACKING_OFF: "#e8833a",
-    State.HELD: "#a35bbf",
+    State.ON_HOLD: "#a35bbf",
     State.OUTDATED: "#c98bb9",
     State.UNWANTED: "#6b7280",
     State.IN_FLIGHT: "#3aa7c9",
@@ -50,7 +50,7 @@ def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
     @dg.asset(
         key=KEY,
         group_name="varve",
-        description="Every dataset over time: what is current, missing, due, in flight, failed, held.",
+        description="Every dataset over time: what is current, missing, due, in flight, failed, on hold.",
         check_specs=[
             dg.AssetCheckSpec(CHECK, asset=KEY, description="Fails where a partition was given up after its attempts.")
         ],

@@ -47,7 +47,7 @@ def retire(
     """
     # The dimensions may not have these keys any more, so they are made from the texts of the paths.
     keys = [PartitionKey.of(**dict(parse_path(path))) for path in paths]
-    build = catalog.take(dataset, keys, run_id=f"retire-{uuid.uuid4().hex[:8]} by {by}")
+    build = catalog.lock_partitions(dataset, keys, run_id=f"retire-{uuid.uuid4().hex[:8]} by {by}")
     # With `holds` the planner would leave the partitions alone. One that returns to the graph later shall run again.
     build = replace(build, holds=False)
     try:

@@ -19,7 +19,7 @@ from varve.dagster.automation.requesting import accepted, asset_key, run_request
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import fill
 from varve.model.errors import VarveError
-from varve.planning import run_requests as triggers
+from varve.planning import run_requests
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, choice_of
 from varve.planning.schedule_ticks import completed, previous_tick
@@ -84,8 +84,8 @@ def partition_schedule(
                 f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
             )
         tokens = {path: str(count) for path, count in failures.items()}
-        due_partitions = [triggers.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
-        planned = triggers.runs(dataset, due_partitions, limit=settings.partitions_per_run)
+        due_partitions = [run_requests.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
+        planned = run_requests.runs(dataset, due_partitions, limit=settings.partitions_per_run)
         left_out: list[LeftOut] = []
         requests = [run_request(run) for run in accepted(planned, context.instance, left_out)]
         for entry in left_out:

@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import BEATS_A_TERM, Leases, lost
+from varve.catalog.leases import BEATS_A_TERM, Leases, lease_lost
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Heartbeat:
     def __init__(self, settings: Settings, run_id: str) -> None:
         self.run_id = run_id
         # The lease as the catalog had it when it was lost; None as long as it is not.
-        self.lost: Lease | None = None
+        self.lost_lease: Lease | None = None
         self._settings = settings
         self._holder = this_process()
         self._connection: psycopg.Connection | None = None
@@ -56,7 +56,7 @@ class Heartbeat:
         """Stop renewing the lease; with `give_back`, as the run has ended, release it."""
         self._stopped.set()
         self._thread.join()
-        if give_back and not self.lost:
+        if give_back and not self.lost_lease:
             self._with_leases(lambda leases: leases.give_back(self.run_id))
         self._disconnect()
 
@@ -67,9 +67,9 @@ class Heartbeat:
     def _beat(self) -> None:
         def renew(leases: Leases) -> None:
             taken = leases.take(self.run_id, self._holder, self._settings.lease_seconds)
-            if not taken and self.lost is None and (lease := leases.of(self.run_id)) is not None:
-                self.lost = lease
-                logger.error("%s", lost(lease, "its lease cannot be renewed"))
+            if not taken and self.lost_lease is None and (lease := leases.of(self.run_id)) is not None:
+                self.lost_lease = lease
+                logger.error("%s", lease_lost(lease, "its lease cannot be renewed"))
 
         self._with_leases(renew)
 

@@ -50,7 +50,7 @@ def dead_runs(
         started_ids = [run.run_id for run in all_runs if run.status in _HAS_PROCESS]
         leases.keep(started_ids, "a process that nobody knows", settings.lease_seconds)
     dead_reasons = {}
-    for run_id in leases.lost([run.run_id for run in all_runs]):
+    for run_id in leases.dead_runs([run.run_id for run in all_runs]):
         if lease := leases.of(run_id):
             dead_reasons[run_id] = (
                 f"the run counts as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC, because {lease.lost_because}: "

@@ -16,7 +16,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.deployments import Deployments
-from varve.catalog.leases import lost
+from varve.catalog.leases import lease_lost
 from varve.dagster.internal import (
     heartbeats_of,
     run_assets,
@@ -28,7 +28,7 @@ from varve.dagster.internal import (
 )
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
 from varve.planning.requested import asked_partitions, refused
 from varve.services.postgres import connect
@@ -73,7 +73,9 @@ class Builds:
             dataset = self.dataset(step_asset(step))
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
             why_not = self._refusal_reason(step, dataset, partitions)
-            published_together = group.members(step.dagster_run.tags, *map(self._dataset_names, run_assets(step)))
+            published_together = atomic_publish.members(
+                step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
+            )
             open_build = self._begin(step, dataset, partitions)
             open_build.together = published_together
             self._open[identity] = open_build
@@ -252,8 +254,8 @@ def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[Non
     has_lease = heartbeats.of(run_id) is not None
     heartbeat = heartbeats.begin(settings, run_id)
     try:
-        if heartbeat.lost is not None:
-            raise lost(heartbeat.lost, "nothing was begun")
+        if heartbeat.lost_lease is not None:
+            raise lease_lost(heartbeat.lost_lease, "nothing was begun")
         yield
     finally:
         if not has_lease:

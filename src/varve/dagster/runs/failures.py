@@ -15,12 +15,12 @@ import dagster as dg
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import lost as lost_lease
+from varve.catalog.leases import lease_lost
 from varve.dagster.leases.leases import leases_in
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
-from varve.services.spark import lost
+from varve.services.spark import is_server_lost
 from varve.sources.landing.landing import explain_bad_row
 from varve.stores.frames import spark_errors, spark_says
 
@@ -59,7 +59,7 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
             raise bad_row from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
-        if lost(error):
+        if is_server_lost(error):
             reason = spark_says(error).strip().splitlines()[0]
             raise VarveError(
                 f"{build}: Spark was lost: {reason} {NOTHING_LOST} "
@@ -96,7 +96,7 @@ def _refuse_dead(build: Build, settings: Settings, error: Exception) -> None:
     with contextlib.suppress(ServiceUnavailable, psycopg.Error), leases_in(settings, "varve after a loss") as leases:
         lease = leases.of(build.run_id)
         if lease is not None and lease.lost_at is not None and not Catalog(leases.connection).was_published(build):
-            raise lost_lease(lease, str(build)) from error
+            raise lease_lost(lease, str(build)) from error
 
 
 def _publish_outcome(build: Build, settings: Settings) -> str:
@@ -110,7 +110,7 @@ def _publish_outcome(build: Build, settings: Settings) -> str:
             with connect(settings, application=f"varve {build.dataset} after a loss") as connection:
                 catalog = Catalog(connection)
                 # Once the locks can be taken, the lost session has ended and cannot commit any more.
-                new_build = catalog.take(build.dataset, build.partitions, run_id=build.run_id)
+                new_build = catalog.lock_partitions(build.dataset, build.partitions, run_id=build.run_id)
                 published = catalog.was_published(build)
                 catalog.release(new_build)
         except (AlreadyBuilding, ServiceUnavailable, psycopg.Error):
@@ -118,12 +118,12 @@ def _publish_outcome(build: Build, settings: Settings) -> str:
                 time.sleep(0.5)
                 continue
             return (
-                f"It cannot be asked whether the batch came into force: see `varve history {build.dataset}` when the "
+                f"It cannot be asked whether the batch became current: see `varve history {build.dataset}` when the "
                 "server is back, and run it again where it did not."
             )
         if published:
             return (
-                "The batch had come into force by then, and readers have it; only this run's record is not whole. "
+                "The batch had become current by then, and readers have it; only this run's record is not whole. "
                 f"`varve repair {build.dataset}` brings everything in step; nothing needs to be run again."
             )
         return f"{NOTHING_LOST} Run it again when the server is back."

@@ -13,7 +13,7 @@ import pendulum
 
 from varve.catalog.traces import ReusedBatches, Traces
 from varve.dagster.internal import add_partition_metadata, step_of
-from varve.dagster.runs import atomic_publish as group
+from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.failures import as_dagster_failure, explained
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
@@ -53,7 +53,7 @@ class StoreIOManager(dg.IOManager):
             upstream = self._builds.dataset(context.asset_key)
             try:
                 edge = self._builds.graph.edge(opened.build.dataset, upstream)
-                staged_batches = group.kept_back(self._builds.staged(), upstream)
+                staged_batches = atomic_publish.kept_back(self._builds.staged(), upstream)
                 batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), staged_batches)
                 return self._builds.store(upstream, opened.catalog).read(upstream, batches, edge.columns)
             except VarveError as error:
@@ -76,9 +76,9 @@ class StoreIOManager(dg.IOManager):
                     if opened.rejected is not None:
                         opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
                     opened.staged = self._staged(opened, obj)
-                    publishable = group.complete(self._builds.staged(), opened)
+                    publishable = atomic_publish.complete(self._builds.staged(), opened)
                     if publishable:
-                        group.publish(publishable, self._builds.store)
+                        atomic_publish.publish(publishable, self._builds.store)
                     else:
                         context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
             except BaseException as error:
@@ -184,7 +184,7 @@ def _missing_keys(
         window_end = time.window(partition[time.name]).end if time is not None else None
         present_count = len(expected_keys) - len(missing)
         if not verdict(
-            edge.wait, wanted=len(expected_keys), there=present_count, window_end=window_end, now=pendulum.now("UTC")
+            edge.wait, wanted=len(expected_keys), present=present_count, window_end=window_end, now=pendulum.now("UTC")
         ).ready:
             yield missing
 

@@ -12,7 +12,7 @@ import dagster as dg
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.errors import VarveError
 from varve.planning.requested import AGAIN_TAG
-from varve.sources.external import read as outside
+from varve.sources.external import read as external
 from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ class LandingResource(dg.ConfigurableResource[None]):
     """Reads the landing folder of the settings, and the external tables of datasets."""
 
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:
-        """Return the run's partitions as typed rows with partition columns; see `Landing.read` and `outside.read`."""
+        """Return the run's partitions as typed rows with partition columns; see `Landing.read` and `external.read`."""
         builds: Builds = context.resources.builds
         with as_dagster_failure():
             opened = builds.of(context)
             try:
-                if opened.build.dataset.outside is not None:
-                    return outside.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
+                if opened.build.dataset.external is not None:
+                    return external.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 landing = Landing(builds.settings.landing, builds.settings.settle_seconds)
                 reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
-                return landing.read(opened, context.resources.spark.spark_session, again=reuse_allowed)
+                return landing.read(opened, context.resources.spark.spark_session, reuse_allowed=reuse_allowed)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

@@ -32,7 +32,7 @@ from varve.services.java import java_home
 from varve.services.secrets import redacted, spark_properties
 from varve.services.spark import SESSION_CONF
 from varve.services.spark_server import static_conf
-from varve.sql.foreign_code import program as find
+from varve.sql.foreign_code import program as find_program
 from varve.stores.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def command(settings: Settings, program: Program, folder: str, conf: str) -> lis
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         *(argument for name, value in options for argument in (f"--{name.replace('_', '-')}", value)),
         *defaults,
-        str(find(program.path, settings.project) or program.path),
+        str(find_program(program.path, settings.project) or program.path),
         folder,
         *program.arguments,
     ]

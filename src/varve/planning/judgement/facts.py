@@ -87,7 +87,7 @@ class WantedInputs(NamedTuple):
 class BulkFacts(Facts, Protocol):
     """Facts that can also say, for many partitions at once, which of them need no judgement (settled.py)."""
 
-    def there(self, dataset: str) -> set[str]:
+    def existing_partitions(self, dataset: str) -> set[str]:
         """The paths of the partitions of a dataset that have a batch."""
         ...
 

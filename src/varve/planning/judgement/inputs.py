@@ -62,7 +62,7 @@ class Inputs:
         source = landing_source(dataset)
         seen.add((source, path))
         if not fact.arrival:
-            table = dataset.outside
+            table = dataset.external
             self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
             return
         self.inputs.append((source, path, fact.arrival))
@@ -76,14 +76,14 @@ class Inputs:
         now: float,
         window_end: float | None,
     ) -> bool:
-        there = 0
+        present = 0
         for path in read.wanted:
             if (judgement := read.judged.get(path)) is not None and judgement.pending:
                 self.pending.append(f"{read.source} {path}")
             fact = read.facts.get(path)
             if fact is None or not fact.batch:
                 continue
-            there += 1
+            present += 1
             self.newest = max(self.newest, fact.published)
             version = str(fact.batch)
             self.inputs.append((read.source, path, version))
@@ -91,13 +91,13 @@ class Inputs:
             made_from = trace.get((read.source, path))
             if made_from != version and (made_from is None or int(made_from) not in fact.equal):
                 self.changed += 1
-        if there == len(read.wanted):
+        if present == len(read.wanted):
             return True
         deadline = read.wait.deadline
         wait_verdict = verdict(
             read.wait,
             wanted=len(read.wanted),
-            there=there,
+            present=present,
             window_end=None if window_end is None else instant(window_end),
             now=instant(now),
         )

@@ -24,7 +24,7 @@ class State(StrEnum):
     IN_FLIGHT = "in flight"
     BACKING_OFF = "backing off"
     FAILED = "failed"
-    HELD = "held"
+    ON_HOLD = "on hold"
     OUTDATED = "outdated"
     UNWANTED = "unwanted"
 

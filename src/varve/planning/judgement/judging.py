@@ -80,7 +80,7 @@ def judge(  # noqa: PLR0911 - one for each state
             return _settled(dataset, inputs)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
-        return Judgement(State.HELD, cause.reason)
+        return Judgement(State.ON_HOLD, cause.reason)
     if inputs.unready:
         has_nothing = not (fact.batch or fact.marks or inputs.inputs or inputs.pending)
         return Judgement(
@@ -91,13 +91,13 @@ def judge(  # noqa: PLR0911 - one for each state
     if inputs.pending:
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
     if on_hold := hold_reason(code, fact.made_by, marked=bool(fact.marks)):
-        return Judgement(State.HELD, f"{cause.reason}, but {on_hold}")
+        return Judgement(State.ON_HOLD, f"{cause.reason}, but {on_hold}")
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
     if since > now:
         # A clock went back: it is not known which inputs a failure had, so that every failure counts.
         since = 0.0
     if fact.rolled_back > since:
-        return Judgement(State.HELD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
+        return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
     return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
 
 
@@ -154,7 +154,7 @@ def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | N
     if not inputs.changed or not (inputs.inputs or inputs.unready):
         return None
     if dataset.arrives and not inputs.unready:
-        return _ComputeReason(f"changed in {dataset.outside}" if dataset.outside else "re-sent")
+        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else "re-sent")
     change = f"{inputs.changed} input{'s' if inputs.changed > 1 else ''} changed"
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)

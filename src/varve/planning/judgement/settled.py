@@ -35,7 +35,7 @@ class OneByOne:
         """See `Facts`."""
         return self.facts.of(dataset, paths)
 
-    def there(self, dataset: str) -> set[str]:
+    def existing_partitions(self, dataset: str) -> set[str]:
         """See `BulkFacts`."""
         return {path for path, fact in self.of(dataset, None).items() if fact.batch}
 

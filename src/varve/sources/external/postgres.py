@@ -137,7 +137,7 @@ class PostgresTable:
         with self._explained(dataset):
             url = self._url(dataset)
             limits = {"default_transaction_read_only": "on", "statement_timeout": f"{_SECONDS}s"}
-            with open_session(url, application="varve outside", wanted=limits) as opened:
+            with open_session(url, application="varve external", wanted=limits) as opened:
                 yield opened
 
     @contextlib.contextmanager

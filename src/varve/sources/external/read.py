@@ -44,7 +44,7 @@ def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession
     Raises MissingUpstream for partitions that the table does not have, BadInput where they change all the time.
     """
     build = opened.build
-    table = build.dataset.outside
+    table = build.dataset.external
     assert table is not None
     source = open_external_table(settings, table, spark)
     for _ in range(_TRIES):

@@ -201,8 +201,8 @@ def look(file: Any, source: FileSource, reading: FileReading) -> None:
             last = b""
             file.seek(0)
             # The first stream must stay alive: when it is garbage-collected it closes the file.
-            again = unpacked(file, source.compression)
-            while read := again.read(_BLOCK):
+            second_stream = unpacked(file, source.compression)
+            while read := second_stream.read(_BLOCK):
                 last = read
             refuse_unended(last, reading)
     except (OSError, pa.ArrowInvalid) as error:
@@ -272,8 +272,10 @@ class _ChunkBuilder:
         passed_over = {*refused, *self.lost}
         if key is not None:
             for row, value in contradicting_rows(array, key[column.name], passed_over):
-                told = "nothing stands there" if value is None else f"{value_text(value)!r} contradicts the file's name"
-                words[row] = f"{told}; it is a file of {column.name} = {value_text(key[column.name])!r}"
+                contradiction = (
+                    "nothing stands there" if value is None else f"{value_text(value)!r} contradicts the file's name"
+                )
+                words[row] = f"{contradiction}; it is a file of {column.name} = {value_text(key[column.name])!r}"
         elif not column.nullable:
             words |= dict.fromkeys(absent_rows(array, passed_over), "nothing stands there, and it is NOT NULL")
         if key is None:

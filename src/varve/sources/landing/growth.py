@@ -46,14 +46,14 @@ class Intake:
 
     Attributes:
         inspect: inspects whole files, several at once; returns None for a file that is not there.
-        again: whether a batch that the same code made from the same files may be reused. Runs of sensors may reuse it,
-            runs that a person requested may not.
+        reuse_allowed: whether a batch that the same code made from the same files may be reused. Runs of sensors may
+            reuse it, runs that a person requested may not.
     """
 
     opened: OpenBuild
     folder: str
     inspect: Callable[[Sequence[str]], Mapping[str, Inspected | None]]
-    again: bool
+    reuse_allowed: bool
     now: float = field(default_factory=time.time)
 
     def taken(
@@ -126,7 +126,7 @@ class Intake:
         gone = () if arrived is not None or not files else comparison.gone
         reason_to_read_all = reason_to_read_all or why_whole(changed, gone)
         if not reason_to_read_all and not comparison.new:
-            if self.again and folds(self.opened.build.dataset, key, len(before.parts), self.now):
+            if self.reuse_allowed and folds(self.opened.build.dataset, key, len(before.parts), self.now):
                 reason = f"{len(before.parts)} parts are put together"
                 self.opened.build.growth[key] = Growth(
                     before.files, before.batch, before.parts, fold=True, reason=reason
@@ -149,9 +149,9 @@ class Intake:
     def _refuse_being_sent(self, key: PartitionKey, files: Sequence[TakenFile], unsettled: Collection[str]) -> None:
         """Raise BadInput where a file whose rows are in the batch is being written: its rows would be missing."""
         taken = {file.name for file in files}
-        if again := [uri for uri in unsettled if self._name(uri) in taken]:
+        if sent_again := [uri for uri in unsettled if self._name(uri) in taken]:
             raise BadInput(
-                f"{self.opened.build.dataset} {key}: {some(again, limit=3)} is being sent again right now. "
+                f"{self.opened.build.dataset} {key}: {some(sent_again, limit=3)} is being sent again right now. "
                 f"{NOTHING_LOST} Run the partition again when it has arrived; the arrival sensor does so by itself."
             )
 
@@ -169,13 +169,13 @@ class Intake:
 
     def _inspected(self, key: PartitionKey, uris: Sequence[str]) -> dict[str, Inspected]:
         results = self.inspect(uris)
-        there = {uri: inspected for uri, inspected in results.items() if inspected is not None}
-        if gone := [uri for uri in uris if uri not in there]:
+        inspected_files = {uri: inspected for uri, inspected in results.items() if inspected is not None}
+        if gone := [uri for uri in uris if uri not in inspected_files]:
             raise BadInput(
                 f"{self.opened.build.dataset} {key}: {some(gone, limit=3)} was removed while it was read. "
                 f"{NOTHING_LOST} Run the partition again; the arrival sensor does so by itself."
             )
-        return there
+        return inspected_files
 
     def _unread(self, files: Sequence[TakenFile]) -> list[Inspected]:
         return [Inspected(f"{self.folder}/{file.name}", file.size, file.fingerprint) for file in files]

@@ -24,7 +24,7 @@ from varve.model.partitions.time_dimension import TimeDimension
 from varve.planning.run_requests import landing_source
 from varve.services.files import open_files
 from varve.services.links import refuse_link_out
-from varve.sources import formats as landed
+from varve.sources import formats as formats_package
 from varve.sources.formats import checks, formats, objects, records, tasks, texts
 from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.tasks import MARK, BadRows, FilePiece
@@ -96,11 +96,11 @@ class Landing:
         uri = whole[0].uri if len(whole) == 1 else f"{whole[0].uri} and {len(whole) - 1} more"
         return Inspected(uri, sum(file.size for file in whole), self._fingerprint(dataset, whole))
 
-    def read(self, opened: OpenBuild, spark: SparkSession, *, again: bool = False) -> DataFrame:
+    def read(self, opened: OpenBuild, spark: SparkSession, *, reuse_allowed: bool = False) -> DataFrame:
         """The files of the build's partitions as typed rows with their partition columns, recorded in the trace.
 
-        Of partitions that grow only the new files are read, where the rows of the batch before can be kept; for `again`
-        see `growth.Intake`.
+        Of partitions that grow only the new files are read, where the rows of the batch before can be kept; for
+        `reuse_allowed` see `growth.Intake`.
 
         Raises MissingUpstream and BadInput for errors of whole files. A bad row fails the Spark job that reads it;
         `explain_bad_row` then finds the line.
@@ -108,7 +108,7 @@ class Landing:
         build = opened.build
         parts, unsettled = self._files_by_partition(build)
         if build.dataset.incremental is not None:
-            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), again)
+            intake = Intake(opened, self.folder(build.dataset), partial(_inspect_all, build.dataset), reuse_allowed)
             whole = intake.taken(parts, {file.uri for file in unsettled})
             self._refuse_missing(build, [key for key in build.partitions if not whole[key]])
             files_to_read = {key: _files_read(build.growth[key], files) for key, files in whole.items()}
@@ -196,7 +196,7 @@ class Landing:
             return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
-        for module in (landed, checks, formats, objects, records, tasks, texts):
+        for module in (formats_package, checks, formats, objects, records, tasks, texts):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         shares = _shares(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))

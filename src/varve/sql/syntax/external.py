@@ -48,7 +48,7 @@ def landing_of(sql: SqlDataset) -> bool | LandingOptions:
     return LandingOptions.of(texts) if texts else True
 
 
-def outside_of(sql: SqlDataset) -> ExternalTable | None:
+def external_of(sql: SqlDataset) -> ExternalTable | None:
     """Return the external table whose partitions a dataset takes; None where it takes none."""
     if sql.body is not Body.EXTERNAL or is_landing(sql):
         return None

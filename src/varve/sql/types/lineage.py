@@ -195,7 +195,7 @@ class _Lookup:
                 owners = [alias for alias, columns in self.sources.items() if _column_named(columns, node.name)]
                 if len(owners) > 1:
                     written = " or ".join(f"{owner}.{node.name}" for owner in owners)
-                    self._found(f"{node.name} is a column of {' and of '.join(owners)}; write {written}.", node)
+                    self._add_problem(f"{node.name} is a column of {' and of '.join(owners)}; write {written}.", node)
                 elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
             cell = Cell(UNKNOWN, nullable=True)
@@ -211,9 +211,9 @@ class _Lookup:
         return Cell(columns[0].cell.type, nullable=True, sources=columns[0].cell.sources)
 
     def _unknown(self, node: exp.Column, candidates: Sequence[str]) -> None:
-        self._found(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
+        self._add_problem(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
 
-    def _found(self, message: str, node: exp.Column) -> None:
+    def _add_problem(self, message: str, node: exp.Column) -> None:
         finding = QueryFinding(message, node)
         if all(earlier.message != finding.message for earlier in self.walk.findings):
             self.walk.findings.append(finding)

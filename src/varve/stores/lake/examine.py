@@ -72,7 +72,7 @@ def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
     """Write the missing and wrong descriptions of batches whose files are as published. Returns how many."""
     files, _ = open_files(layout.root)
 
-    def mend(batch: DescribedBatch) -> bool:
+    def repair(batch: DescribedBatch) -> bool:
         data = data_files(files, batch.location)
         if not data or sum(entry["size"] for entry in data) != batch.size:
             return False
@@ -85,7 +85,7 @@ def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
         return True
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return sum(pool.map(mend, batches))
+        return sum(pool.map(repair, batches))
 
 
 def _identity_and_size(batch: DescribedBatch | Batch) -> tuple[object, ...]:

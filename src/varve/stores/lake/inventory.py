@@ -24,7 +24,7 @@ _THREADS = 8
 _LEFT_OUT = "Left out; put it back from a copy and repair again, or run the partition."
 
 
-def remains(layout: Layout) -> list[StoreInventory]:
+def take_inventory(layout: Layout) -> list[StoreInventory]:
     """The inventory of each dataset of which anything lies under the root."""
     files, _ = open_files(layout.root)
     units = [unit for unit in clean.units(layout) if clean.batch_of(unit.location) is not None]

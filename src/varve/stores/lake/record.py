@@ -78,6 +78,6 @@ def read(layout: Layout, dataset: str) -> list[Publication]:
         except (KeyError, TypeError, ValueError) as error:
             raise VarveError(
                 f"{entry} is no record of a publish: {type(error).__name__} {error}. Nothing was changed. "
-                "Put it back from a copy, or remove it: its partitions then keep what was in force before."
+                "Put it back from a copy, or remove it: its partitions then keep what was current before."
             ) from error
     return sorted(publications, key=lambda publication: publication.build_id)

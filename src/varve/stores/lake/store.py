@@ -16,7 +16,7 @@ from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import evolve, examine, grown, projection, record
-from varve.stores.lake import inventory as remains
+from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
 if TYPE_CHECKING:
@@ -164,20 +164,20 @@ class LakeStore:
         """See `Store.follow`."""
         return projection.follow(self.spark(), self.catalog, self.layout, dataset, self.metastore)
 
-    def mend(self, dataset: Dataset) -> int:
-        """See `Store.mend`."""
+    def repair(self, dataset: Dataset) -> int:
+        """See `Store.repair`."""
         record.keep(self.layout, self.catalog, dataset.name)
         described = History(self.catalog.connection).described(dataset.name)
         mended = examine.describe_again(self.layout, described)
         current = self.catalog.current(dataset.name)
         wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
-        self.catalog.mistrust(dataset.name, wrong, extra)
+        self.catalog.invalidate_projection(dataset.name, wrong, extra)
         return mended + self.follow(dataset)
 
-    def remains(self) -> list[StoreInventory]:
-        """See `Store.remains`."""
-        return remains.remains(self.layout)
+    def inventory(self) -> list[StoreInventory]:
+        """See `Store.inventory`."""
+        return take_inventory(self.layout)
 
     def _rows_per_file(self, build: Build) -> int | None:
         """The limit of rows in a file; where the dataset limits bytes, estimated by the size of earlier rows."""

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from varve.stores.frames import arrow_schema, spark_schema
-from varve.stores.postgres import spark_source as source
+from varve.stores.postgres import spark_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,9 @@ def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: S
     import pyarrow as pa
 
     schema = arrow_schema(columns)
-    rows = pa.Table.from_batches((batch for query in queries for batch in source.fetch(url, query, schema)), schema)
+    rows = pa.Table.from_batches(
+        (batch for query in queries for batch in spark_source.fetch(url, query, schema)), schema
+    )
     # Spark takes no empty table.
     return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
 
@@ -35,11 +37,11 @@ def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Se
     """The same by Spark's tasks, one for each query, when the frame is used."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
+    cloudpickle.register_pickle_by_value(spark_source)  # type: ignore[no-untyped-call]
     spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(source.PeriodTables)
+    spark.dataSource.register(spark_source.PeriodTables)
     return (
-        spark.read.format(source.NAME)
+        spark.read.format(spark_source.NAME)
         .options(
             url=url,
             schema=spark_schema(columns),

@@ -50,7 +50,7 @@ class _DatasetTables:
     findings: list[Finding] = field(default_factory=list)
 
 
-def remains(connection: psycopg.Connection) -> list[StoreInventory]:
+def take_inventory(connection: psycopg.Connection) -> list[StoreInventory]:
     """The inventory of each dataset that has tables. Also records again which batches share a table."""
     notes.ensure_tables(connection)
     datasets: dict[str, _DatasetTables] = {}

@@ -18,7 +18,7 @@ from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
 from varve.stores.warehouse import clean, compact, examine, projection, publish
-from varve.stores.warehouse import inventory as remains
+from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.reading import PinnedReader
@@ -157,16 +157,16 @@ class WarehouseStore:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
         return behind
 
-    def mend(self, dataset: Dataset) -> int:
-        """See `Store.mend`."""
+    def repair(self, dataset: Dataset) -> int:
+        """See `Store.repair`."""
         wrong = list(examine.shown(self.catalog.connection, dataset, self.catalog.current(dataset.name)))
         if wrong:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
         return len(wrong)
 
-    def remains(self) -> list[StoreInventory]:
-        """See `Store.remains`: tables describe their batches, and the view shows which are current."""
-        return remains.remains(self.catalog.connection)
+    def inventory(self) -> list[StoreInventory]:
+        """See `Store.inventory`: tables describe their batches, and the view shows which are current."""
+        return take_inventory(self.catalog.connection)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""

@@ -32,7 +32,7 @@ def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_js
 
     Raises VarveError for an unknown dataset or batch, UnknownPartition for words that name no partition.
     """
-    trace_values = traced(name, pairs, batch)
+    trace_values = trace_of_batch(name, pairs, batch)
     if as_json:
         console.print_json(json.dumps(trace_values))
         return
@@ -42,7 +42,7 @@ def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_js
         console.print(f"and {more:,} more partitions; name one, or --json lists them all.")
 
 
-def traced(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
+def trace_of_batch(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
     """Return the trace of a batch as plain values; raises as `show` does."""
     dataset = dataset_named(name, chosen_graph())
     paths = [parsed(dataset, pairs).path] if pairs else None
@@ -77,7 +77,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
     return {
         "partition": trace.partition,
         "state": trace.state,
-        "in_force": trace.in_force,
+        "is_current": trace.is_current,
         "run": trace.run_id,
         "started": trace.started_at.isoformat(timespec="seconds"),
         "published": trace.published_at.isoformat(timespec="seconds") if trace.published_at else None,
@@ -101,7 +101,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
 
 
 def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, Any]) -> None:
-    state = "in force" if partition["in_force"] else partition["state"]
+    state = "current" if partition["is_current"] else partition["state"]
     console.print(
         f"[bold]{trace_values['dataset']} {partition['partition']}[/] batch {trace_values['batch']}: {state}",
         highlight=False,
@@ -114,7 +114,7 @@ def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, 
         highlight=False,
     )
     if partition["inputs"]:
-        table = Table("made from", "partition", "version", "now in force")
+        table = Table("made from", "partition", "version", "now current")
         for source_input in partition["inputs"][:_LISTED]:
             now = "the same" if source_input["now"] == source_input["version"] else source_input["now"] or ""
             table.add_row(source_input["source"], source_input["partition"], source_input["version"], now)

@@ -14,7 +14,7 @@ from varve.dagster.automation.sensors import arrival_sensor
 from varve.services.spark_server import SparkServer
 from varve.services.settings import Settings
 from varve.services.spark import open_session
-from tests.dagster.test_outside_assets import files, tick
+from tests.dagster.test_external_assets import files, tick
 
 settings = Settings()
 open_session(settings).sql("CREATE TABLE default.d (product STRING, price INT, day STRING) USING parquet "
@@ -31,7 +31,7 @@ for stopped in (False, True, False):
 
 
 def test_a_look_goes_on_after_spark_was_started_anew() -> None:
-    with Project.of_its_own("outside") as project:
+    with Project.of_its_own("external") as project:
         done = project.run("-c", LOOKS)
     found = "looks: ('receipts', '2022-03-01', '2022-03-01')"
     assert [line for line in done.output.splitlines() if line.startswith("looks")] == [found, "looks: lost 1", found]

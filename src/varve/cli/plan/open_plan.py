@@ -43,7 +43,7 @@ class OpenPlan:
 
 
 @contextmanager
-def looking() -> Iterator[OpenPlan]:
+def opened_plan() -> Iterator[OpenPlan]:
     """Open the catalog and Dagster's instance. Raises VarveError where they cannot be reached."""
     settings = chosen_settings()
     with connect(settings, application="varve plan") as connection, open_instance(settings) as instance:

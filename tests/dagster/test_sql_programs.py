@@ -227,8 +227,9 @@ def test_check_says_of_a_program_what_stands_against_it(tmp_path: Path, body: st
 
 def test_another_program_is_another_version_of_the_code(tmp_path: Path) -> None:
     versions = []
-    for text in ("pass", "pass  # other"):
+    for text in ("pass", "print()", "print()  # the same"):
         (tmp_path / "score.py").write_text(text, encoding="utf-8")
         versions.append({asset.dataset.table: asset.code_version for asset in project("shop", tmp_path / "score.py")})
     assert versions[0]["scores"] != versions[1]["scores"]
+    assert versions[1]["scores"] == versions[2]["scores"]
     assert versions[0]["sales"] == versions[1]["sales"]

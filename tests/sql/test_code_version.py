@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from varve.sql.cache import Cache
-from varve.sql.python_code import code_of_source, function_code
+from varve.sql.code.python_text import code_of_source, function_code
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 

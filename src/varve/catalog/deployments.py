@@ -9,6 +9,7 @@ Not here: what differs between two codes (varve/planning/changes), and the state
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -174,7 +175,10 @@ class Deployments:
             is_deployed = deployment is not None and deployment.code_version == version
             if not is_deployed and self._decided_by_itself(dataset, version, deployment):
                 if deploy:
-                    deployment = self.admit(dataset, version, graph.sources.get(name, ""))
+                    with contextlib.suppress(CodeNotDeployed):
+                        self.admit(dataset, version, graph.sources.get(name, ""))
+                    # Where another process was first, its code counts.
+                    deployment = self.current([name])[name]
                 else:
                     states[name] = CodeState(version, version, Decision.of_policy(dataset).kind)
                     continue

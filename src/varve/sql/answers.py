@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import some
-from varve.sql.code_version import canonical
+from varve.sql.code.version import canonical
 from varve.sql.syntax.body import span_of
 from varve.sql.types.outputs import Output
 

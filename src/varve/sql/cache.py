@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varve.sql.foreign_code import foreign_text
+from varve.sql.code.foreign import foreign_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

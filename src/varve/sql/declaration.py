@@ -1,6 +1,6 @@
 """The `Dataset` that a SQL file declares.
 
-Not here: the problems of a file (checks/problems.py), and the version of its code (code_version.py).
+Not here: the problems of a file (checks/problems.py), and the version of its code (code/version.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
 from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
-from varve.sql.foreign_code import foreign_problems
+from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.external import external_of, external_problems, landing_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.code_version import code_version
+from varve.sql.code.version import code_version
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import PlannedDependency, QueryPlan
 from varve.sql.pushdown.relations import Scan

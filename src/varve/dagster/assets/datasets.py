@@ -22,8 +22,8 @@ from varve.model.dataset import Dataset
 from varve.model.errors import VarveError
 from varve.model.reads import Reads
 from varve.planning.graph import Graph, edge
-from varve.sql.code_version import dataset_meaning, version_of
-from varve.sql.python_code import code_of_source
+from varve.sql.code.python_text import code_of_source
+from varve.sql.code.version import dataset_meaning, version_of
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def dataset_asset(
     *,
     reads: Mapping[str, Dataset | Reads] | None = None,
     code_version: str | None = None,
-    source: str | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], DatasetAsset]:
     """Make the decorated function compute `dataset`.
@@ -90,8 +89,7 @@ def dataset_asset(
     they are not simply those that overlap in time and have the same keys.
 
     `code_version` is by default a hash of what the function computes: of its text without comments, and of what it
-    needs of its module and of the project. `source` is its text, which people compare when it has
-    changed. `about` are further arguments of the Dagster asset.
+    needs of its module and of the project. `about` are further arguments of the Dagster asset.
 
     Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
     """
@@ -106,7 +104,7 @@ def dataset_asset(
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
             asset = _asset(dataset, upstreams, version, about or {})(compute)
-        text = textwrap.dedent(inspect.getsource(compute)) if source is None else source
+        text = _source_text(compute)
         return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, source=text, compute=compute)
 
     return decorate
@@ -236,13 +234,26 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def _source_text(compute: Callable[..., Any]) -> str:
+    """The text of a function; "" where Python has none, as for one that was typed into a shell."""
+    try:
+        return textwrap.dedent(inspect.getsource(compute))
+    except (OSError, TypeError):
+        return ""
+
+
 def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
     """The version of what a function computes: its own text, what it needs of the project, and what it has enclosed."""
     file = Path(inspect.getsourcefile(compute) or "")
     parts = compute.__module__.split(".")
     # The folder from which the function's package is imported.
     root = file.parents[len(parts) - (file.name != "__init__.py")] if len(parts) < len(file.parents) else file.parent
-    source = textwrap.dedent(inspect.getsource(compute))
+    source = _source_text(compute)
+    if not source:
+        raise VarveError(
+            f"dataset {dataset}: Python has no source text of the function {compute.__name__}, by which its version could "
+            "be told. Write the function in a file, or give its version: code_version='1'."
+        )
     closed_over = inspect.getclosurevars(compute).nonlocals
     values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}
     return version_of([*dataset_meaning(dataset), code_of_source(source, file, root), values])

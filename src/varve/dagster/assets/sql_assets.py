@@ -4,6 +4,7 @@ Not here: reading SQL files (varve/sql), and the rows of a run (sql_rows.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,10 +106,10 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
             for name, condition in sql_asset.compiled.expectations
         ],
     }
-    return dataset_asset(
-        sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, source=sql_asset.source.text,
-        about=dagster_options,
-    )(_compute(sql_asset))  # fmt: skip
+    asset = dataset_asset(sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, about=dagster_options)(
+        _compute(sql_asset)
+    )
+    return replace(asset, source=sql_asset.source.text)
 
 
 def lineage_metadata(sql_asset: SqlAsset) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from varve.dagster.assets.python_files import named_module
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension
-from varve.sql.foreign_code import FOR
+from varve.sql.code.foreign import FOR
 from varve.sql.spark.execute import per_scope_rows, rows_of, union_all
 from varve.sql.syntax.options import ARGS, CONF, SUBMIT
 from varve.sql.syntax.sql_file import Body

@@ -32,7 +32,7 @@ from varve.services.java import java_home
 from varve.services.secrets import redacted, spark_properties
 from varve.services.spark import SESSION_CONF
 from varve.services.spark_server import static_conf
-from varve.sql.foreign_code import program as find_program
+from varve.sql.code.foreign import program as find_program
 from varve.stores.frames import spark_schema
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The problems of one file beyond its syntax: clocks, random values, full scans, types that do not fit.
 
-Not here: its scopes (partitions/scopes.py), the code that it names (foreign_code.py), and problems between files
+Not here: its scopes (partitions/scopes.py), the code that it names (code/foreign.py), and problems between files
 (sql_project.py).
 """
 

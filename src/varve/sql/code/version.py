@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
 
-from varve.sql.foreign_code import foreign_text
+from varve.sql.code.foreign import foreign_text
 from varve.sql.names.written_query import Edit, UnplacedName, text_of, written_query
 from varve.sql.syntax.lexer import tokens_of
 

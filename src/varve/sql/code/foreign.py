@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.sql.python_code import function_code, module_file
+from varve.sql.code.python_text import function_code, module_file
 from varve.sql.syntax.options import option_problems
 from varve.sql.syntax.sql_file import Body, SqlDataset
 

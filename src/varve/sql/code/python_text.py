@@ -3,7 +3,7 @@
 It holds the function, whatever it names of its own module, and what those import from the project, as far as the text
 tells. Installed packages count by their names only.
 
-Not here: which function a dataset names (foreign_code.py, varve/dagster/assets/datasets.py).
+Not here: which function a dataset names (code/foreign.py, varve/dagster/assets/datasets.py).
 """
 
 from __future__ import annotations

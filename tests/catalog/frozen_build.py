@@ -27,7 +27,7 @@ def main(name: str, run_id: str) -> None:
     hearts.begin(settings, run_id)
     catalog = Catalog(connect(settings, application="varve frozen"))
     build = catalog.begin(
-        dataclasses.replace(sales_dataset(StoreKind.LAKE), name=name), [PARIS], run_id=run_id, code_version="test"
+        dataclasses.replace(sales_dataset(StoreKind.LAKE), name=name), [PARIS], run_id=run_id, code_version=""
     )
     catalog.staged(build, [StagedBatch(PARIS, "/nowhere", 1, 1, 1)])
     _say("staged")

@@ -37,7 +37,7 @@ def second(settings: Settings, catalog: Catalog) -> Iterator[Catalog]:
 
 
 def begin(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey, run: str = "run") -> Build:
-    return catalog.begin(dataset, partitions, run_id=run, code_version="test")
+    return catalog.begin(dataset, partitions, run_id=run, code_version="")
 
 
 def stage(catalog: Catalog, build: Build, partitions: Sequence[PartitionKey] | None = None) -> None:

@@ -174,7 +174,7 @@ def test_a_plan_names_what_changes_and_applies_once(process: Process) -> None:
         "r1",
         "r2",
     )
-    assert [path for path in change.partitions] == [key.path for key in DAYS]
+    assert list(change.partitions) == [key.path for key in DAYS]
     assert (change.of, dict(change.downstream), change.rows) == (3, {"shop.report": 3}, 3)
     assert change.source_diff()[3:] == ["-text of r1", "+text of r2"]
     assert edited.plan().number == plan.number

@@ -48,7 +48,7 @@ def other(settings: Settings) -> Iterator[History]:
 
 def publish(catalog: Catalog, dataset: Dataset, *partitions: PartitionKey, run: str = "run") -> BatchId:
     """A complete build, whose locks are released."""
-    build = catalog.begin(dataset, partitions, run_id=run, code_version="test")
+    build = catalog.begin(dataset, partitions, run_id=run, code_version="")
     staged = [
         StagedBatch(
             partition, f"/lake/{partition.path}/{build.batch_id}", rows=2, size=100, files=1,

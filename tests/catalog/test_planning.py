@@ -53,7 +53,7 @@ def day(number: int) -> PartitionKey:
 
 
 def begin(catalog: Catalog, dataset: Dataset, *keys: PartitionKey) -> Build:
-    return catalog.begin(dataset, keys, run_id="run", code_version="test")
+    return catalog.begin(dataset, keys, run_id="run", code_version="")
 
 
 def finish(catalog: Catalog, build: Build, *, content: str | None = None) -> None:

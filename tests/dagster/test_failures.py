@@ -33,7 +33,7 @@ def staged(settings: Settings, catalog: Catalog) -> Iterator[OpenBuild]:
     assert catalog is not None  # its tables are there
     with connect(settings, application="varve test of losses") as connection:
         own = Catalog(connection)
-        build = own.begin(sales_dataset(StoreKind.LAKE), (PARIS, ZURICH), run_id="run", code_version="test")
+        build = own.begin(sales_dataset(StoreKind.LAKE), (PARIS, ZURICH), run_id="run", code_version="")
         staged_batches = [StagedBatch(key, f"/lake/{key.path}", rows=1, size=1, files=1) for key in build.partitions]
         own.staged(build, staged_batches)
         yield OpenBuild(build, own, staged=staged_batches)
@@ -71,7 +71,7 @@ def test_one_that_is_cut_off_before_it_says_so_and_can_be_run_again_at_once(
     message = message_of(staged, catalog, published=False)
     assert "Nothing was published" in message
     assert catalog.current(staged.build.dataset.name) == {}
-    again = catalog.begin(staged.build.dataset, staged.build.partitions, run_id="again", code_version="test")
+    again = catalog.begin(staged.build.dataset, staged.build.partitions, run_id="again", code_version="")
     catalog.release(again)
 
 

@@ -58,7 +58,7 @@ class Workbench:
         return found.withColumn("at", F.timestamp_seconds(F.col("sold")))
 
     def begin(self, catalog: Catalog, dataset: Dataset, partitions: Sequence[PartitionKey]) -> Build:
-        return catalog.begin(dataset, partitions, run_id=f"run-{uuid.uuid4()}", code_version="test")
+        return catalog.begin(dataset, partitions, run_id=f"run-{uuid.uuid4()}", code_version="")
 
     def publish(
         self, dataset: Dataset, partitions: Sequence[PartitionKey], rows: Sequence[tuple[PartitionKey, str, int]]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.deployments import Deployments
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
@@ -134,6 +135,12 @@ def show_status(console: Console, status_values: dict[str, Any]) -> None:
                 row["dataset"], row["store"], f"{row['partitions']:,}", f"{row['rows']:,}", f"{row['batches']:,}"
             )
         console.print(datasets)
+    for row in status_values["datasets"]:
+        if row["made_by_other_code"]:
+            console.print(
+                f"{row['dataset']}: made by other code than is deployed: {row['made_by_other_code']:,} of "
+                f"{row['partitions']:,}; varve plan shows what is decided of them.", highlight=False, soft_wrap=True,
+            )  # fmt: skip
     show_rejected(console, status_values["rejected"])
     show_rejected_rows(console, status_values["rejected_rows"])
     show_broken(console, status_values["broken"])
@@ -214,6 +221,11 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
             counts = Catalog(connection).counts()
         except psycopg.errors.UndefinedTable:
             return []
+        try:
+            outdated = Deployments(connection).outdated([count.dataset for count in counts])
+        except psycopg.errors.UndefinedTable:
+            # A catalog of an earlier version, which the next command upgrades; this one changes nothing.
+            outdated = {}
     return [
         {
             "dataset": count.dataset,
@@ -222,6 +234,7 @@ def _datasets(settings: Settings) -> list[dict[str, Any]]:
             "rows": count.rows,
             "bytes": count.size,
             "batches": count.batches,
+            "made_by_other_code": len(outdated.get(count.dataset, ())),
         }
         for count in counts
     ]

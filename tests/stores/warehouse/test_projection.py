@@ -57,7 +57,7 @@ class Shop:
         return self.catalog.connection
 
     def stage(self, dataset: Dataset, rows: dict[PartitionKey, list[tuple[Any, ...]]]) -> Build:
-        build = self.catalog.begin(dataset, list(rows), run_id=f"run-{uuid.uuid4()}", code_version="test")
+        build = self.catalog.begin(dataset, list(rows), run_id=f"run-{uuid.uuid4()}", code_version="")
         notes.ensure_tables(self.connection)
         for statement in view.create_schemas(dataset):
             self.connection.execute(statement)

@@ -52,7 +52,7 @@ class Desk:
 
     def stage(self, partitions: Sequence[PartitionKey], *, product: str = "pen", rows: int = ROWS) -> Build:
         """Rows whose `sold` is the id of their batch, loaded beside what is current."""
-        build = self.catalog.begin(self.dataset, partitions, run_id=f"run-{uuid.uuid4()}", code_version="test")
+        build = self.catalog.begin(self.dataset, partitions, run_id=f"run-{uuid.uuid4()}", code_version="")
         files = []
         for partition in partitions:
             folder = self.folder / uuid.uuid4().hex

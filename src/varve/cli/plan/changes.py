@@ -90,8 +90,9 @@ def details(change: DatasetChange) -> list[str]:
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")
     if change.kind in {ChangeKind.ADDED, ChangeKind.REMOVED}:
         return lines
-    lines.append(f"code {change.deployed} is deployed, {change.version} is here; declared: ON CODE CHANGE "
-                 f"{change.declared.upper()}")  # fmt: skip
+    if change.kind is ChangeKind.CHANGED:
+        here = f"code {change.deployed} is deployed, {change.version} is here"
+        lines.append(f"{here}; declared: ON CODE CHANGE {change.declared.upper()}")
     if change.partitions:
         first, last = next(iter(change.partitions)), list(change.partitions)[-1]
         span = first if first == last else f"{first} ... {last}"

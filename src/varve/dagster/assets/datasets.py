@@ -251,8 +251,8 @@ def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
     source = _source_text(compute)
     if not source:
         raise VarveError(
-            f"dataset {dataset}: Python has no source text of the function {compute.__name__}, by which its version could "
-            "be told. Write the function in a file, or give its version: code_version='1'."
+            f"dataset {dataset}: Python has no source text of the function {compute.__name__}, by which its version "
+            "could be told. Write the function in a file, or give its version: code_version='1'."
         )
     closed_over = inspect.getclosurevars(compute).nonlocals
     values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}

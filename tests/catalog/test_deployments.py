@@ -23,7 +23,7 @@ from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.policy import OnCodeChange, Policy, instant_of
+from varve.model.policy import OnCodeChange, Policy
 from varve.model.reads import Reads
 from varve.planning.code_changes import ChangeKind
 from varve.planning.graph import Graph
@@ -84,7 +84,7 @@ class Process:
     def apply(self, kind: OnCodeChange, *, forward_from: str = "", only: tuple[str, ...] = ()) -> None:
         number = self.plan().number
         assert number is not None
-        decision = Decision(kind, instant_of(forward_from, "Europe/Paris") if forward_from else None)
+        decision = Decision(kind, forward_from)
         self.plans().apply(number, decision, only, NOW, by="ann")
 
     def states(self, name: str = "shop.revenue") -> dict[int, State]:

@@ -111,21 +111,26 @@ class Decision:
     """What follows for the partitions that other code has made, and where that was decided.
 
     Attributes:
-        forward_from: for FORWARD: seconds since 1970, the begin of the first window that the new code makes.
+        forward_from: for FORWARD: the begin of the first window that the new code makes, as an ISO 8601 text; without
+            a UTC offset it is meant in the time zone of the dataset's windows.
         plan: the number of the plan that a person applied; None where the policy of the dataset decides.
     """
 
     kind: OnCodeChange
-    forward_from: float | None = None
+    forward_from: str = ""
     plan: int | None = None
 
     @classmethod
     def of_policy(cls, dataset: Dataset) -> Decision:
         """What the declaration of a dataset says."""
-        policy, time = dataset.policy, dataset.partitioning.time
-        if policy.on_code_change is not OnCodeChange.FORWARD:
-            return cls(policy.on_code_change)
-        return cls(OnCodeChange.FORWARD, instant_of(policy.forward_from, time.calendar.timezone if time else "UTC"))
+        return cls(dataset.policy.on_code_change, dataset.policy.forward_from)
+
+    def instant(self, dataset: Dataset) -> float | None:
+        """The boundary of FORWARD for a dataset, in seconds since 1970; None for other decisions."""
+        if self.kind is not OnCodeChange.FORWARD:
+            return None
+        time = dataset.partitioning.time
+        return instant_of(self.forward_from, time.calendar.timezone if time else "UTC")
 
 
 @dataclass(frozen=True)
@@ -227,9 +232,8 @@ class Deployments:
                     raise _not_deployed(dataset, code_version, deployment)
             others = self.made_by_others(name, code_version)
             is_first = self.connection.execute(_DEPLOYMENTS, (name,)).fetchone() is None
-            instant = (
-                None if decision.forward_from is None else dt.datetime.fromtimestamp(decision.forward_from, dt.UTC)
-            )
+            begin = decision.instant(dataset)
+            instant = None if begin is None else dt.datetime.fromtimestamp(begin, dt.UTC)
             row = self.connection.execute(
                 _ADD, (name, code_version, str(decision.kind), instant, decision.plan, source, by)
             ).fetchone()
@@ -237,7 +241,7 @@ class Deployments:
             if is_first:
                 self.connection.execute(_ADOPT_EARLIER, (row[0], name))
             if decision.kind is OnCodeChange.FORWARD:
-                stay = _before(dataset, others, decision.forward_from)
+                stay = _before(dataset, others, begin)
                 self.connection.execute(_ACCEPT, (name, row[0], list(stay), list(stay.values())))
             self.connection.execute(_POINT, (name, row[0], code_version, bool(others)))
         return self.current([name])[name]

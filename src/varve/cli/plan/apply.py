@@ -30,7 +30,8 @@ def decision_of(*, rebuild: bool, hold: bool, forward_from: str | None) -> Decis
     if rebuild + hold + (forward_from is not None) > 1:
         raise VarveError("--rebuild, --hold and --forward-from exclude each other. Nothing was changed.")
     if forward_from is not None:
-        return Decision(OnCodeChange.FORWARD, instant_of(forward_from))
+        instant_of(forward_from)
+        return Decision(OnCodeChange.FORWARD, forward_from)
     if rebuild or hold:
         return Decision(OnCodeChange.REBUILD if rebuild else OnCodeChange.HOLD)
     return None
@@ -60,12 +61,11 @@ def show(console: Console, applied: Sequence[dict[str, Any]]) -> None:
 
 
 def _values(change: DatasetChange, decision: Decision) -> dict[str, Any]:
-    begin = decision.forward_from
     return {
         "dataset": change.dataset,
         "version": change.version,
         "replaces": change.deployed,
         "decision": str(decision.kind),
-        "forward_from": None if begin is None else pendulum.from_timestamp(begin).isoformat(),
+        "forward_from": decision.forward_from or None,
         "partitions": len(change.partitions),
     }

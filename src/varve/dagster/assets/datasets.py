@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import sys
 import textwrap
 import warnings
 from dataclasses import dataclass
@@ -245,9 +246,7 @@ def _source_text(compute: Callable[..., Any]) -> str:
 def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
     """The version of what a function computes: its own text, what it needs of the project, and what it has enclosed."""
     file = Path(inspect.getsourcefile(compute) or "")
-    parts = compute.__module__.split(".")
-    # The folder from which the function's package is imported.
-    root = file.parents[len(parts) - (file.name != "__init__.py")] if len(parts) < len(file.parents) else file.parent
+    root = _import_root(file, compute.__module__)
     source = _source_text(compute)
     if not source:
         raise VarveError(
@@ -257,6 +256,15 @@ def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
     closed_over = inspect.getclosurevars(compute).nonlocals
     values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}
     return version_of([*dataset_meaning(dataset), code_of_source(source, file, root), values])
+
+
+def _import_root(file: Path, module: str) -> Path:
+    """The folder from which a module's outermost package is imported; the same where the module is run as a program."""
+    if module == "__main__":
+        spec = sys.modules["__main__"].__spec__
+        module = spec.name if spec is not None else file.stem
+    depth = module.count(".") + (file.name == "__init__.py")
+    return file.parents[depth] if depth < len(file.parents) else file.parent
 
 
 # Values whose text says what they are.

@@ -87,11 +87,9 @@ class _Collected:
                         self.add(star, name)
 
     def text(self) -> str:
-        """All pieces; the order does not depend on how they were found, nor the text on where the project lies."""
-        return "\n".join(
-            f"# {file.removeprefix(str(self.root))} {name}\n{text}"
-            for (file, name), text in sorted(self.pieces.items())
-        )
+        """All pieces; their order does not depend on how they were found, nor the text on where the files lie."""
+        pieces = {(name, text) for (_, name), text in self.pieces.items()}
+        return "\n".join(f"# {name}\n{text}" for name, text in sorted(pieces))
 
 
 def function_code(file: Path, name: str, root: Path) -> str:

@@ -6,15 +6,12 @@ Not here: what a test is and how it is run (varve/testing).
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from varve.cli.printing import open_console
-
-if TYPE_CHECKING:
-    from typer import Context
 
 RUN = "run"
 
@@ -24,7 +21,7 @@ class RunsUnlessNamed(TyperGroup):
 
     default_command = RUN
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the name of the default command before words that begin with no command."""
         if not args or args[0] not in {*self.commands, "--help"}:
             args = [self.default_command, *args]
@@ -39,7 +36,7 @@ console = open_console()
 
 
 @app.command(RUN)
-def run(  # noqa: PLR0917
+def run(
     datasets: Annotated[
         list[str] | None, typer.Argument(help="Only tests of these, db.table; default: all.", metavar="[DATASET]...")
     ] = None,
@@ -74,7 +71,8 @@ def new(
     *,
     rows: Annotated[int, typer.Option(min=1, help="At most so many rows of each input.")] = 10,
     mask: Annotated[
-        str | None, typer.Option(metavar="COLUMN,...", help="Columns of inputs whose values are replaced, the same by the same.")
+        str | None,
+        typer.Option(metavar="COLUMN,...", help="Columns of inputs whose values are replaced."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="The file that it is added to; default: beside the dataset's.")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from varve.cli.context import chosen_project
-from varve.model.errors import VarveError, counted, nearest, some
+from varve.model.errors import VarveError, nearest, some
 from varve.testing.cases.shown import difference_table, difference_values, outcome_text
 from varve.testing.cases.suite import bound_cases, outcomes
 from varve.testing.files.reading import SUFFIX, cases_of, files_in, shown
@@ -99,7 +99,7 @@ def _tell_none(console: Console, project: Project, *, as_json: bool, is_choice: 
     elif is_choice:
         console.print("No test is chosen.")
     else:
-        told = f"There is no test: no file of {project.assets} is called NAME{SUFFIX}. Write one: varve test new --help."
+        told = f"There is no test: no file of {project.assets} is called NAME{SUFFIX}. `varve test new` writes one."
         console.print(told, highlight=False, soft_wrap=True)
 
 

@@ -112,7 +112,9 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
     observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
     if observed_values["outside"]:
-        raise BadInput(outside_message(build, observed_values["outside"], observed_values["rows"], strays_of(build, fitted)))
+        raise BadInput(
+            outside_message(build, observed_values["outside"], observed_values["rows"], strays_of(build, fitted))
+        )
     return WriteReport(
         observed_values["rows"], fitted, content.text(observed_values["rows"], observed_values) if hashed else None
     )
@@ -190,6 +192,7 @@ def strays_of(build: Build, fitted: DataFrame) -> list[str]:
 
 
 def outside_message(build: Build, outside: int, rows: int, strays: Sequence[str]) -> str:
+    """What is said of rows that lie outside of the partitions of the build."""
     return (
         f"{build}: {outside} of {rows} rows lie outside the partitions of this run "
         f"({some(build.partitions, limit=3)}); they belong to {', '.join(strays)}. {NOTHING_LOST} "

@@ -120,7 +120,7 @@ def _check_inputs(case: Case, target: Target, problems: list[Problem]) -> None:
             problems.append(Problem(case.place, message))
 
 
-def _input_rows(  # noqa: PLR0917
+def _input_rows(
     upstream: Upstream, keys: Sequence[PartitionKey], members: Members, rows: Rows, problems: list[Problem]
 ) -> list[dict[str, Any]]:
     dataset = upstream.dataset
@@ -148,7 +148,7 @@ def _add_unless_told(row: Row, message: str, problems: list[Problem]) -> None:
         problems.append(Problem(row.place, message))
 
 
-def _expected_rows(  # noqa: PLR0917
+def _expected_rows(
     case: Case, dataset: Dataset, keys: Sequence[PartitionKey], rows: Rows, problems: list[Problem]
 ) -> tuple[ExpectedRow, ...]:
     columns = {column.name: column for column in dataset.schema.columns}

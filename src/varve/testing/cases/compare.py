@@ -96,7 +96,9 @@ class _Comparison:
     def differing(self, expected: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns that the expected row names and in which the other one differs."""
         return tuple(
-            name for name in self.types if name in expected and not self.same(expected[name], made[name], self.types[name])
+            name
+            for name in self.types
+            if name in expected and not self.same(expected[name], made[name], self.types[name])
         )
 
     def same(self, expected: Any, made: Any, kind: ColumnType) -> bool:

@@ -17,7 +17,15 @@ from varve.model.build import Build
 from varve.model.errors import BadInput, VarveError, VerifyFailed, counted
 from varve.stores.expectations import audit_rows
 from varve.stores.folders.write import outside_message, strays_of
-from varve.stores.frames import arrow_schema, conform, in_partitions, observed_by, spark_errors, spark_says, spark_schema
+from varve.stores.frames import (
+    arrow_schema,
+    conform,
+    in_partitions,
+    observed_by,
+    spark_errors,
+    spark_says,
+    spark_schema,
+)
 from varve.testing.cases.bound import BoundCase, UnusableCase
 from varve.testing.cases.compare import difference
 

@@ -42,7 +42,9 @@ def difference_table(difference: Difference) -> Table:
             left_out += 1
             continue
         cells = [
-            Text(values[name], style=style or ("bold yellow" if name in changed else "")) if name in values else Text("")
+            Text(values[name], style=style or ("bold yellow" if name in changed else ""))
+            if name in values
+            else Text("")
             for name in difference.columns
         ]
         table.add_row(Text(mark, style=style or "yellow"), *cells)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from varve.testing.files.problems import Problem
 
 
-def bound_cases(project: Project, cases: Iterable[Case], spark: Callable[[], SparkSession]) -> list[BoundCase | UnusableCase]:
+def bound_cases(
+    project: Project, cases: Iterable[Case], spark: Callable[[], SparkSession]
+) -> list[BoundCase | UnusableCase]:
     """Return the tests with their datasets. Raises TestFileErrors with everything that is wrong in any of them.
 
     Spark is asked only where the type of a column is one that only it can tell.

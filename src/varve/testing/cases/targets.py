@@ -140,7 +140,9 @@ class Targets:
         if name in self._files:
             asset = self._files[name]
             if asset.sql.body is Body.EXTERNAL:
-                raise VarveError(f"{name} comes from others and has no query; give its rows as inputs of what reads it.")
+                raise VarveError(
+                    f"{name} comes from others and has no query; give its rows as inputs of what reads it."
+                )
             if asset.sql.body is Body.SPARK:
                 raise VarveError(f"{name} is a program that spark-submit runs; test the functions that it is made of.")
             return SqlTarget(asset)

@@ -81,7 +81,9 @@ def composed(text: str, path: str, problems: list[Problem], first_line: int = 1)
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark is not None else 0)
         told = ", ".join(each for each in (error.context, error.problem) if each)
-        problems.append(Problem(Place(path, line), f"this is no YAML: {told}. Quote texts that have : # {{ or [ in them."))
+        problems.append(
+            Problem(Place(path, line), f"this is no YAML: {told}. Quote texts that have : # {{ or [ in them.")
+        )
         return None
     except yaml.YAMLError as error:
         told = " ".join(str(error).split())

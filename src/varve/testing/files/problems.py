@@ -1,4 +1,4 @@
-"""What is wrong with a file of tests: `file:line: what was found, what to write`, each in one line, all of them at once.
+"""What is wrong with files of tests: `file:line: what was found, what to write`, each in one line, all at once.
 
 Not here: the problems of SQL files (varve/sql/syntax/errors.py).
 """

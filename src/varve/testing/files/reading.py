@@ -96,7 +96,9 @@ def _cases_in(text: str, file: Path, path: str, problems: list[Problem]) -> list
 
 def _case(node: Node, file: Path, problems: list[Problem]) -> Case | None:
     if not isinstance(node, Mapping):
-        problems.append(Problem(node.place, f"a test is {node}; write a mapping with name, dataset, partition, inputs."))
+        problems.append(
+            Problem(node.place, f"a test is {node}; write a mapping with name, dataset, partition, inputs.")
+        )
         return None
     before, named = len(problems), node.named()
     for key, _ in node.pairs:

@@ -36,7 +36,9 @@ def rows_of(node: Node, file: Path, what: str, problems: list[Problem]) -> Rows:
             ((name, (_, value)),) = named.items()
             if name == "csv" and isinstance(value, Scalar) and value.text is not None:
                 # The lines of a block of text begin below its key.
-                return Rows(node.place, tuple(_of_csv(value.text, value.place.path, value.place.line, 1, what, problems)))
+                return Rows(
+                    node.place, tuple(_of_csv(value.text, value.place.path, value.place.line, 1, what, problems))
+                )
             if name == "file" and isinstance(value, Scalar) and value.text:
                 return Rows(node.place, tuple(_of_file(value, file, what, problems)))
     if isinstance(node, Scalar) and node.text is None:
@@ -99,11 +101,14 @@ def _of_csv(  # noqa: PLR0917
             continue
         number = len(rows) + 1
         if len(cells) != len(names):
-            message = f"row {number} of {what} has {len(cells)} cells, and {len(names)} columns are named; write one each."
+            message = (
+                f"row {number} of {what} has {len(cells)} cells, and {len(names)} columns are named; write one each."
+            )
             problems.append(Problem(place, message))
             continue
         values: dict[str, tuple[Scalar, Node]] = {
-            name: (Scalar(place, name), Scalar(place, cell.strip() or None)) for name, cell in zip(names, cells, strict=True)
+            name: (Scalar(place, name), Scalar(place, cell.strip() or None))
+            for name, cell in zip(names, cells, strict=True)
         }
         rows.append(Row(place, number, values))
     if names is None:

@@ -1,7 +1,7 @@
-"""Masks values: the same value always becomes the same other one, in every dataset and every column, so that rows join.
+"""Masks values: the same value always becomes the same other one, in every dataset and column, so that rows join.
 
-A mask hides values from those who read a file of tests. It is no encryption: somebody who can list all values that there
-may be (tail numbers, for example) can mask each of them and compare.
+A mask hides values from those who read a file of tests. It is no encryption: somebody who can list all values that
+there may be (tail numbers, for example) can mask each of them and compare.
 
 Not here: which columns are masked (sample.py).
 """
@@ -24,15 +24,14 @@ _DAYS = 365
 _SECONDS_A_DAY = 86_400
 # Of TINYINT, SMALLINT, INT and BIGINT.
 _LARGEST = (2**7 - 1, 2**15 - 1, 2**31 - 1, 2**63 - 1)
-_WHOLE = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT})
 
 
 def masked(value: Any, kind: ColumnType) -> Any:
     """Return another value of the same type; NULL stays NULL.
 
-    A text becomes `x` and eight hexadecimal digits, bytes as many others. A number keeps its sign and how many digits it
-    has before the point, 0 stays 0, and a number that is not finite stays. A date or a moment moves by up to a year. Of
-    lists, mappings and structs the parts are masked.
+    A text becomes `x` and eight hexadecimal digits, bytes as many others. A number keeps its sign and how many digits
+    it has before the point, 0 stays 0, and a number that is not finite stays. A date or a moment moves by up to a year.
+    Of lists, mappings and structs the parts are masked.
     """
     if value is None:
         return None
@@ -49,22 +48,25 @@ def masked(value: Any, kind: ColumnType) -> Any:
 
 def _masked_scalar(value: Any, kind: ColumnType) -> Any:
     number = _number(value)
-    if kind.kind is Kind.STRING:
-        return f"x{number % 16**8:08x}"
-    if kind.kind is Kind.BINARY:
-        return hashlib.shake_128(b"varve" + value).digest(len(value))
-    if kind.kind is Kind.BOOLEAN:
-        return bool(number % 2)
-    if kind.kind in _WHOLE:
-        return _masked_whole(value, number)
-    if kind.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return _masked_float(value, number)
-    if kind.kind is Kind.DECIMAL:
-        return _masked_decimal(value, number, kind.digits[1])
     days = number % (2 * _DAYS) - _DAYS or 1
-    if kind.kind is Kind.DATE:
-        return value + dt.timedelta(days=days)
-    return value + dt.timedelta(days=days, seconds=number // (2 * _DAYS) % _SECONDS_A_DAY)
+    match kind.kind:
+        case Kind.STRING:
+            other: Any = f"x{number % 16**8:08x}"
+        case Kind.BINARY:
+            other = hashlib.shake_128(b"varve" + value).digest(len(value))
+        case Kind.BOOLEAN:
+            other = bool(number % 2)
+        case Kind.FLOAT | Kind.DOUBLE:
+            other = _masked_float(value, number)
+        case Kind.DECIMAL:
+            other = _masked_decimal(value, number, kind.digits[1])
+        case Kind.DATE:
+            other = value + dt.timedelta(days=days)
+        case Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ:
+            other = value + dt.timedelta(days=days, seconds=number // (2 * _DAYS) % _SECONDS_A_DAY)
+        case _:
+            other = _masked_whole(value, number)
+    return other
 
 
 def _number(value: Any) -> int:
@@ -80,7 +82,7 @@ def _masked_whole(value: int, number: int) -> int:
     """A number with the same sign and as many digits, which every type can hold that holds the value."""
     if value == 0:
         return 0
-    lowest = 10 ** (len(str(abs(value))) - 1)
+    lowest: int = 10 ** (len(str(abs(value))) - 1)
     highest = next((largest for largest in _LARGEST if lowest <= largest and abs(value) <= largest), 10 * lowest - 1)
     other = lowest + number % (min(highest, 10 * lowest - 1) - lowest + 1)
     return other if value > 0 else -other

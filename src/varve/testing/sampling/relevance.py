@@ -68,7 +68,9 @@ def relevance_of(target: Target, key: PartitionKey) -> Relevance:
             texts = [_bound(condition, scan.alias, scope) for condition in scan.conditions]
             alternatives.setdefault(scan.dataset, []).append(" AND ".join(f"({text})" for text in texts) or "TRUE")
         joins += _equalities(query.tree)
-    return Relevance({name: " OR ".join(f"({text})" for text in texts) for name, texts in alternatives.items()}, tuple(joins))
+    return Relevance(
+        {name: " OR ".join(f"({text})" for text in texts) for name, texts in alternatives.items()}, tuple(joins)
+    )
 
 
 def _bound(condition: exp.Expr, alias: str, scope: dict[str, Typed] | object) -> str:
@@ -87,7 +89,9 @@ def _bound(condition: exp.Expr, alias: str, scope: dict[str, Typed] | object) ->
 def _equalities(tree: exp.Expr) -> Iterator[JoinedColumns]:
     """The columns that a query compares by `=`, as far as their tables are datasets themselves."""
     datasets = {
-        table.alias_or_name.lower(): f"{table.db}.{table.name}".lower() for table in tree.find_all(exp.Table) if table.db
+        table.alias_or_name.lower(): f"{table.db}.{table.name}".lower()
+        for table in tree.find_all(exp.Table)
+        if table.db
     }
     for equality in tree.find_all(exp.EQ):
         left, right = equality.this, equality.expression

@@ -48,7 +48,8 @@ def columns_to_mask(target: Target, words: Sequence[str]) -> dict[str, set[str]]
         table, _, column = word.rpartition(".")
         if table and table not in chosen:
             raise VarveError(
-                f"--mask {word}: {target.dataset} does not read {table}, but {', '.join(chosen)}.{nearest(table, chosen)}"
+                f"--mask {word}: {target.dataset} does not read {table}, but {', '.join(chosen)}."
+                f"{nearest(table, chosen)}"
             )
         found = False
         for name, upstream in target.upstreams.items():

@@ -61,22 +61,27 @@ def value_text(value: Any, kind: ColumnType) -> str:
     """Return a value as YAML in a line."""
     if value is None:
         return "null"
+    if kind.nested:
+        return _nested_text(value, kind)
+    if isinstance(value, float):
+        return (
+            repr(value) if math.isfinite(value) else ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+        )
+    if kind.kind in {Kind.STRING, Kind.BINARY} or isinstance(value, dt.datetime):
+        return text_value(cell_text(value, kind))
+    return format(value, "f") if kind.kind is Kind.DECIMAL else cell_text(value, kind)
+
+
+def _nested_text(value: Any, kind: ColumnType) -> str:
     if kind.kind is Kind.ARRAY:
         ((_, element),) = kind.parts
         return f"[{', '.join(value_text(item, element) for item in value)}]"
     if kind.kind is Kind.STRUCT:
-        fields = (f"{text_value(name)}: {value_text(value[name], field)}" for name, field in kind.parts)
-        return f"{{{', '.join(fields)}}}"
-    if kind.kind is Kind.MAP:
+        pairs = [f"{text_value(name)}: {value_text(value[name], field)}" for name, field in kind.parts]
+    else:
         (_, key_type), (_, value_type) = kind.parts
-        pairs = (f"{value_text(key, key_type)}: {value_text(item, value_type)}" for key, item in value)
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    text = cell_text(value, kind) if not isinstance(value, float) else repr(value)
-    if kind.kind in {Kind.STRING, Kind.BINARY} or isinstance(value, dt.datetime):
-        return text_value(text)
-    return format(value, "f") if kind.kind is Kind.DECIMAL else text
+        pairs = [f"{value_text(key, key_type)}: {value_text(item, value_type)}" for key, item in value]
+    return f"{{{', '.join(pairs)}}}"
 
 
 def text_value(text: str) -> str:

@@ -13,7 +13,7 @@ import dagster as dg
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.model.batch import BatchId
 from varve.model.build import Build
-from varve.model.errors import BadInput
+from varve.model.errors import BadInput, VarveError
 from varve.testing.partitions import partition_keys
 from varve.testing.session import spark_session
 
@@ -62,6 +62,17 @@ class TestSpark:
         return self._session
 
 
+class TestLanding:
+    """`context.resources.landing`: there is no landing folder in a test."""
+
+    __test__ = False
+
+    def read(self, context: object) -> None:
+        """Raise VarveError: the rows of such a dataset are the inputs of those that read it."""
+        del context
+        raise VarveError("a test has no landing folder; give the rows of a landing dataset to what reads it.")
+
+
 def context_for(
     asset: DatasetAsset, *, partition: Partition | Sequence[Partition], spark: SparkSession | None = None
 ) -> dg.AssetExecutionContext:
@@ -81,7 +92,7 @@ def context_for(
     run = TestRun(Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version))
     return dg.build_asset_context(
         partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
-        resources={"builds": run, "spark": TestSpark(spark)},
+        resources={"builds": run, "landing": TestLanding(), "spark": TestSpark(spark)},
     )
 
 

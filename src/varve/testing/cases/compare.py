@@ -98,38 +98,41 @@ class _Comparison:
         return tuple(
             name
             for name in self.types
-            if name in expected and not self.same(expected[name], made[name], self.types[name])
+            if name in expected and not same_value(expected[name], made[name], self.types[name], self.tolerance)
         )
 
-    def same(self, expected: Any, made: Any, kind: ColumnType) -> bool:
-        if expected is None or made is None:
-            return expected is made
-        if kind.kind in _FLOATS:
-            tolerance = max(self.tolerance, _FLOAT_TOLERANCE) if kind.kind is Kind.FLOAT else self.tolerance
-            both_nan = math.isnan(expected) and math.isnan(made)
-            return both_nan or math.isclose(expected, made, rel_tol=tolerance, abs_tol=tolerance)
-        if kind.kind is Kind.ARRAY:
-            ((_, element),) = kind.parts
-            return len(expected) == len(made) and all(
-                self.same(one, other, element) for one, other in zip(expected, made, strict=True)
-            )
-        if kind.kind is Kind.STRUCT:
-            return all(self.same(expected[name], made[name], field) for name, field in kind.parts)
-        if kind.kind is Kind.MAP:
-            return self._same_map(expected, made, kind)
-        return bool(expected == made)
 
-    def _same_map(self, expected: Any, made: Any, kind: ColumnType) -> bool:
-        (_, key_type), (_, value_type) = kind.parts
-        left = list(made)
-        for key, value in expected:
-            for entry in left:
-                if self.same(key, entry[0], key_type) and self.same(value, entry[1], value_type):
-                    left.remove(entry)
-                    break
-            else:
-                return False
-        return not left
+def same_value(expected: Any, made: Any, kind: ColumnType, tolerance: float) -> bool:
+    """Return whether two values of a type are the same: NaN is NaN, and floating point is within the tolerance."""
+    if expected is None or made is None:
+        return expected is made
+    if kind.kind in _FLOATS:
+        within = max(tolerance, _FLOAT_TOLERANCE) if kind.kind is Kind.FLOAT else tolerance
+        both_nan = math.isnan(expected) and math.isnan(made)
+        return both_nan or math.isclose(expected, made, rel_tol=within, abs_tol=within)
+    if kind.kind is Kind.ARRAY:
+        ((_, element),) = kind.parts
+        return len(expected) == len(made) and all(
+            same_value(one, other, element, tolerance) for one, other in zip(expected, made, strict=True)
+        )
+    if kind.kind is Kind.STRUCT:
+        return all(same_value(expected[name], made[name], field, tolerance) for name, field in kind.parts)
+    if kind.kind is Kind.MAP:
+        return _same_map(expected, made, kind, tolerance)
+    return bool(expected == made)
+
+
+def _same_map(expected: Any, made: Any, kind: ColumnType, tolerance: float) -> bool:
+    (_, key_type), (_, value_type) = kind.parts
+    left = list(made)
+    for key, value in expected:
+        for entry in left:
+            if same_value(key, entry[0], key_type, tolerance) and same_value(value, entry[1], value_type, tolerance):
+                left.remove(entry)
+                break
+        else:
+            return False
+    return not left
 
 
 def _matched(

@@ -67,7 +67,7 @@ class PartitionsRead:
         missing = [name for name in dataset.partitioning.names if name not in given]
         raise NoPartition(
             f"has no {' and no '.join(missing)}, and {reader} {len(candidates)} partitions that it may lie in: "
-            f"{_listed(candidates)}. Write {', '.join(f'{name}: ...' for name in missing)}"
+            f"{_listed(candidates)}. Write its {' and its '.join(missing)}"
         )
 
 
@@ -117,5 +117,5 @@ def _dynamic(dataset: Dataset) -> Iterator[DynamicDimension]:
 def _listed(keys: Mapping[PartitionKey, None] | Sequence[PartitionKey]) -> str:
     paths = [key.path for key in keys]
     if len(paths) > 3:
-        return f"{paths[0]}, {paths[1]} and {len(paths) - 3} more to {paths[-1]}"
+        return f"{paths[0]}, {paths[1]}, ... {paths[-1]} ({len(paths)} in all)"
     return some(paths) or "none"

@@ -31,6 +31,9 @@ _NOT_FINITE = {
 }  # fmt: skip
 
 
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
+
+
 class NoValue(Exception):
     """What is written is no value of the type; the message says why."""
 
@@ -62,7 +65,21 @@ def _read(node: Node, kind: ColumnType) -> Any:
         raise NoValue("!!binary is for columns of type BINARY")
     if kind.kind is Kind.BINARY:
         return _binary(node.text, is_base64=node.is_binary)
-    return _SCALARS[kind.kind](node.text)
+    value = _SCALARS[kind.kind](node.text)
+    _check_size(value, kind)
+    return value
+
+
+def _check_size(value: Any, kind: ColumnType) -> None:
+    """Raise NoValue for a number that the type cannot hold."""
+    if (bits := _BITS.get(kind.kind)) is not None and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise NoValue(f"it is from {-(2 ** (bits - 1))} to {2 ** (bits - 1) - 1}")
+    if kind.kind is Kind.DECIMAL:
+        precision, scale = kind.digits
+        if value != round(value, scale):
+            raise NoValue(f"it has more than {scale} digits after the point")
+        if abs(value) >= 10 ** (precision - scale):
+            raise NoValue(f"it has more than {precision - scale} digits before the point")
 
 
 def _unquoted(node: Node) -> Node:

@@ -83,7 +83,9 @@ def _masked_whole(value: int, number: int) -> int:
     if value == 0:
         return 0
     lowest: int = 10 ** (len(str(abs(value))) - 1)
-    highest = next((largest for largest in _LARGEST if lowest <= largest and abs(value) <= largest), 10 * lowest - 1)
+    highest = next(
+        (largest for largest in _LARGEST if lowest <= largest and abs(value) <= largest + 1), 10 * lowest - 1
+    )
     other = lowest + number % (min(highest, 10 * lowest - 1) - lowest + 1)
     return other if value > 0 else -other
 

@@ -109,7 +109,7 @@ def same_value(expected: Any, made: Any, kind: ColumnType, tolerance: float) -> 
     if kind.kind in _FLOATS:
         within = max(tolerance, _FLOAT_TOLERANCE) if kind.kind is Kind.FLOAT else tolerance
         both_nan = math.isnan(expected) and math.isnan(made)
-        return both_nan or math.isclose(expected, made, rel_tol=within, abs_tol=within)
+        return both_nan or math.isclose(expected, made, rel_tol=within, abs_tol=tolerance)
     if kind.kind is Kind.ARRAY:
         ((_, element),) = kind.parts
         return len(expected) == len(made) and all(

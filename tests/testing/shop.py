@@ -108,6 +108,17 @@ AS
 SELECT CAST(by_product.price * 2 AS DECIMAL(11, 2)) AS price
 FROM shop.by_product WHERE by_product.product = sold;
 """
+COUNTED = f"""\
+CREATE DATASET shop.counted (orders BIGINT COMMENT 'how many')
+  COMMENT 'One row.'
+  STORED IN LAKE
+  PARTITIONED BY (day DATE)
+  {DAYS}
+  LET today = CAST(t AS DATE)
+  INSERT (day = today)
+AS
+SELECT COUNT(*) AS orders FROM shop.orders WHERE orders.day = today;
+"""
 SHOUTED = f"""\
 CREATE DATASET shop.shouted (product STRING COMMENT 'what was sold, in capitals')
   COMMENT 'One row per product.'
@@ -153,7 +164,8 @@ def best(context, orders):
 """
 FILES = {
     "__init__.py": "", "orders.sql": ORDERS, "tariffs.sql": TARIFFS, "revenue.sql": REVENUE, "types.sql": TYPES,
-    "same_types.sql": SAME_TYPES, "by_product.sql": BY_PRODUCT, "doubled.sql": DOUBLED, "shouted.sql": SHOUTED,
+    "same_types.sql": SAME_TYPES, "by_product.sql": BY_PRODUCT, "doubled.sql": DOUBLED, "counted.sql": COUNTED,
+    "shouted.sql": SHOUTED,
     "shouting.py": SHOUTING, "best.py": BEST,
 }  # fmt: skip
 

@@ -62,6 +62,19 @@ def test_columns_that_a_row_does_not_name_are_not_compared(project: Project, spa
     assert outcome.message == ""
 
 
+def test_a_column_that_is_not_read_need_not_be_written_though_it_is_not_null(
+    project: Project, spark: SparkSession
+) -> None:
+    text = """\
+    - name: counts
+      dataset: shop.counted
+      partition: {day: 2026-11-02}
+      inputs: {shop.orders: [{store: Rome}, {store: Rome}, {store: Paris}]}
+      expected: [{orders: 3}]
+    """
+    assert run_tests(project, spark, text)[0].message == ""
+
+
 def test_each_row_stands_for_one(project: Project, spark: SparkSession) -> None:
     """Two rows are expected that only one of those made is like."""
     (outcome,) = run_tests(project, spark, revenue(SOLD, "expected: [{product: pen}, {product: pen}]"))

@@ -135,10 +135,11 @@ def test_a_mistake_ends_with_1_before_anything_runs(shop: Path) -> None:
     bad = shop / "assets" / "bad.test.yaml"
     bad.write_text("- {name: a}\n", encoding="utf-8")
     try:
-        done = run(shop, VARVE, "test")
+        done = run(shop, VARVE, "test", "--json")
     finally:
         bad.unlink()
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert {problem["place"] for problem in json.loads(done.stdout)["problems"]} == {"assets/bad.test.yaml:1"}
     assert "assets/bad.test.yaml:1: the test has no dataset; write dataset: ..." in done.stderr
 
 

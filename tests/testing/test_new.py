@@ -105,6 +105,12 @@ def test_masked_columns_have_other_values_that_join(project: Project, spark: Spa
     assert passes(project, [case], spark)
 
 
+def test_columns_that_are_not_read_are_not_written(project: Project, spark: SparkSession) -> None:
+    new = write_test(project, "shop.counted", DAY, rows=3)
+    assert "product" not in (project.root / new.path).read_text()
+    assert passes(project, written(project, new.path), spark)
+
+
 def test_a_python_dataset_has_one_too(project: Project, spark: SparkSession) -> None:
     new = write_test(project, "shop.best", {**DAY, "store": "Rome"}, rows=3)
     assert (new.path, new.made) == ("assets/shop_best.test.yaml", 1)
@@ -143,11 +149,11 @@ def test_a_dataset_that_makes_other_rows_each_time_has_no_test(project: Project,
         "    return sold.limit(1).selectExpr(f'{next(CALLS)} AS calls')\n"
     )
     sql = (project.assets / "shouted.sql").read_text()
-    (project.assets / "counted.sql").write_text(
-        sql.replace("shop.shouted", "shop.counted").replace("assets.shouting:shout", "assets.counting:count")
+    (project.assets / "numbered.sql").write_text(
+        sql.replace("shop.shouted", "shop.numbered").replace("assets.shouting:shout", "assets.counting:count")
         .replace("product STRING COMMENT 'what was sold, in capitals'", "calls INT COMMENT 'n'")
     )  # fmt: skip
     file = tmp_path / "a.test.yaml"
     with pytest.raises(VarveError, match="made other rows of the same inputs when it ran again"):
-        write_test(project, "shop.counted", DAY, rows=3, output=file)
+        write_test(project, "shop.numbered", DAY, rows=3, output=file)
     assert not file.exists()

@@ -16,6 +16,7 @@ from varve.cli.context import chosen_project
 from varve.model.errors import VarveError, nearest, some
 from varve.testing.cases.shown import difference_table, difference_values, outcome_text
 from varve.testing.cases.suite import bound_cases, outcomes
+from varve.testing.files.problems import TestFileErrors
 from varve.testing.files.reading import SUFFIX, cases_of, files_in, shown
 from varve.testing.files.selection import selector
 from varve.testing.session import spark_session
@@ -46,12 +47,18 @@ def run(
 ) -> int:
     """Run the chosen tests and print their outcomes; return the exit code. Raises TestFileErrors before any is run."""
     project = chosen_project()
-    cases = _chosen(project, datasets, expression)
+    try:
+        cases = _chosen(project, datasets, expression)
+        bound = bound_cases(project, cases, spark_session) if cases else []
+    except TestFileErrors as error:
+        if as_json:
+            problems = [{"place": str(problem.place), "message": problem.message} for problem in error.problems]
+            console.print_json(json.dumps({"problems": problems}))
+        raise
     if not cases:
         _tell_none(console, project, as_json=as_json, is_choice=bool(datasets or expression))
         return NONE_CHOSEN
     started = time.monotonic()
-    bound = bound_cases(project, cases, spark_session)
     done: list[Outcome] = []
     with _progress(console, len(cases), quiet=as_json) as progress:
         task = progress.add_task("", total=len(cases))

@@ -38,7 +38,7 @@ def new(
     written = write_test(
         chosen_project(), dataset.replace("/", "."), partition, rows=rows, masked=masked, output=output, name=name
     )
-    taken = ", ".join(f"{counted(count, 'row')} of {each}" for each, count in written.taken.items()) or "no inputs"
+    taken = ", ".join(f"{counted(count, 'row')} of {read}" for read, count in written.taken.items()) or "no inputs"
     expected = counted(written.made, "row")
     told = f"{written.path} has the test {written.name!r}: {taken}; it expects {expected}."
     console.print(told, markup=False, highlight=False, soft_wrap=True)

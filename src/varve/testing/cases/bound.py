@@ -130,8 +130,9 @@ def _input_rows(
         what = f"row {row.number} of {dataset}"
         _check_names(row, what, [*columns, *dataset.partitioning.names], problems)
         values = _typed(row, what, columns, problems)
-        for column in columns.values():
-            if not column.nullable and values.get(column.name) is None and column.name in {*values, *columns}:
+        for column in dataset.read_columns(upstream.columns):
+            # Of what the run is not given, nothing is asked.
+            if column.name in columns and not column.nullable and values.get(column.name) is None:
                 _add_unless_told(row, f"{what}: {column.name} is NOT NULL and has no value; write one.", problems)
         try:
             key = read.of(row)

@@ -36,10 +36,10 @@ def bound_cases(
     bound = [bind(case, targets, problems) for case in cases]
     if problems:
         raise TestFileErrors(problems)
-    return [each for each in bound if each is not None]
+    return [bound_case for bound_case in bound if bound_case is not None]
 
 
 def outcomes(bound: Iterable[BoundCase | UnusableCase], spark: SparkSession) -> Iterator[Outcome]:
     """Yield the outcome of each test as soon as it has run."""
-    for each in bound:
-        yield run(each, spark)
+    for bound_case in bound:
+        yield run(bound_case, spark)

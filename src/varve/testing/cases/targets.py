@@ -90,7 +90,7 @@ class PythonTarget:
     def upstreams(self) -> dict[str, Upstream]:
         """The datasets that it reads, by name."""
         edges = [edge(self.asset.dataset, reads) for reads in self.asset.reads]
-        return {each.upstream.name: Upstream(each.upstream, each.dependency, each.columns) for each in edges}
+        return {read.upstream.name: Upstream(read.upstream, read.dependency, read.columns) for read in edges}
 
     def rows(
         self, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]

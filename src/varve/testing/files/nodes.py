@@ -80,7 +80,7 @@ def composed(text: str, path: str, problems: list[Problem], first_line: int = 1)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark is not None else 0)
-        told = ", ".join(each for each in (error.context, error.problem) if each)
+        told = ", ".join(part for part in (error.context, error.problem) if part)
         problems.append(
             Problem(Place(path, line), f"this is no YAML: {told}. Quote texts that have : # {{ or [ in them.")
         )

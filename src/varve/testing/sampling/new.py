@@ -86,14 +86,14 @@ def write_test(
         target = targets.of(dataset)
         (key,) = partition_keys(target.dataset, partition)
         hidden = columns_to_mask(target, masked)
-        frames = {each: _read(project, reader, upstream, target, key) for each, upstream in target.upstreams.items()}
+        frames = {read: _read(project, reader, upstream, target, key) for read, upstream in target.upstreams.items()}
         inputs, made = _computed(reader.spark(), target, key, frames, rows, hidden)
         file = output or project.assets / _file_name(targets, dataset)
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         path = shown(file.resolve(), project.root)
         where = " ".join(f"{column}={value}" for column, value in partition.items())
         called = _free_name(text, file, path, name or f"real rows of {where}", is_given=name is not None)
-        description = ", ".join(f"{counted(len(taken), 'row')} of {each}" for each, taken in inputs.items())
+        description = ", ".join(f"{counted(len(taken), 'row')} of {read}" for read, taken in inputs.items())
         if any(hidden.values()):
             description += f"; masked: {', '.join(masked)}"
         test = test_text(target, key, called, description, inputs, made)
@@ -101,7 +101,7 @@ def write_test(
     file.parent.mkdir(parents=True, exist_ok=True)
     separator = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     file.write_text(f"{text}{separator}{test}", encoding="utf-8")
-    return WrittenTest(path, called, {each: len(taken) for each, taken in inputs.items()}, len(made))
+    return WrittenTest(path, called, {read: len(taken) for read, taken in inputs.items()}, len(made))
 
 
 def _read(project: Project, reader: Reader, upstream: Upstream, target: Target, key: PartitionKey) -> DataFrame:

@@ -61,7 +61,7 @@ def columns_to_mask(target: Target, words: Sequence[str]) -> dict[str, set[str]]
                 chosen[name].add(column)
                 found = True
         if not found:
-            names = sorted({each for upstream in target.upstreams.values() for each in upstream.dataset.schema.names})
+            names = sorted({name for upstream in target.upstreams.values() for name in upstream.dataset.schema.names})
             raise VarveError(f"--mask {word}: no input has a column {column!r}.{nearest(column, names)}")
     return chosen
 

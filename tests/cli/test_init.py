@@ -30,6 +30,7 @@ WRITTEN = {
     "assets/__init__.py",
     "assets/best_sellers.py",
     "assets/daily_revenue.sql",
+    "assets/daily_revenue.test.yaml",
     "assets/revenue.sql",
     "assets/sales.sql",
     "dagster.yaml",

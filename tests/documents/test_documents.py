@@ -36,7 +36,10 @@ from varve.cli import app as cli
 cli.add_commands_of_project(cli.app, [])
 def tree(command, context):
     children = getattr(command, "commands", {})
-    options = [name for each in command.get_params(context) for name in each.opts + each.secondary_opts]
+    # The options of a command that need not be named are those of its group too.
+    unnamed = children.get(getattr(command, "default_command", None))
+    parameters = command.get_params(context) + (unnamed.get_params(context) if unnamed else [])
+    options = [name for each in parameters for name in each.opts + each.secondary_opts]
     free = command.context_settings.get("ignore_unknown_options", False)
     return {"options": options, "free": free, "commands": {name: tree(one, context) for name, one in children.items()}}
 command = typer.main.get_command(cli.app)

@@ -40,6 +40,7 @@ RUN_HERE = {
     ("README.md", "Your first dataset"),
     ("docs/cdc.md", "Change data capture"),
     ("docs/sql.md", "SQL datasets"),
+    ("docs/testing.md", "A test from real rows"),
 }
 
 
@@ -152,3 +153,11 @@ def test_an_example_prints_what_the_page_shows(copy: Copy) -> None:
     printed = [" ".join(line.translate({ord(bar): " " for bar in "│┃"}).split()) for line in lines]
     shown = [" ".join(line.split()) for line in block.text.splitlines() if not line.startswith(("$ ", "..."))]
     assert [line for line in shown if line not in printed] == []
+
+
+@pytest.mark.slow
+def test_a_test_of_real_rows_is_written_and_passes(copy: Copy, published: Mapping[str, str]) -> None:
+    said = copy.run(OURS["docs/testing.md", "A test from real rows"])
+    (new, tested) = said.values()
+    assert "assets/flights_delays.test.yaml has the test 'real rows of day=2013-01-05 origin=EWR'" in new
+    assert "passed flights.delays: real rows of day=2013-01-05 origin=EWR" in tested

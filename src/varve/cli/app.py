@@ -24,6 +24,7 @@ from varve.cli import warehouse
 from varve.cli.batches import keeping
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
+from varve.cli.tests import commands as test_commands
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ console = open_console()
 # What a person mends outside of Varve: a full disk, or files that belong to somebody else.
 _OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 app.add_typer(warehouse.app, name="warehouse")
+app.add_typer(test_commands.app, name="test")
 
 
 @app.callback()

@@ -30,10 +30,13 @@ def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
     Raises ExpectationFailed with the partitions and some rows that break one, and BadInput for a condition that Spark
     does not understand. What was staged stays where it is, for a look.
     """
+    if build.dataset.expectations:
+        audit_rows(store.read(build.dataset, [build.as_batch(batch) for batch in staged]), build, staged)
+
+
+def audit_rows(frame: DataFrame, build: Build, staged: Sequence[StagedBatch]) -> None:
+    """Look at all expectations over the rows of the staged batches. Raises what `audit` raises."""
     expected = build.dataset.expectations
-    if not expected:
-        return
-    frame = store.read(build.dataset, [build.as_batch(batch) for batch in staged])
     _refuse_misspelt(build, frame, expected)
     names = build.dataset.partitioning.names
     counts = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}

@@ -6,22 +6,24 @@ Not here: the context of a run, which Dagster makes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.model.batch import BatchId
 from varve.model.build import Build
+from varve.model.errors import BadInput, VarveError
 from varve.testing.partitions import partition_keys
 from varve.testing.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from varve.dagster.assets.datasets import DatasetAsset
+    from varve.model.partitions.key import PartitionKey
     from varve.testing.partitions import Partition
 
 
@@ -60,6 +62,17 @@ class TestSpark:
         return self._session
 
 
+class TestLanding:
+    """`context.resources.landing`: there is no landing folder in a test."""
+
+    __test__ = False
+
+    def read(self, context: object) -> None:
+        """Raise VarveError: the rows of such a dataset are the inputs of those that read it."""
+        del context
+        raise VarveError("a test has no landing folder; give the rows of a landing dataset to what reads it.")
+
+
 def context_for(
     asset: DatasetAsset, *, partition: Partition | Sequence[Partition], spark: SparkSession | None = None
 ) -> dg.AssetExecutionContext:
@@ -79,5 +92,22 @@ def context_for(
     run = TestRun(Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version))
     return dg.build_asset_context(
         partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
-        resources={"builds": run, "spark": TestSpark(spark)},
+        resources={"builds": run, "landing": TestLanding(), "spark": TestSpark(spark)},
     )
+
+
+def called(
+    asset: DatasetAsset, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame], spark: SparkSession
+) -> DataFrame:
+    """The rows that the function of an asset returns, called with its context and its inputs as Dagster would.
+
+    `frames` are its inputs by the names of their datasets. Raises BadInput where it returns no DataFrame of Spark.
+    """
+    definition = asset.asset
+    assert isinstance(definition, dg.AssetsDefinition)
+    inputs = {name: frames[".".join(key.path)] for name, key in definition.keys_by_input_name.items()}
+    returned = definition(context_for(asset, partition=list(keys), spark=spark), **inputs)
+    rows = returned.value if isinstance(returned, dg.Output) else returned
+    if not hasattr(rows, "columns") or not hasattr(rows, "select"):
+        raise BadInput(f"{asset.dataset}: its function returned {type(rows).__name__}, not a DataFrame of Spark.")
+    return cast("DataFrame", rows)

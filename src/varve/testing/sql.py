@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.dagster.assets.python_files import python_assets
 from varve.dagster.assets.sql_assets import python_datasets
-from varve.dagster.assets.sql_rows import computed, narrowed
+from varve.dagster.assets.sql_rows import broken_expectations, computed, narrowed, watched
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import VarveError, VerifyFailed, nearest, some
 from varve.project import NoProject, Project
@@ -20,6 +20,7 @@ from varve.sql.cache import Cache
 from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.syntax.errors import Problem, SqlErrors
 from varve.sql.syntax.sql_file import Body
+from varve.stores.frames import observed_by
 from varve.testing.partitions import partition_keys
 from varve.testing.rows import as_written, frame_of, rows_of_frame
 from varve.testing.session import spark_session
@@ -64,12 +65,14 @@ def run_sql(
     """
     session = spark or spark_session()
     folder = _folder(source)
-    sql_asset = _dataset(_compiled(folder, lambda: session), dataset, folder)
+    sql_asset = _dataset(compiled(folder, lambda: session), dataset, folder)
     keys = partition_keys(sql_asset.dataset, partition)
     frames = _inputs(session, sql_asset, keys, inputs or {})
-    frame = computed(sql_asset, session, keys, frames)
-    _check_expectations(sql_asset, frame)
-    return rows_of_frame(as_written(sql_asset.dataset, keys, frame), sql_asset.dataset.partitioning.names)
+    frame, observation = watched(sql_asset, computed(sql_asset, session, keys, frames))
+    rows = rows_of_frame(as_written(sql_asset.dataset, keys, frame), sql_asset.dataset.partitioning.names)
+    if observation is not None and (broken := broken_expectations(sql_asset, observed_by(observation))):
+        raise VerifyFailed(f"{sql_asset.dataset}: {broken}. A run would publish nothing.")
+    return rows
 
 
 def check(source: Project | str | Path | None = None, *, spark: SparkSession | None = None) -> list[str]:
@@ -84,7 +87,7 @@ def check(source: Project | str | Path | None = None, *, spark: SparkSession | N
     """
     session = spark or spark_session()
     try:
-        files = _compiled(_folder(source), lambda: session)
+        files = compiled(_folder(source), lambda: session)
     except SqlErrors as error:
         return [str(problem) for problem in error.problems]
     problems = [*files.problems]
@@ -117,7 +120,7 @@ def _folder(source: Project | str | Path | None) -> Path:
     return folder
 
 
-def _compiled(folder: Path, spark: Callable[[], SparkSession]) -> SqlFiles:
+def compiled(folder: Path, spark: Callable[[], SparkSession]) -> SqlFiles:
     """The files of a folder; Spark is asked for the types that only it can tell. Raises SqlErrors where it refuses."""
     cache, answers = Cache.beside(folder), Answers.beside(folder)
     while True:
@@ -183,19 +186,3 @@ def _inputs(
         columns = upstream.read_columns(sql_asset.compiled.columns[name])
         frames[name] = frame_of(spark, upstream, given[name]).select(*[f"`{column.name}`" for column in columns])
     return narrowed(sql_asset, keys, frames)
-
-
-def _check_expectations(sql_asset: SqlAsset, frame: DataFrame) -> None:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    expectations = sql_asset.sql.expectations
-    if not expectations:
-        return
-    counts = frame.select(
-        *[F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name) for expectation in expectations]
-    ).collect()[0]
-    if broken := [expectation for expectation in expectations if counts[expectation.name]]:
-        message = "; ".join(
-            f"{counts[expectation.name]} rows break {expectation.name} ({expectation.text})" for expectation in broken
-        )
-        raise VerifyFailed(f"{sql_asset.dataset}: {message}. A run would publish nothing.")

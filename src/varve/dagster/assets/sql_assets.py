@@ -13,7 +13,7 @@ import dagster as dg
 
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
 from varve.dagster.assets.python_files import half_imported, python_assets
-from varve.dagster.assets.sql_rows import rows
+from varve.dagster.assets.sql_rows import broken_expectations, rows, watched
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset
@@ -178,18 +178,10 @@ class Expectations:
 
     def watched(self, frame: "DataFrame") -> "DataFrame":
         """Return the frame with an observation that counts the rows which break each expectation."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        if not self.sql_asset.sql.expectations:
-            return frame
-        self.observation = Observation("expectations")
-        counts = [
-            F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name)
-            for expectation in self.sql_asset.sql.expectations
-        ]
-        self.opened.pre_publish_checks.append(self.look)
-        return frame.observe(self.observation, *counts)
+        watched_frame, self.observation = watched(self.sql_asset, frame)
+        if self.observation is not None:
+            self.opened.pre_publish_checks.append(self.look)
+        return watched_frame
 
     def look(self) -> None:
         """Raise VerifyFailed, before anything is published, with each expectation that rows break."""
@@ -205,10 +197,7 @@ class Expectations:
                 )
             )
         if broken_counts:
-            conditions = {expectation.name: expectation.text for expectation in self.sql_asset.sql.expectations}
-            rows_that_break = "; ".join(
-                f"{count} rows break {name} ({conditions[name]})" for name, count in broken_counts.items()
-            )
+            rows_that_break = broken_expectations(self.sql_asset, broken_counts)
             raise VerifyFailed(
                 f"{self.opened.build}: {rows_that_break}. {NOTHING_LOST} Mend the query or what it reads."
             )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import dagster as dg
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from sqlglot import exp
 
     from varve.model.partitions.key import PartitionKey
@@ -54,6 +54,30 @@ def computed(
     if sql_asset.sql.query is not None:
         return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames)
     return _python(sql_asset, spark, keys, frames)
+
+
+def watched(sql_asset: SqlAsset, frame: DataFrame) -> tuple[DataFrame, Observation | None]:
+    """Return the frame with an observation that counts the rows which break each EXPECT; None where it has none."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not sql_asset.sql.expectations:
+        return frame, None
+    observation = Observation("expectations")
+    counts = [
+        F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name)
+        for expectation in sql_asset.sql.expectations
+    ]
+    return frame.observe(observation, *counts), observation
+
+
+def broken_expectations(sql_asset: SqlAsset, counts: Mapping[str, int]) -> str:
+    """Return how many rows break which EXPECT, by the counts of the observation; "" where none does."""
+    return "; ".join(
+        f"{counts[expectation.name]} rows break {expectation.name} ({expectation.text})"
+        for expectation in sql_asset.sql.expectations
+        if counts.get(expectation.name)
+    )
 
 
 def _queried(

@@ -112,7 +112,9 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
     observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
     if observed_values["outside"]:
-        raise BadInput(_outside(build, observed_values["outside"], observed_values["rows"], _strays(build, fitted)))
+        raise BadInput(
+            outside_message(build, observed_values["outside"], observed_values["rows"], strays_of(build, fitted))
+        )
     return WriteReport(
         observed_values["rows"], fitted, content.text(observed_values["rows"], observed_values) if hashed else None
     )
@@ -133,8 +135,8 @@ def verify_rows(build: Build, staged: Sequence[StagedBatch], written: WriteRepor
     missing = set(build.partitions) - {batch.partition for batch in staged}
     if rows == written.rows and not missing:
         return
-    if rows < written.rows and (strays := _strays(build, written.frame)):
-        raise BadInput(_outside(build, written.rows - rows, written.rows, strays))
+    if rows < written.rows and (strays := strays_of(build, written.frame)):
+        raise BadInput(outside_message(build, written.rows - rows, written.rows, strays))
     without = f" {len(missing)} partitions have no files: {some(sorted(missing))}." if missing else ""
     raise VerifyFailed(
         f"{build}: Spark wrote {written.rows} rows, the files hold {rows}.{without} {NOTHING_LOST} "
@@ -182,14 +184,15 @@ def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> Staged
     )
 
 
-def _strays(build: Build, fitted: DataFrame) -> list[str]:
+def strays_of(build: Build, fitted: DataFrame) -> list[str]:
     """Up to four partitions that have rows in the frame and do not belong to the build."""
     names = build.dataset.partitioning.names
     strays = fitted.where(~in_partitions(build.partitions)).select(*names).distinct().limit(4).collect()
     return ["/".join(f"{name}={row[name]}" for name in names) for row in strays]
 
 
-def _outside(build: Build, outside: int, rows: int, strays: Sequence[str]) -> str:
+def outside_message(build: Build, outside: int, rows: int, strays: Sequence[str]) -> str:
+    """What is said of rows that lie outside of the partitions of the build."""
     return (
         f"{build}: {outside} of {rows} rows lie outside the partitions of this run "
         f"({some(build.partitions, limit=3)}); they belong to {', '.join(strays)}. {NOTHING_LOST} "

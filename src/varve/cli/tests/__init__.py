@@ -1,0 +1,1 @@
+"""`varve test`: tests of datasets that are files, run and written."""

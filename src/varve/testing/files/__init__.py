@@ -1,0 +1,1 @@
+"""Files of tests, `*.test.yaml`: found, read, and what is wrong with them told with its line."""

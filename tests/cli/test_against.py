@@ -150,7 +150,7 @@ def test_a_dropped_column_is_a_finding_and_not_first_an_error_of_the_file(reposi
     # The module cannot be imported any more, and the file has an error at that place: neither is told once more.
     assert values["problems"] == []
     (query, function) = values["breaks"]
-    assert query["place"] == "assets/revenue.sql:9:21"
+    assert query["place"] == "assets/revenue.sql:10:21"
     assert query["message"] == "shop.sales no longer has price."
     assert function["message"] == "reads all columns of it: shop.sales no longer has price."
     assert function["place"] == "assets/stock.py:16"
@@ -243,7 +243,7 @@ def test_a_pull_request_is_told_in_markdown(repository: Repository) -> None:
     assert done.returncode == 1
     assert (
         "| `shop.revenue` | team:money, ann@example.com | shop.sales no longer has price. "
-        "| `assets/revenue.sql:9:21` |" in done.stdout.splitlines()
+        "| `assets/revenue.sql:10:21` |" in done.stdout.splitlines()
     )
     assert done.stdout.startswith("### Datasets, compared with `HEAD`\n\n**2 datasets broken ")
     assert repository.check("--markdown").returncode == 1

@@ -39,6 +39,8 @@ def text(value: Any) -> str:
     """A value for a cell of a table; long ones are cut."""
     if value is None:
         return "NULL"
+    if isinstance(value, dt.datetime):
+        return value.isoformat(sep=" ").replace("+00:00", "Z")
     shown = value if isinstance(value, str) else str(plain(value))
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 

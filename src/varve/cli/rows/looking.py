@@ -42,3 +42,50 @@ def preview(
         console.print_json(json.dumps(preview_command.as_values(computed, seconds)))
     else:
         preview_command.show(console, computed, seconds)
+
+
+@app.command()
+def diff(
+    dataset: DatasetName,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only partitions with these values.", metavar="[COL=VALUE]...")
+    ] = None,
+    *,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", help="A batch or a time (UTC); default: what was current before.", metavar="BATCH|TIME"),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", help="A batch or a time; default: what is current.", metavar="BATCH|TIME")
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="Columns that tell the rows of a partition apart, with commas; default: as declared.")
+    ] = "",
+    columns: Annotated[
+        bool, typer.Option("--columns", help="NULLs, lowest, highest and mean of each column that differs.")
+    ] = False,
+    limit: Limit = 20,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 1 where something differs, as `git diff` does.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare two states of a dataset: which partitions differ, and which of their rows.
+
+    With a key rows are added, removed or changed; without one, a changed row is one that is removed and one that is
+    added. Of a batch only its own partitions are compared.
+
+    Example: [bold]varve diff shop.sales day=2026-11-01 --key product,store --columns[/]
+    """
+    from varve.cli.rows import diff as diff_command
+
+    key_columns = [name.strip() for name in key.split(",") if name.strip()]
+    found = diff_command.diff(
+        dataset, words or [], first=first, last=last, key=key_columns, columns=columns, limit=limit
+    )
+    if as_json:
+        console.print_json(json.dumps(diff_command.as_values(found)))
+    else:
+        diff_command.show(console, found)
+    if exit_code and not found.equal:
+        raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 A SQL dataset is found and computed without Dagster, which takes a second to import; so is what `varve status` needs.
 
-Not here: how the rows are computed (varve/dagster/runs/preview.py).
+Not here: how the rows are computed (varve/dagster/preview.py).
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from varve.cli.context import chosen_project, chosen_settings, chosen_sql_files
+from varve.cli.context import chosen_settings
 from varve.cli.rows.cells import plain, table_of
-from varve.dagster.runs.preview import of_python, of_sql, partition_named
-from varve.dagster.runs.preview import preview as computed_preview
-from varve.model.errors import VarveError, counted, nearest, some
+from varve.cli.rows.declared import declared
+from varve.dagster.preview import of_python, of_sql, partition_named
+from varve.dagster.preview import preview as computed_preview
+from varve.model.errors import counted, some
+from varve.sql.sql_asset import SqlAsset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from varve.dagster.runs.preview import Computation, Preview
+    from varve.dagster.preview import Computation, Preview
 
 
 def preview(name: str, words: Sequence[str], *, limit: int, explain: bool) -> tuple[Preview, float]:
     """Compute a partition of a dataset; returns the preview, and the seconds that it took.
 
     Raises VarveError for a dataset that does not exist, is broken, or has nothing to compute; UnknownPartition for
-    words that name no partition; and what `varve.dagster.runs.preview.preview` raises.
+    words that name no partition; and what `varve.dagster.preview.preview` raises.
     """
     start = time.monotonic()
-    computation = _computation(name.replace("/", "."))
+    computation = _computation(name)
     partition = partition_named(computation.dataset, words)
     computed = computed_preview(chosen_settings(), computation, partition, limit=limit, explain=explain)
     return computed, time.monotonic() - start
@@ -86,16 +88,5 @@ def show(console: Console, computed: Preview, seconds: float) -> None:
 
 
 def _computation(name: str) -> Computation:
-    project = chosen_project()
-    project.importable()
-    files = chosen_sql_files(asking=name)
-    if name in files or any(broken.name == name for broken in files.broken):
-        return of_sql(files[name])
-    from varve.dagster.assets.datasets import DatasetAsset
-    from varve.dagster.discovery import load_project
-
-    declared = [each for each in load_project(project).datasets if isinstance(each, DatasetAsset)]
-    by_name = {asset.dataset.name: asset for asset in declared}
-    if name not in by_name:
-        raise VarveError(f"there is no dataset {name!r}.{nearest(name, by_name)} There are {some(sorted(by_name))}.")
-    return of_python(by_name[name])
+    declaring = declared(name, computable=True)
+    return of_sql(declaring) if isinstance(declaring, SqlAsset) else of_python(declaring)

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.documents.pages import blocks
+
 pytestmark = pytest.mark.needs_seconds
 
+HERE = "tests/cli/test_against.py"
 VARVE = str(Path(sys.executable).parent / "varve")
 SALES = """
 CREATE DATASET shop.sales (
@@ -255,6 +258,18 @@ def test_a_revision_with_errors_is_compared_as_far_as_it_goes(repository: Reposi
     repository.edit("revenue.sql", "SUM(prize)", "SUM(price)")
     values = repository.compared()
     assert (values["breaks"], values["changes"], values["uncompared"]) == ([], [], ["shop.revenue"])
+
+
+def test_the_commands_of_the_page_end_with_1_where_something_is_broken(repository: Repository) -> None:
+    repository.git("branch", "--move", "main")
+    repository.edit("sales.sql", "  price DECIMAL(10, 2),\n", "")
+    commands = [command for block in blocks("console") if block.runner == HERE for command in block.commands]
+    assert len(commands) == 3
+    for command in commands:
+        words = command.split()
+        assert words[:2] == ["varve", "check"]
+        done = repository.check(*words[2:])
+        assert (done.returncode, "shop.revenue" in done.stdout) == (1, True), done.stderr
 
 
 @pytest.mark.parametrize(

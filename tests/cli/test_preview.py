@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.shop import Shop
 from tests.dagster.test_sql_assets import materialise
+from tests.documents.pages import blocks
 from varve.dagster.discovery import load_project
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import MissingUpstream, VarveError
@@ -152,6 +153,23 @@ def test_a_function_of_python_that_reads_sql_is_computed_with_its_expectations(s
     assert {row["product"]: row["sold"] for row in values["rows"]} == {"pen": 2, "ink": 1}
     assert {kept["name"]: kept["broken"] for kept in values["expectations"]} == {"few": 1, "any": 0}
     assert values["reads"][0]["partition"] == "day=2026-11-01"
+
+
+def test_the_commands_of_the_page_do_what_it_says(shop: Shop) -> None:
+    shop.sql("revenue", REVENUE)
+    shop.sell("2026-11-01", [(1, "pen", "2.50")])
+    shop.sell("2026-11-01", [(1, "pen", "2.75"), (2, "ink", "1.00")])
+    commands = [
+        command
+        for block in blocks("console")
+        if block.page == "docs/changing.md" and block.runner == "tests/cli/test_preview.py"
+        for command in block.commands
+    ]
+    assert len(commands) == 6
+    for command in commands:
+        done = shop.run(*command.replace("2026-11-01T09:00", "2020-01-01").split()[1:])
+        assert done.exit_code == 0, f"{command}: {done.output} {done.exception}"
+        assert "2.75" in done.output or "only after" in done.output
 
 
 def test_dagster_is_not_imported_for_a_dataset_of_sql(shop: Shop) -> None:

@@ -24,7 +24,7 @@ from varve.cli import warehouse
 from varve.cli.batches import keeping
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
-from varve.cli.rows import looking
+from varve.cli.rows import commands as row_commands
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def psql(context: typer.Context) -> None:
 
 app.add_typer(keeping.app)
 app.add_typer(planning.app)
-app.add_typer(looking.app)
+app.add_typer(row_commands.app)
 
 
 def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:

@@ -58,7 +58,9 @@ _SALES = varve.sql_datasets(Path(__file__).parent)["shop.sales"].dataset
 STOCK = varve.Dataset(
     name="shop.stock",
     partitioning=_SALES.partitioning,
-    schema=varve.Schema((varve.Column("product", varve.ColumnType.STRING), varve.Column("left", varve.ColumnType.INT))),
+    schema=varve.Schema(
+        (varve.Column("product", varve.ColumnType.STRING), varve.Column("remaining", varve.ColumnType.INT))
+    ),
     store=varve.StoreKind.LAKE,
     comment="What is left.",
     owners=("team:stock",),
@@ -67,7 +69,32 @@ STOCK = varve.Dataset(
 
 @varve.asset(STOCK, reads={"sales": varve.Reads(_SALES%s)})
 def stock(context, sales):
-    return sales.selectExpr("product", "100 - pieces as left", "day")
+    return sales.selectExpr("product", "100 - pieces as remaining", "day")
+"""
+
+
+# Of SQL it needs nothing: a query may read it.
+GOODS = """
+import pendulum
+import varve
+
+DAYS = varve.TimeDimension(
+    "day", varve.Grain.DAY, pendulum.datetime(2026, 11, 1), pendulum.datetime(2026, 11, 8)
+)
+GOODS = varve.Dataset(
+    name="shop.goods",
+    partitioning=varve.Partitioning((DAYS,)),
+    schema=varve.Schema(
+        (varve.Column("product", varve.ColumnType.STRING), varve.Column("shelf", varve.ColumnType.INT))
+    ),
+    store=varve.StoreKind.LAKE,
+    comment="What is for sale.",
+)
+
+
+@varve.asset(GOODS)
+def goods(context):
+    raise NotImplementedError
 """
 
 
@@ -156,7 +183,7 @@ def test_a_dropped_column_is_a_finding_and_not_first_an_error_of_the_file(reposi
     assert query["place"] == "assets/revenue.sql:10:21"
     assert query["message"] == "shop.sales no longer has price."
     assert function["message"] == "reads all columns of it: shop.sales no longer has price."
-    assert function["place"] == "assets/stock.py:16"
+    assert function["place"] == "assets/stock.py:18"
     (change,) = values["changes"]
     assert [(reader["dataset"], reader["through"]) for reader in change["readers"]] == [
         ("shop.revenue", []),
@@ -219,13 +246,13 @@ def test_a_function_that_changes_with_what_it_reads_is_to_be_looked_at_and_break
 
 def test_the_python_of_a_revision_is_that_of_the_revision(repository: Repository) -> None:
     # The dataset has one column less in the working tree, where a query reads it.
-    query = "SELECT product, left FROM shop.stock WHERE stock.day = today"
+    query = "SELECT product, shelf FROM shop.goods WHERE goods.day = today"
     repository.write("reader.sql", DAILY.format(name="reader", owners="'team:shelf'", query=query))
+    repository.write("goods.py", GOODS)
     repository.commit()
-    repository.edit("stock.py", ', varve.Column("left", varve.ColumnType.INT)', "")
-    repository.edit("stock.py", ', "100 - pieces as left"', "")
+    repository.edit("goods.py", ', varve.Column("shelf", varve.ColumnType.INT)', "")
     values = repository.compared()
-    assert broken(values) == [("shop.reader", "shop.stock", "left", ["team:shelf"])]
+    assert broken(values) == [("shop.reader", "shop.goods", "shelf", ["team:shelf"])]
     assert values["problems"] == []
 
 

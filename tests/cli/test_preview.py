@@ -146,8 +146,15 @@ def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
         shop.json("preview", "shop.sales", "day=2026-11-02")
 
 
-def test_a_function_of_python_that_reads_sql_is_computed_with_its_expectations(shop: Shop) -> None:
-    (shop.assets / "stock.py").write_text(STOCK.format(db=shop.db), encoding="utf-8")
+@pytest.mark.parametrize("asks_for_a_context", [True, False])
+def test_a_function_of_python_that_reads_sql_is_computed_with_its_expectations(
+    shop: Shop, *, asks_for_a_context: bool
+) -> None:
+    text = STOCK.format(db=shop.db)
+    if not asks_for_a_context:
+        lines = [line for line in text.splitlines() if "assert" not in line]
+        text = "\n".join(lines).replace("(context, sales)", "(sales)")
+    (shop.assets / "stock.py").write_text(text, encoding="utf-8")
     shop.sell("2026-11-01", [(1, "pen", "2.50"), (2, "pen", "1.00"), (3, "ink", "9.99")])
     values = shop.json("preview", "shop.stock", "day=2026-11-01")
     assert {row["product"]: row["sold"] for row in values["rows"]} == {"pen": 2, "ink": 1}

@@ -10,6 +10,7 @@ Not here: how a preview is shown (varve/cli/preview).
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -142,13 +143,16 @@ def of_python(asset: DatasetAsset) -> Computation:
             f"{asset.dataset} has no function that computes it: a capture or the run of another dataset writes it. "
             "Preview a dataset that reads it."
         )
+    function = asset.compute
     arguments = {argument: ".".join(key.path) for argument, key in asset.asset.keys_by_input_name.items()}
 
     def compute(spark: SparkSession, build: Build, frames: Mapping[str, DataFrame]) -> DataFrame:
         from varve.dagster.assets.unpublished import unpublished_context
 
-        context = unpublished_context(build, spark)
-        rows: DataFrame = asset(context, **{argument: frames[name] for argument, name in arguments.items()})
+        # As in Dagster, a function need not ask for a context, which is the first argument then.
+        first = next(iter(inspect.signature(function).parameters), "")
+        context = (unpublished_context(build, spark),) if first and first not in arguments else ()
+        rows: DataFrame = asset(*context, **{argument: frames[name] for argument, name in arguments.items()})
         if not hasattr(rows, "columns") or not hasattr(rows, "select"):
             raise VarveError(f"{build.dataset}: its function returned {type(rows).__name__}, not a DataFrame of Spark.")
         return rows

@@ -167,7 +167,7 @@ def column_readers(versions: Snapshot, column: ColumnName) -> Iterator[tuple[Dat
     while front:
         next_front = []
         for (upstream, name), through in front:
-            for reader in versions.values():
+            for _, reader in sorted(versions.items()):
                 if not reader.reads_column(upstream, name):
                     continue
                 if reader.name not in reached:

@@ -250,7 +250,7 @@ def test_the_python_of_a_revision_is_that_of_the_revision(repository: Repository
     repository.write("reader.sql", DAILY.format(name="reader", owners="'team:shelf'", query=query))
     repository.write("goods.py", GOODS)
     repository.commit()
-    repository.edit("goods.py", ', varve.Column("shelf", varve.ColumnType.INT)', "")
+    repository.edit("goods.py", ', varve.Column("shelf", varve.ColumnType.INT)', ",")
     values = repository.compared()
     assert broken(values) == [("shop.reader", "shop.goods", "shelf", ["team:shelf"])]
     assert values["problems"] == []

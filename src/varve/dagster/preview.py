@@ -147,11 +147,11 @@ def of_python(asset: DatasetAsset) -> Computation:
     arguments = {argument: ".".join(key.path) for argument, key in asset.asset.keys_by_input_name.items()}
 
     def compute(spark: SparkSession, build: Build, frames: Mapping[str, DataFrame]) -> DataFrame:
-        from varve.dagster.assets.unpublished import unpublished_context
+        from varve.dagster.assets.unpublished import GivenSpark, unpublished_context
 
         # As in Dagster, a function need not ask for a context, which is the first argument then.
         first = next(iter(inspect.signature(function).parameters), "")
-        context = (unpublished_context(build, spark),) if first and first not in arguments else ()
+        context = (unpublished_context(build, GivenSpark(spark)),) if first and first not in arguments else ()
         rows: DataFrame = asset(*context, **{argument: frames[name] for argument, name in arguments.items()})
         if not hasattr(rows, "columns") or not hasattr(rows, "select"):
             raise VarveError(f"{build.dataset}: its function returned {type(rows).__name__}, not a DataFrame of Spark.")

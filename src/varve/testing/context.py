@@ -5,12 +5,9 @@ Not here: the context of a run, which Dagster makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import dagster as dg
-
-from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.dagster.assets.unpublished import unpublished_context
 from varve.model.batch import BatchId
 from varve.model.build import Build
 from varve.testing.partitions import partition_keys
@@ -19,29 +16,11 @@ from varve.testing.session import spark_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import dagster as dg
     from pyspark.sql import SparkSession
 
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.testing.partitions import Partition
-
-
-@dataclass(frozen=True)
-class TestRun:
-    """What `varve.partitions_of` asks of a run: its partitions. Nothing is locked, staged or published."""
-
-    # Not a test, whatever its name says to pytest.
-    __test__ = False
-
-    build: Build
-
-    def of(self, context: object) -> TestRun:
-        """The run is the same whoever asks."""
-        del context
-        return self
-
-    def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
-        """The dynamic sets of the dataset, in the instance of the test."""
-        return PartitionSets(instance, [self.build.dataset.partitioning])
 
 
 class TestSpark:
@@ -76,8 +55,5 @@ def context_for(
     """
     dataset = asset.dataset
     keys = partition_keys(dataset, partition)
-    run = TestRun(Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version))
-    return dg.build_asset_context(
-        partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
-        resources={"builds": run, "spark": TestSpark(spark)},
-    )
+    build = Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version)
+    return unpublished_context(build, TestSpark(spark))

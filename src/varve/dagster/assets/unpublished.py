@@ -6,7 +6,7 @@ Not here: the context of a run, which Dagster makes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 
@@ -34,6 +34,15 @@ class UnpublishedRun:
         return PartitionSets(instance, [self.build.dataset.partitioning])
 
 
+class HasSession(Protocol):
+    """What a function may ask of `context.resources.spark`."""
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session."""
+        ...
+
+
 @dataclass(frozen=True)
 class GivenSpark:
     """`context.resources.spark`: a session that is there already."""
@@ -41,10 +50,13 @@ class GivenSpark:
     spark_session: SparkSession
 
 
-def unpublished_context(build: Build, spark: SparkSession) -> dg.AssetExecutionContext:
-    """A context with which the function of an asset can be called: `partitions_of(context)` knows the partitions."""
+def unpublished_context(build: Build, spark: HasSession) -> dg.AssetExecutionContext:
+    """A context with which the function of an asset can be called: `partitions_of(context)` knows the partitions.
+
+    `context.partition_key` is there for one partition, and `context.resources.spark.spark_session` always.
+    """
     dataset, keys = build.dataset, build.partitions
     return dg.build_asset_context(
         partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
-        resources={"builds": UnpublishedRun(build), "spark": GivenSpark(spark)},
+        resources={"builds": UnpublishedRun(build), "spark": spark},
     )

@@ -28,7 +28,7 @@ from varve.services.postgres import connect
 from varve.services.spark import open_session
 from varve.sql.syntax.sql_file import Body
 from varve.stores.expectations import counts_of_broken
-from varve.stores.frames import conform, spark_schema
+from varve.stores.frames import conform, observed_by, spark_schema
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 # A preview is no run, and what it computes no batch.
 _NO_BATCH, _NO_RUN = BatchId(0), "preview"
+# Under this name the rows are counted, which no expectation can have.
+_ROWS = "rows of the preview"
+# Spark's running number of a row: the number of its Spark partition, then this many bits for its place there.
+_PLACE_BITS = 33
 
 
 @dataclass(frozen=True)
@@ -188,18 +192,16 @@ def preview(
         frame = computation.compute(spark, build, frames)
         fitting = conform(build, frame)
         plan = _explained(fitting) if explain else ""
-        table = fitting.limit(limit + 1).toArrow()
-        rows = table.to_pylist()
-        broken = _counts(frame, computation.expectations, count=len(rows) > limit)
-        declared = counts_of_broken(build, fitting)
+        rows, counts = _computed(build, frame, computation.expectations, limit)
+        broken = counts | counts_of_broken(build, fitting)
     conditions = [*computation.expectations, *((each.name, each.condition) for each in dataset.expectations)]
     return Preview(
         dataset,
         partition,
         tuple((field.name, field.dataType.simpleString()) for field in fitting.schema.fields),
-        tuple(rows[:limit]),
-        broken.get("", len(rows)),
-        tuple(Kept(name, condition, {**broken, **declared}[name]) for name, condition in conditions),
+        tuple(rows),
+        counts.get(_ROWS, 0),
+        tuple(Kept(name, condition, broken.get(name, 0)) for name, condition in conditions),
         tuple(sorted(build.inputs.get(partition, ()))),
         tuple(sorted(build.missing.get(partition, ()))),
         plan,
@@ -239,17 +241,23 @@ def _reading(settings: Settings) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def _counts(frame: DataFrame, expectations: Sequence[tuple[str, str]], *, count: bool) -> dict[str, int]:
-    """How many rows break each expectation, and under "" how many there are; nothing is computed where none is asked.
+def _computed(
+    build: Build, frame: DataFrame, expectations: Sequence[tuple[str, str]], limit: int
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The first rows of a frame, and counts of all: of the rows, and of those that break each expectation.
 
-    As in a run, the conditions are evaluated on the rows before they are cast to the declared columns.
+    It is one job, in which every row is computed once. As in a run, Spark observes the rows before they are cast to the
+    declared columns. A `limit` would end the job early: here each Spark partition hands on its own first rows.
     """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
+    observation = Observation("preview")
     counts = [F.count_if(~F.expr(f"({condition}\n)")).alias(name) for name, condition in expectations]
-    if count:
-        counts.append(F.count(F.lit(1)).alias(""))
-    return frame.agg(*counts).collect()[0].asDict() if counts else {}
+    observed = conform(build, frame.observe(observation, F.count(F.lit(1)).alias(_ROWS), *counts))
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _PLACE_BITS) - 1))
+    rows = observed.where(place < F.lit(limit)).toArrow().slice(0, limit).to_pylist()
+    return rows, {name: int(count) for name, count in observed_by(observation).items()}
 
 
 def _explained(frame: DataFrame) -> str:

@@ -89,7 +89,7 @@ def as_markdown(comparison: Comparison) -> Iterator[str]:
         yield "|---|---|---|"
         for change in comparison.changes:
             columns = [column.message(change.dataset) for column in change.columns]
-            what = "; ".join(columns) if change.kind is ChangeKind.CHANGED else change.kind
+            what = " ".join(columns) if change.kind is ChangeKind.CHANGED else change.kind
             readers = [
                 f"`{dataset}`{f' through {some(through)}' if through else ''} ({_names(owners)})"
                 for dataset, _, through, owners in _readers(change)

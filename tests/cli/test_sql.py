@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from varve.cli.app import app
 from varve.model.errors import VarveError
-from varve.sql.syntax.errors import SqlErrors
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "bigdataflow"
 
@@ -32,11 +31,11 @@ def test_a_renamed_column_breaks_its_direct_readers_only(copy: Path) -> None:
     file = copy / "stores_sales.sql"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("nb_sales", "pieces"), encoding="utf-8")
-    with pytest.raises(SqlErrors) as caught:
-        run("check", str(copy), "--no-spark", "--against", str(EXAMPLE))
-    (problem,) = caught.value.problems
-    assert problem.place == "bigdataflow/products_sales.sql:15:24"
-    assert "no longer has nb_sales" in problem.message
+    done = CliRunner().invoke(app, ["check", str(copy), "--no-spark", "--against", str(EXAMPLE), "--json"])
+    assert done.exit_code == 1
+    (broken_use,) = json.loads(done.output)["breaks"]
+    assert broken_use["place"] == "bigdataflow/products_sales.sql:15:24"
+    assert "no longer has nb_sales" in broken_use["message"]
 
 
 def test_an_added_column_breaks_nothing(copy: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,8 +77,10 @@ class Files:
         for name in [name for name in sys.modules if name.partition(".")[0] == self.folder.name]:
             del sys.modules[name]
 
-    def check(self, against: str | None = None) -> None:
-        check(Console(quiet=True), self.folder, against=against, spark=False, as_json=False)
+    def check(self, against: str | None = None) -> tuple[bool, str]:
+        """Whether nothing is broken, and what is printed."""
+        console = Console(record=True, width=200, quiet=False, file=StringIO())
+        return check(console, self.folder, against=against, spark=False, as_json=False), console.export_text()
 
 
 @pytest.fixture
@@ -166,12 +169,14 @@ def test_against_knows_the_columns_of_python(files: Files, tmp_path: Path) -> No
     before = tmp_path / "before"
     before.mkdir()
     (before / "total.sql").write_text((files.folder / "total.sql").read_text(encoding="utf-8"), encoding="utf-8")
-    files.check(against=str(before))
+    (before / "stock.py").write_text((files.folder / "stock.py").read_text(encoding="utf-8"), encoding="utf-8")
+    assert files.check(against=str(before))[0]
     files.sql("reader", "n BIGINT", "AS SELECT MAX(pieces) AS n FROM {db}.total WHERE total.day = today")
     (before / "reader.sql").write_text((files.folder / "reader.sql").read_text(encoding="utf-8"), encoding="utf-8")
     files.sql("total", "parts BIGINT", TOTAL.replace("AS pieces", "AS parts"))
-    with pytest.raises(SqlErrors, match=r"reader\.sql:6:"):
-        files.check(against=str(before))
+    well, told = files.check(against=str(before))
+    assert not well
+    assert "reader.sql:6:" in told
 
 
 def test_the_graph_has_both(files: Files) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import sqlglot
+import re
 
-from varve.sql.checks.breaking import Break, Declared, breaks
+import sqlglot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from varve.sql.checks.breaking import Break, Declared, breaks, holds
 
 ROOT = {"product": "string", "nb": "int", "revenue": "decimal(10,2)", "day": "string"}
 OLD_COLUMNS = {
@@ -94,3 +98,61 @@ def test_a_dataset_that_is_gone_breaks_who_reads_it() -> None:
     found_breaks = changed(ROOT, copy="")
     assert [(found_break.dataset, found_break.upstream) for found_break in found_breaks] == [("b.report", "b.copy")]
     assert "no longer there" in found_breaks[0].message
+
+
+SIMPLE = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date", "timestamp",
+    "timestamp_ntz", "binary", "char(3)", "varchar(20)", "variant", "interval day to second", "interval year to month",
+)  # fmt: skip
+SPELLINGS = {
+    "tinyint": "BYTE", "smallint": "short", "int": "INTEGER", "bigint": "long", "float": "REAL",
+    "timestamp": "timestamp_ltz",
+}  # fmt: skip
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> str:
+    precision = draw(st.integers(1, 38))
+    return f"decimal({precision},{draw(st.integers(0, precision))})"
+
+
+def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    fields = st.lists(inner, min_size=1, max_size=3).map(
+        lambda kinds: ",".join(f"{'`a b`' if place == 2 else f'f{place}'}:{kind}" for place, kind in enumerate(kinds))
+    )
+    return st.one_of(
+        inner.map("array<{}>".format),
+        st.tuples(inner, inner).map(lambda pair: f"map<{pair[0]},{pair[1]}>"),
+        fields.map("struct<{}>".format),
+    )
+
+
+KINDS = st.recursive(st.one_of(st.sampled_from(SIMPLE), decimals()), nested, max_leaves=6)
+
+
+def respelt(kind: str) -> str:
+    """The same type as somebody else would write it."""
+    for name, other in SPELLINGS.items():
+        kind = re.sub(rf"\b{name}\b(?! *(to|_))", other, kind)
+    return re.sub(r"([,:<(])", r"\1 ", kind).upper().replace("`A B`", "`a b`")
+
+
+@settings(deadline=None)
+@given(kinds=st.dictionaries(st.sampled_from("abcdefg"), KINDS, min_size=1))
+def test_a_tree_against_itself_breaks_nothing_whatever_its_types_are(kinds: dict[str, str]) -> None:
+    names = ", ".join(f"s.{name}" for name in kinds)
+    reader = Declared("b.reader", (sqlglot.parse_one(f"SELECT {names} FROM b.root s", dialect="spark"),), None)
+    star = Declared("b.star", (sqlglot.parse_one("SELECT * FROM b.root", dialect="spark"),), None)
+    last = Declared("b.last", (sqlglot.parse_one(f"SELECT {names} FROM b.star s", dialect="spark"),), None)
+    for other in (kinds, {name: respelt(kind) for name, kind in kinds.items()}):
+        new = {"b.root": Declared("b.root", (), other), "b.reader": reader, "b.star": star, "b.last": last}
+        assert breaks(dict.fromkeys(new, kinds), new) == []
+
+
+@settings(deadline=None)
+@given(kind=KINDS, other=decimals())
+def test_a_type_holds_itself_however_it_is_spelt_and_another_does_not_go_unnoticed(kind: str, other: str) -> None:
+    assert holds(kind, respelt(kind))
+    assert holds(respelt(kind), kind)
+    assert not holds(f"array<{kind}>", kind)
+    assert not holds("string", other)

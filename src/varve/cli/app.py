@@ -24,6 +24,7 @@ from varve.cli import warehouse
 from varve.cli.batches import keeping
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
+from varve.cli.rows import commands as row_commands
 from varve.cli.tests import commands as test_commands
 from varve.model.errors import VarveError
 
@@ -160,12 +161,29 @@ def check(
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Ask Spark's analyzer too, about files that it has not seen yet.")
     ] = True,
+    watch: Annotated[bool, typer.Option("--watch", help="Check again whenever a file changes, until Ctrl-C.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --against: print what the change breaks for a pull request.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check all SQL datasets: every problem of every file, with its place and what to write."""
+    """Check all SQL datasets: every problem of every file, with its place and what to write.
+
+    With --against it names each dataset that a dropped, renamed or retyped column breaks, and whose it is: those of
+    SQL files by the columns that they name, those of Python by the columns that they say they read. Exit code 1 then.
+    """
     from varve.cli.files import sql
 
-    sql.check(console, folder, against=against, spark=spark, as_json=as_json)
+    if markdown and against is None:
+        raise VarveError("--markdown tells what a change breaks: say --against REV too.")
+    if watch:
+        from varve.cli.files import watching
+
+        if as_json or markdown:
+            raise VarveError("--watch prints for people: leave --json and --markdown out.")
+        watching.watch(console, folder, against=against, spark=spark)
+    elif not sql.check(console, folder, against=against, spark=spark, as_json=as_json, markdown=markdown):
+        raise typer.Exit(1)
 
 
 @app.command("fmt")
@@ -316,6 +334,7 @@ def psql(context: typer.Context) -> None:
 
 app.add_typer(keeping.app)
 app.add_typer(planning.app)
+app.add_typer(row_commands.app)
 
 
 def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:

@@ -45,9 +45,15 @@ def chosen_graph() -> Graph:
     return graph
 
 
-def chosen_sql_files() -> SqlFiles:
-    """Its SQL files. Dagster, a second of imports, is loaded only where one of them reads a dataset of Python."""
-    from varve.sql.sql_project import load_usable
+def chosen_sql_files(asking: str = "") -> SqlFiles:
+    """Its SQL files. Dagster, a second of imports, is loaded only where one of them reads a dataset of Python.
+
+    Spark is asked for types that only it can tell where the dataset `asking` cannot be used without them; its answers
+    are kept for this process alone.
+    """
+    from varve.sql.answers import Answers
+    from varve.sql.sql_project import load_usable, sources_of, usable
+    from varve.sql.syntax.errors import Problem
 
     folder = chosen_project().assets
 
@@ -56,4 +62,17 @@ def chosen_sql_files() -> SqlFiles:
 
         return python_datasets(folder)
 
-    return load_usable(folder, of_python)
+    files, answers = load_usable(folder, of_python), Answers.beside(folder)
+    while asking and files.questions and any(broken.name == asking for broken in files.broken):
+        from varve.services.spark import open_session
+        from varve.sql.spark.analysis import columns_by_spark
+
+        session = open_session(chosen_settings())
+        told = {question: columns_by_spark(session, question) for question, _ in files.questions}
+        for question, columns in told.items():
+            if not isinstance(columns, Problem):
+                answers.keep(question, columns)
+        if any(isinstance(columns, Problem) for columns in told.values()):
+            break
+        files = usable(sources_of(folder), of_python, answers=answers)
+    return files

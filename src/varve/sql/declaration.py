@@ -37,7 +37,8 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
     problems += type_problems(sql, inferred)
     if not sql.columns:
         problems += partition_problems(sql, inferred)
-    problems += [] if problems else expectation_problems(sql, [column.name for column in declared])
+    # Where the query has errors, nobody knows its columns.
+    problems += [] if problems or not declared else expectation_problems(sql, [column.name for column in declared])
     for column in declared:
         try:
             kind = ColumnType(column.type)

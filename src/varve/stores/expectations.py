@@ -58,6 +58,19 @@ def audit_rows(frame: DataFrame, build: Build, staged: Sequence[StagedBatch]) ->
         )
 
 
+def counts_of_broken(build: Build, frame: DataFrame) -> dict[str, int]:
+    """By expectation of the dataset how many rows of a build's only partition break it, or 1 where the partition does.
+
+    For rows that are staged nowhere. Raises BadInput for a condition that Spark does not understand.
+    """
+    expected = build.dataset.expectations
+    if not expected:
+        return {}
+    _refuse_misspelt(build, frame, expected)
+    row = frame.agg(*[_broken(one) for one in expected]).collect()[0]
+    return {one.name: int(row[one.name]) for one in expected}
+
+
 def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectation]) -> list[Any]:
     return list(frame.groupBy(*names).agg(*[_broken(expectation) for expectation in expected]).collect())
 

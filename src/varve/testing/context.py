@@ -5,12 +5,11 @@ Not here: the context of a run, which Dagster makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
-from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.dagster.assets.unpublished import unpublished_context
 from varve.model.batch import BatchId
 from varve.model.build import Build
 from varve.model.errors import BadInput, VarveError
@@ -25,25 +24,6 @@ if TYPE_CHECKING:
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.model.partitions.key import PartitionKey
     from varve.testing.partitions import Partition
-
-
-@dataclass(frozen=True)
-class TestRun:
-    """What `varve.partitions_of` asks of a run: its partitions. Nothing is locked, staged or published."""
-
-    # Not a test, whatever its name says to pytest.
-    __test__ = False
-
-    build: Build
-
-    def of(self, context: object) -> TestRun:
-        """The run is the same whoever asks."""
-        del context
-        return self
-
-    def sets(self, instance: dg.DagsterInstance) -> PartitionSets:
-        """The dynamic sets of the dataset, in the instance of the test."""
-        return PartitionSets(instance, [self.build.dataset.partitioning])
 
 
 class TestSpark:
@@ -89,11 +69,8 @@ def context_for(
     """
     dataset = asset.dataset
     keys = partition_keys(dataset, partition)
-    run = TestRun(Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version))
-    return dg.build_asset_context(
-        partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
-        resources={"builds": run, "landing": TestLanding(), "spark": TestSpark(spark)},
-    )
+    build = Build(dataset, keys, BatchId(0), "test", {}, code_version=asset.code_version)
+    return unpublished_context(build, TestSpark(spark), TestLanding())
 
 
 def called(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
-from varve.cli.files.against import refuse_breaks
+from varve.cli.files import changes_text
+from varve.cli.files.against import compare
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.model.errors import VarveError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from varve.cli.files.against import Comparison
     from varve.planning.graph import Graph
     from varve.sql.sql_asset import SqlAsset
     from varve.sql.sql_files import SqlFiles
@@ -35,31 +37,61 @@ if TYPE_CHECKING:
 
 
 def check(
-    console: Console, folder: Path | None, *, against: str | None = None, spark: bool = True, as_json: bool
-) -> None:
-    """Check all files, and print how many there are. Raises SqlErrors with every problem of every file."""
+    console: Console,
+    folder: Path | None,
+    *,
+    against: str | None = None,
+    spark: bool = True,
+    as_json: bool,
+    markdown: bool = False,
+) -> bool:
+    """Check all files, and print how many there are; with `against` also what they change, and what that breaks.
+
+    Returns whether nothing is broken by the change. Raises SqlErrors with every problem of every file.
+    """
     root = folder or chosen_project().assets
+    cache = Cache.beside(root)
+    files = usable(root, cache)
+    comparison = None if against is None else compare(root, against, files)
     try:
-        if against is not None:
-            refuse_breaks(root, against)
-        cache = Cache.beside(root)
-        files = usable(root, cache)
         if spark:
             files = ask_columns(root, files, cache)
         files.checked()
         if spark:
             ask_spark(root, files, cache)
+        problems: Sequence[Problem] = ()
     except SqlErrors as error:
-        if as_json:
-            console.print_json(
-                json.dumps(
-                    {"problems": [{"place": problem.place, "message": problem.message} for problem in error.problems]}
-                )
-            )
-        raise
+        problems = error.problems if comparison is None else changes_text.others(comparison, error.problems)
+        # What the change breaks is told as that, and not a second time as an error of the file.
+        if comparison is None or problems:
+            _print_check(console, files, problems, comparison, as_json=as_json, markdown=markdown)
+            raise SqlErrors(problems) from None
+    _print_check(console, files, problems, comparison, as_json=as_json, markdown=markdown)
+    return comparison is None or not comparison.breaks
+
+
+def _print_check(
+    console: Console,
+    files: SqlFiles,
+    problems: Sequence[Problem],
+    comparison: Comparison | None,
+    *,
+    as_json: bool,
+    markdown: bool,
+) -> None:
     if as_json:
-        console.print_json(json.dumps({"problems": [], "datasets": sorted(files)}))
-    else:
+        values = {
+            "problems": [{"place": problem.place, "message": problem.message} for problem in problems],
+            **({} if problems else {"datasets": sorted(files)}),
+            **({} if comparison is None else changes_text.as_values(comparison)),
+        }
+        console.print_json(json.dumps(values))
+        return
+    if comparison is not None:
+        lines = changes_text.as_markdown(comparison) if markdown else changes_text.as_text(comparison)
+        for line in lines:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if not problems and not markdown and (comparison is None or not comparison.breaks):
         console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
 
 

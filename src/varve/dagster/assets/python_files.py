@@ -18,7 +18,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varve.dagster.assets.datasets import DatasetAsset
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
 from varve.project import NoProject, Project
 
@@ -26,12 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from varve.dagster.assets.datasets import DatasetAsset
+
 
 def python_assets(folder: Path) -> list[DatasetAsset]:
     """Every dataset of the folder's modules, as far as those that are being imported right now have come.
 
     Modules that ask for a broken dataset of SQL are left out. Raises NoProject where Python cannot import the folder.
     """
+    # Dagster is a second of imports: a function that a SQL file names needs none of it.
+    from varve.dagster.assets.datasets import DatasetAsset
+
     modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
     assets = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
     # A module may import another's.

@@ -9,35 +9,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-import pendulum
 
 from varve.catalog.traces import ReusedBatches, Traces
 from varve.dagster.internal import add_partition_metadata, step_of
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.failures import as_dagster_failure, explained
+from varve.dagster.runs.pinning import pin
 from varve.model.batch import Input
-from varve.model.errors import NOTHING_LOST, ExpectationFailed, MissingUpstream, VarveError, some
-from varve.model.partitions.windows import WindowState, window_state
-from varve.planning.judgement.wait_policy import verdict
+from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.expectations import audit
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
     from varve.dagster.runs.builds import Builds
     from varve.model.batch import Batch, StagedBatch
-    from varve.model.build import Build
     from varve.model.dataset import Dataset
-    from varve.model.partitions.dimension import Members
-    from varve.model.partitions.key import PartitionKey
-    from varve.planning.graph import Edge
     from varve.stores.open_build import OpenBuild
-
-
-_NOT_COMPLETE = {WindowState.OPEN, WindowState.UPCOMING}
 
 
 class StoreIOManager(dg.IOManager):
@@ -134,82 +125,6 @@ class StoreIOManager(dg.IOManager):
             batch_metadata = metadata_of(build.dataset, batch) | {"varve/again": reason}
             add_partition_metadata(step, context.asset_key, keys[batch.partition], batch_metadata)
         self._builds.close(opened)
-
-
-def pin(
-    opened: OpenBuild, edge: Edge, members: Members | None = None, ahead: Mapping[str, Batch] | None = None
-) -> list[Batch]:
-    """Return the current batches of a dataset that the build reads; the build's trace records them.
-
-    The trace also records the partitions that have no batch and for which the build need not wait. Batches in `ahead`,
-    which will be published together with the build, replace current ones.
-
-    Raises MissingUpstream with the partitions that have no batch and for which the build has to wait. Partitions beyond
-    the upstream's dimensions are not missing: a first week may have fewer days.
-    """
-    build, upstream = opened.build, edge.upstream
-    keys_by_partition = {
-        partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions
-    }
-    wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
-    current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
-    if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):
-        texts = [upstream.partitioning.to_dagster(key) for key in missing]
-        raise MissingUpstream(
-            f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
-            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
-            f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
-            + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
-        )
-    for partition, keys in keys_by_partition.items():
-        for key in keys:
-            if key.path in current:
-                build.reads(partition, Input(upstream.name, key.path, str(current[key.path].batch_id)))
-            else:
-                build.goes_without(partition, f"{upstream.name} {key.path}")
-    return [current[key.path] for key in wanted if key.path in current]
-
-
-def _missing_keys(
-    build: Build,
-    edge: Edge,
-    keys_by_partition: Mapping[PartitionKey, Sequence[PartitionKey]],
-    current: Mapping[str, Batch],
-) -> Iterator[list[PartitionKey]]:
-    """Yield, for each partition that has to wait, the upstream partitions without a batch."""
-    time = build.dataset.partitioning.time
-    for partition, upstream_keys in keys_by_partition.items():
-        expected_keys = _expected_upstream_keys(build, partition, upstream_keys, edge, current)
-        missing = [key for key in expected_keys if key.path not in current]
-        window_end = time.window(partition[time.name]).end if time is not None else None
-        present_count = len(expected_keys) - len(missing)
-        if not verdict(
-            edge.wait, wanted=len(expected_keys), present=present_count, window_end=window_end, now=pendulum.now("UTC")
-        ).ready:
-            yield missing
-
-
-def _expected_upstream_keys(
-    build: Build, partition: PartitionKey, keys: Sequence[PartitionKey], edge: Edge, current: Mapping[str, Batch]
-) -> Sequence[PartitionKey]:
-    """Return the upstream keys that a partition waits for.
-
-    A partition whose window is not over yet does not wait for upstream windows that are not over either.
-    """
-    time, upstream_time = build.dataset.partitioning.time, edge.upstream.partitioning.time
-    now = pendulum.now("UTC").timestamp()
-    if (
-        time is None
-        or upstream_time is None
-        or window_state(time, time.start_of(partition[time.name]), now) not in _NOT_COMPLETE
-    ):
-        return keys
-    return [
-        key
-        for key in keys
-        if key.path in current
-        or window_state(upstream_time, upstream_time.start_of(key[upstream_time.name]), now) not in _NOT_COMPLETE
-    ]
 
 
 def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:

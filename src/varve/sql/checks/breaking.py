@@ -4,7 +4,10 @@ A dataset breaks where its text names a dataset that is gone, or a column that i
 a broken dataset is not broken by that: it is checked as if the broken dataset had kept its columns. Added columns,
 columns that nobody names, and types that only become wider break nothing.
 
-Not here: how two versions of a project are read (the CLI).
+Types are compared in one spelling, whoever wrote them: a file, Python, Spark or the inference.
+
+Not here: how two versions of a project are read (varve/dagster/snapshots.py), and who else reads what has changed
+(varve/planning/changes).
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.syntax.type_names import UNKNOWN
+from varve.planning.changes.changes import ColumnChange, ColumnChangeKind, renamed
+from varve.sql.syntax.type_names import UNKNOWN, canonical, parse_type
 from varve.sql.types.inference import qualified
 from varve.sql.types.numeric import common_type, decimal_of
 
@@ -30,7 +34,7 @@ class Declared:
 
     Attributes:
         queries: the queries through which it reads other datasets.
-        columns: its columns where the file declares them; None: the columns of its query.
+        columns: its columns where they are known; None: the columns of its query.
         partitions: its partition columns.
         variables: the types of its scope's variables.
     """
@@ -54,7 +58,16 @@ class Break:
 
 
 def breaks(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Declared]) -> list[Break]:
-    """Return what the new version breaks.
+    """Return what the new version breaks; see `compared`."""
+    return compared(old, new)[0]
+
+
+def compared(
+    old: Mapping[str, Mapping[str, str]], new: Mapping[str, Declared]
+) -> tuple[list[Break], dict[str, Columns]]:
+    """Return what the new version breaks, and the columns that each of its datasets has.
+
+    A dataset that is broken counts as if it had kept the columns of the old version.
 
     Args:
         old: the columns of each dataset of the old version, including partition columns.
@@ -62,12 +75,36 @@ def breaks(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Declared]) ->
     """
     change = _Change(old, new)
     found_breaks = [found_break for name in _ordered(new) for found_break in change.look_at(new[name])]
-    return list(
-        {
-            (found_break.dataset, found_break.message, id(found_break.node)): found_break
-            for found_break in found_breaks
-        }.values()
+    distinct = {
+        (found_break.dataset, found_break.message, id(found_break.node)): found_break for found_break in found_breaks
+    }
+    return list(distinct.values()), change.effective
+
+
+def holds(before: str, now: str) -> bool:
+    """Whether a query that was written for one type stays valid for another: the same one, or a wider one."""
+    if UNKNOWN in before or UNKNOWN in now:
+        return True
+    old_type, new_type = _comparable(before), _comparable(now)
+    if old_type == new_type:
+        return True
+    numbers = all(
+        decimal_of(type_name) is not None or type_name in ("float", "double") for type_name in (old_type, new_type)
     )
+    return numbers and common_type([old_type, new_type]) == new_type
+
+
+def _comparable(kind: str) -> str:
+    """Return the one spelling of a type in small letters, as Spark finds the fields of a struct in any letters."""
+    text = kind.lower()
+    try:
+        return canonical(text)
+    except ValueError:
+        # No type of a column, but of an expression: an interval, or something with one in it.
+        try:
+            return parse_type(text).sql("spark").lower()
+        except ValueError:
+            return " ".join(text.split())
 
 
 @dataclass
@@ -102,34 +139,25 @@ class _Change:
             before, now = self.old.get(upstream, {}), self.effective.get(upstream)
             if now is None or column not in before:
                 continue
-            if column not in now:
-                likely = _renamed(column, before, now)
-                hint = f"; it may be called {likely} now" if likely else ""
-                yield Break(dataset.name, upstream, column, f"{upstream} no longer has {column}{hint}.", use.node)
-            elif not _holds(before[column], now[column]):
-                message = f"{upstream}.{column} is {now[column]} now, and was {before[column]}."
-                yield Break(dataset.name, upstream, column, message, use.node)
+            if column in now and holds(before[column], now[column]):
+                continue
+            likely = None if column in now else renamed(column, before, now, holds)
+            kind = ColumnChangeKind.RETYPED if column in now else ColumnChangeKind.DROPPED
+            change = ColumnChange(column, kind, before[column], now.get(column), likely)
+            yield Break(dataset.name, upstream, column, change.message(upstream), use.node)
 
     def _columns(self, dataset: Declared, seen: Mapping[str, Columns]) -> Columns:
         if dataset.columns is not None:
             return {**dataset.columns, **dataset.partitions}
+        if not dataset.queries:
+            return {**self.old.get(dataset.name, {}), **dataset.partitions}
         schemas = {name: self.effective.get(name, columns) for name, columns in seen.items()}
         inferred = qualified(dataset.queries[0], schemas, dataset.variables)
-        return {**{output.name: output.type for output in inferred.outputs}, **dataset.partitions}
-
-
-def _holds(before: str, now: str) -> bool:
-    """Whether a query that was written for one type stays valid for another: the same one, or a wider one."""
-    if before == now or UNKNOWN in (before, now):
-        return True
-    numbers = all(decimal_of(type_name) is not None or type_name in ("float", "double") for type_name in (before, now))
-    return numbers and common_type([before, now]) == now
-
-
-def _renamed(column: str, before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Return the only added column of the same type; None where there is none or several."""
-    added = [name for name, kind in now.items() if name not in before and kind == before[column]]
-    return added[0] if len(added) == 1 else None
+        columns = {output.name: output.type for output in inferred.outputs}
+        if dataset.name in self.old and (inferred.findings or "*" in columns):
+            # It has errors of its own, or only Spark can tell its columns: its readers are not to blame for that.
+            return dict(self.old[dataset.name])
+        return {**columns, **dataset.partitions}
 
 
 def _ordered(new: Mapping[str, Declared]) -> list[str]:

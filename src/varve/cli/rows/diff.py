@@ -1,0 +1,220 @@
+"""`varve diff`: what differs between two states of a dataset, first by partitions, then by rows.
+
+Not here: which batches the two sides have (sides.py), and the comparison of rows (varve/stores/differences.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
+from varve.cli.context import chosen_settings
+from varve.cli.printing import Table
+from varve.cli.rows.cells import escaped, plain, text
+from varve.cli.rows.declared import declared, key_of
+from varve.cli.rows.sides import State, held, partition_differences, refuse_swept, sides_of
+from varve.model.errors import counted
+from varve.services.postgres import connect
+from varve.services.spark import open_session
+from varve.stores.differences import ADDED, CHANGED, REMOVED, SAME, as_multisets, by_key
+from varve.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from varve.cli.rows.sides import PartitionDifference, Side
+    from varve.model.batch import Batch
+    from varve.stores.differences import Differences, Distribution
+
+_LISTED = 40
+_SIGNS = {ADDED: "[green]+[/]", REMOVED: "[red]-[/]", CHANGED: "[yellow]~[/]"}
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What differs between two sides of a dataset.
+
+    Attributes:
+        rows: how the rows differ of the partitions that both sides have with other content; None where there is none.
+    """
+
+    before: Side
+    after: Side
+    partitions: tuple[PartitionDifference, ...]
+    rows: Differences | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides have the same partitions with the same rows."""
+        if any(each.state in {State.ONLY_BEFORE, State.ONLY_AFTER} for each in self.partitions):
+            return False
+        return self.rows is None or not any(self.rows.counts[word] for word in (ADDED, REMOVED, CHANGED))
+
+
+def diff(
+    name: str,
+    words: Sequence[str],
+    *,
+    first: str | None,
+    last: str | None,
+    key: Sequence[str],
+    columns: bool,
+    limit: int,
+) -> Diff:
+    """Compare two sides of a dataset. Spark reads only partitions that differ by their batches and content hashes.
+
+    Raises what `sides_of` raises, NotKept where rows were swept that had to be read, NotAKey for a key that is none.
+    """
+    dataset, settings = declared(name).dataset, chosen_settings()
+    key_columns = tuple(key) or key_of(dataset)
+    with connect(settings, application="varve diff") as connection, ExitStack() as holding:
+        catalog, history = Catalog(connection), History(connection)
+        catalog.ensure_schema()
+        before, after = sides_of(history, dataset, words, first, last)
+        partitions = partition_differences(before, after)
+        paths = [each.partition for each in partitions if each.state is State.DIFFERS]
+        if not paths:
+            return Diff(before, after, tuple(partitions), None)
+        for side in (before, after):
+            refuse_swept(side, paths)
+            holding.enter_context(held(history, side, paths))
+        session = cache(lambda: open_session(settings))
+        old, new = (
+            open_store(side.dataset.store, settings, catalog, session).read(
+                side.dataset, [side.batches[path] for path in paths]
+            )
+            for side in (before, after)
+        )
+        rows = (
+            by_key(dataset, old, new, key_columns, limit, distributions=columns)
+            if key_columns
+            else as_multisets(dataset, old, new, limit)
+        )
+    return Diff(before, after, tuple(partitions), rows)
+
+
+def as_values(found: Diff) -> dict[str, Any]:
+    """The difference as plain values for `--json`."""
+    rows = found.rows
+    return {
+        "dataset": found.after.dataset.name,
+        "from": found.before.title,
+        "to": found.after.title,
+        "equal": found.equal,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "state": each.state,
+                "from": _batch_values(each.before),
+                "to": _batch_values(each.after),
+            }
+            for each in found.partitions
+        ],
+        "rows": None
+        if rows is None
+        else {
+            "key": list(rows.key),
+            **rows.counts,
+            "columns": [
+                {
+                    "column": column.column,
+                    "changed": column.rows,
+                    **({} if column.before is None else {"before": _values(column.before)}),
+                    **({} if column.after is None else {"after": _values(column.after)}),
+                }
+                for column in rows.columns
+            ],
+            "sample": [
+                {"kind": row.kind, "times": row.times, "before": plain(row.before), "after": plain(row.after)}
+                for row in rows.sample
+            ],
+        },
+    }
+
+
+def show(console: Console, found: Diff) -> None:
+    """Print the difference for people."""
+    dataset = found.after.dataset
+    states = {state: [each for each in found.partitions if each.state is state] for state in State}
+    counts = ", ".join(f"{len(each):,} {state}" for state, each in states.items() if each)
+    title = f"{dataset}: {found.before.title} -> {found.after.title}"
+    console.print(f"[bold]{escaped(title)}[/]   partitions: {counts}", highlight=False)
+    different = [each for each in found.partitions if each.state not in {State.SAME_BATCH, State.SAME_CONTENT}]
+    if different:
+        table = Table("partition", "", "batch before", "rows", "batch after", "rows")
+        for each in different[:_LISTED]:
+            table.add_row(each.partition, each.state, *_cells(each.before), *_cells(each.after))
+        console.print(table)
+        if (more := len(different) - _LISTED) > 0:
+            console.print(f"and {more:,} more partitions; --json lists them all.")
+    if found.rows is not None:
+        _show_rows(console, found, found.rows)
+    if found.equal:
+        console.print("[green]equal[/]: the same rows on both sides.", highlight=False)
+
+
+def _show_rows(console: Console, found: Diff, rows: Differences) -> None:
+    told = [f"{counted(rows.counts[word], 'row')} {word}" for word in (ADDED, REMOVED, CHANGED, SAME)]
+    how = f"by {', '.join(rows.key)}" if rows.key else "as they are, without a key"
+    told = [each for each in told if rows.key or not each.endswith(CHANGED)]
+    console.print(f"Compared {how}: {', '.join(told)}.", highlight=False)
+    if rows.columns:
+        console.print(_columns_table(rows))
+    names = [column.name for column in found.after.dataset.read_columns()]
+    changed = {column.column for column in rows.columns}
+    shown = [name for name in names if not rows.key or name in rows.key or name in changed or _has_whole_rows(rows)]
+    if rows.sample:
+        table = Table("", *map(escaped, shown), title="Rows that differ", title_justify="left")
+        for row in rows.sample:
+            sign = _SIGNS[row.kind] + (f" {row.times} times" if row.times > 1 else "")
+            table.add_row(sign, *[_cell(row.before, row.after, name) for name in shown])
+        console.print(table)
+        if (more := sum(rows.counts[word] for word in _SIGNS) - sum(row.times for row in rows.sample)) > 0:
+            console.print(f"and {counted(more, 'more row')}; --limit shows them.", highlight=False)
+
+
+def _has_whole_rows(rows: Differences) -> bool:
+    return any(row.kind != CHANGED for row in rows.sample)
+
+
+def _columns_table(rows: Differences) -> Table:
+    with_values = any(column.before is not None for column in rows.columns)
+    titles = [f"{what} {side}" for side in ("before", "after") for what in ("NULL", "min", "max", "avg")]
+    table = Table("column", "rows changed", *(titles if with_values else ()))
+    for column in rows.columns:
+        values = [*_texts(column.before), *_texts(column.after)] if with_values else []
+        table.add_row(escaped(column.column), f"{column.rows:,}", *values)
+    return table
+
+
+def _texts(side: Distribution | None) -> list[str]:
+    if side is None:
+        return [""] * 4
+    mean = "" if side.mean is None else f"{side.mean:.6g}"
+    bounds = ["" if value is None else escaped(text(value)) for value in (side.low, side.high)]
+    return [f"{side.nulls:,}", *bounds, mean]
+
+
+def _cell(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> str:
+    if before is None or after is None:
+        return escaped(text((before or after or {})[name]))
+    old, new = (escaped(text(side[name])) for side in (before, after))
+    return new if before[name] == after[name] else f"[red]{old}[/] → [green]{new}[/]"
+
+
+def _cells(batch: Batch | None) -> tuple[str, str]:
+    return ("", "") if batch is None else (str(batch.batch_id), f"{batch.rows:,}")
+
+
+def _batch_values(batch: Batch | None) -> dict[str, Any] | None:
+    return None if batch is None else {"batch": batch.batch_id.millis, "rows": batch.rows, "content": batch.content}
+
+
+def _values(side: Distribution) -> dict[str, Any]:
+    return {"nulls": side.nulls, "min": plain(side.low), "max": plain(side.high), "avg": plain(side.mean)}

@@ -63,5 +63,5 @@ def unpublished_context(build: Build, spark: HasSession, landing: object = None)
             "builds": UnpublishedRun(build),
             "spark": spark,
             **({} if landing is None else {"landing": landing}),
-        },  # fmt: skip
+        },
     )

@@ -50,11 +50,16 @@ _LETTERS = {state: str(state)[0] for state in State} | {
 }
 
 
-def heat() -> tuple[dict[str, Any], CodePlan]:
-    """Return the heat map as plain values (see `planning.heat.heat`), and what the code here changes.
+def heat() -> dict[str, Any]:
+    """Return the heat map as plain values (see `planning.heat.heat`).
 
-    With it come the files that arrived and are not taken, and the changes of code as plain values.
+    With it come the files that arrived and are not taken, and what the code here changes.
     """
+    return heat_and_changes()[0]
+
+
+def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
+    """Return the heat map as plain values, and what the code here changes."""
     with opened_plan() as open_plan:
         plan = code_plan(open_plan)
         picture = heat_of(chosen_graph(), open_plan.plan())

@@ -56,7 +56,7 @@ def plan(
     from varve.cli.plan import heat as heat_command
     from varve.cli.plan.changes import as_markdown
 
-    heat_values, code_plan = heat_command.heat()
+    heat_values, code_plan = heat_command.heat_and_changes()
     if as_json:
         console.print_json(json.dumps(heat_values))
     elif markdown:

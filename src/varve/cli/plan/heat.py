@@ -74,9 +74,10 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
         }, plan
 
 
-def show(console: Console, heat_values: dict[str, Any], plan: CodePlan, *, explain: bool = False) -> None:
+def show(console: Console, heat_values: dict[str, Any], plan: CodePlan | None = None, *, explain: bool = False) -> None:
     """Print what the code here changes, the heat map, what is due, and what arrived and is not taken."""
-    show_code_plan(console, plan, explain=explain)
+    if plan is not None:
+        show_code_plan(console, plan, explain=explain)
     plain = console.no_color or console.color_system is None
     signs = _LETTERS if plain else dict.fromkeys(State, "■")
     table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")

@@ -25,7 +25,8 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import OnCodeChange, Policy
 from varve.model.reads import Reads
-from varve.planning.code_changes import ChangeKind
+from varve.planning.changes.changes import ColumnChange, ColumnChangeKind
+from varve.planning.changes.code_changes import CodeChangeKind
 from varve.planning.graph import Graph
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Limits, Planner, reconcile
@@ -170,7 +171,7 @@ def test_a_plan_names_what_changes_and_applies_once(process: Process) -> None:
     (change,) = plan.changes
     assert (change.dataset, change.kind, change.deployed, change.version) == (
         "shop.revenue",
-        ChangeKind.CHANGED,
+        CodeChangeKind.CHANGED,
         "r1",
         "r2",
     )
@@ -190,7 +191,7 @@ def test_rebuild_computes_every_partition_again_and_the_old_process_stops(proces
     edited = process.with_code("r2")
     edited.apply(OnCodeChange.REBUILD)
     assert edited.states() == {1: State.DUE, 2: State.DUE, 3: State.DUE}
-    assert [change.kind for change in edited.plan().changes] == [ChangeKind.REBUILDING]
+    assert [change.kind for change in edited.plan().changes] == [CodeChangeKind.REBUILDING]
     assert edited.plan().number is None
     assert process.states() == {1: State.OUTDATED, 2: State.OUTDATED, 3: State.OUTDATED}
     with pytest.raises(CodeNotDeployed):
@@ -213,7 +214,7 @@ def test_hold_deploys_the_code_and_computes_nothing_until_it_is_decided(process:
     assert edited.states() == {1: State.ON_HOLD, 2: State.OUTDATED, 3: State.OUTDATED}
     with pytest.raises(CodeNotDeployed, match=r"2 partitions .* were made by other code .* would mix the two"):
         edited.begin("shop.revenue", DAYS[0])
-    assert [change.kind for change in edited.plan().changes] == [ChangeKind.OUTDATED]
+    assert [change.kind for change in edited.plan().changes] == [CodeChangeKind.OUTDATED]
     edited.apply(OnCodeChange.REBUILD)
     assert edited.states() == {1: State.DUE, 2: State.DUE, 3: State.DUE}
 
@@ -337,7 +338,7 @@ def test_a_removed_dataset_is_told_and_keeps_its_partitions(process: Process) ->
         {"shop.orders": "o1", "shop.revenue": "r1"},
     )  # fmt: skip
     (change,) = Plans(process.connection, graph).look(NOW).changes
-    assert (change.dataset, change.kind, change.of) == ("shop.report", ChangeKind.REMOVED, 3)
+    assert (change.dataset, change.kind, change.of) == ("shop.report", CodeChangeKind.REMOVED, 3)
 
 
 def test_a_dropped_column_names_the_readers_of_it_with_their_owners(process: Process) -> None:
@@ -345,7 +346,7 @@ def test_a_dropped_column_names_the_readers_of_it_with_their_owners(process: Pro
     edited = replace(process.with_code("r2"), revenue=replace(REVENUE, schema=schema))
     (change,) = edited.plan().changes
     dropped = REVENUE.schema.columns[-1]
-    assert change.columns == ((dropped.name, str(dropped.type), None),)
+    assert change.columns == (ColumnChange(dropped.name, ColumnChangeKind.DROPPED, str(dropped.type), None),)
     assert [(reader.dataset, reader.owners) for reader in change.readers] == [("shop.report", ("team:shop",))]
 
 

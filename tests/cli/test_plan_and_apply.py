@@ -23,7 +23,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, Schema
-from varve.planning.code_changes import DeployedCode, code_changes
+from varve.planning.changes.code_changes import DeployedCode, code_changes
 from varve.planning.graph import Graph
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Plans of code changes: each has a number and a digest of all that it assumes, so that exactly that plan is applied.
 
-Not here: what a plan says (varve/planning/code_changes.py).
+Not here: what a plan says (varve/planning/changes/code_changes.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from varve.catalog.backfills import Backfills
 from varve.catalog.deployments import Decision, Deployments
 from varve.model.errors import VarveError
 from varve.model.policy import OnCodeChange
-from varve.planning.code_changes import DatasetChange, DeployedCode, code_changes, digest_of
+from varve.planning.changes.code_changes import CodeChange, DeployedCode, code_changes, digest_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -48,11 +48,11 @@ class CodePlan:
         number: by which it is applied; None where there is nothing to decide.
     """
 
-    changes: tuple[DatasetChange, ...]
+    changes: tuple[CodeChange, ...]
     number: int | None = None
 
     @property
-    def decisions(self) -> list[DatasetChange]:
+    def decisions(self) -> list[CodeChange]:
         """The changes of which a person has to decide what follows."""
         return [change for change in self.changes if change.needs_decision]
 
@@ -106,7 +106,7 @@ class Plans:
 
     def apply(
         self, number: int, decision: Decision | None, only: Sequence[str], now: dt.datetime, *, by: str
-    ) -> list[tuple[DatasetChange, Decision]]:
+    ) -> list[tuple[CodeChange, Decision]]:
         """Deploy the code of a plan, in one transaction; returns the changes with what was decided of each.
 
         Args:
@@ -162,8 +162,8 @@ class Plans:
             )
 
     def _with_costs(
-        self, changes: Sequence[DatasetChange], declarations: Mapping[str, tuple[object, int, int, int]]
-    ) -> list[DatasetChange]:
+        self, changes: Sequence[CodeChange], declarations: Mapping[str, tuple[object, int, int, int]]
+    ) -> list[CodeChange]:
         """Add how much is computed again, by the size of the dataset's batches and by what its runs have taken."""
         costs = Backfills(self.connection).costs([change.dataset for change in changes])
         result = []

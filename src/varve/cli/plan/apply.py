@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from varve.planning.code_changes import DatasetChange
+    from varve.planning.changes.code_changes import CodeChange
 
 
 def decision_of(*, rebuild: bool, hold: bool, forward_from: str | None) -> Decision | None:
@@ -60,7 +60,7 @@ def show(console: Console, applied: Sequence[dict[str, Any]]) -> None:
         console.print(f"{each['dataset']}: deployed {each['version']}; {what}.", highlight=False, soft_wrap=True)
 
 
-def _values(change: DatasetChange, decision: Decision) -> dict[str, Any]:
+def _values(change: CodeChange, decision: Decision) -> dict[str, Any]:
     return {
         "dataset": change.dataset,
         "version": change.version,

@@ -1,6 +1,6 @@
 """The part of `varve plan` about code: what differs from what is deployed, and what would follow.
 
-Not here: what it is (varve/planning/code_changes.py), and applying it (apply.py).
+Not here: what it is (varve/planning/changes/code_changes.py), and applying it (apply.py).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from varve.catalog.plans import CodePlan, Plans
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
 from varve.model.errors import counted
-from varve.planning.code_changes import ChangeKind
+from varve.planning.changes.code_changes import CodeChangeKind
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.cli.plan.open_plan import OpenPlan
-    from varve.planning.code_changes import DatasetChange
+    from varve.planning.changes.code_changes import CodeChange
 
 _SIGNS = {
-    ChangeKind.ADDED: ("+", "green"),
-    ChangeKind.CHANGED: ("~", "yellow"),
-    ChangeKind.OUTDATED: ("~", "magenta"),
-    ChangeKind.REBUILDING: ("~", "cyan"),
-    ChangeKind.REMOVED: ("-", "red"),
+    CodeChangeKind.ADDED: ("+", "green"),
+    CodeChangeKind.CHANGED: ("~", "yellow"),
+    CodeChangeKind.OUTDATED: ("~", "magenta"),
+    CodeChangeKind.REBUILDING: ("~", "cyan"),
+    CodeChangeKind.REMOVED: ("-", "red"),
 }
 _DIFF_LINES = 24
 
@@ -49,7 +49,7 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
         console.print(Text(f"{sign} {headline(change)}", style=colour), highlight=False, soft_wrap=True)
         for line in details(change):
             console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
-        diff = change.source_diff()[2:] if change.kind is ChangeKind.CHANGED else []
+        diff = change.source_diff()[2:] if change.kind is CodeChangeKind.CHANGED else []
         for line in diff if explain else diff[:_DIFF_LINES]:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
             console.print(Text(f"    {line}", style=style), highlight=False, soft_wrap=True)
@@ -64,33 +64,27 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
         )  # fmt: skip
 
 
-def headline(change: DatasetChange) -> str:
+def headline(change: CodeChange) -> str:
     """Return what has happened to a dataset, in one line."""
     count = f"{len(change.partitions):,} of {counted(change.of, 'partition')}"
     return {
-        ChangeKind.ADDED: f"{change.dataset}: new",
-        ChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
-        ChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
-        ChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
-        ChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {change.of:,} partitions stay",
+        CodeChangeKind.ADDED: f"{change.dataset}: new",
+        CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
+        CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
+        CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
+        CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {change.of:,} partitions stay",
     }[change.kind]
 
 
-def details(change: DatasetChange) -> list[str]:
+def details(change: CodeChange) -> list[str]:
     """Return what follows from a change, a line each."""
-    lines = []
-    for name, before, after in change.columns:
-        lines.append(
-            f"+ column {name} {after}" if before is None
-            else f"- column {name} {before}" if after is None
-            else f"~ column {name}: was {before}, is {after}"
-        )  # fmt: skip
+    lines = [column.message(change.dataset) for column in change.columns]
     for reader, owners, columns in change.readers:
         what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")
-    if change.kind in {ChangeKind.ADDED, ChangeKind.REMOVED}:
+    if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED}:
         return lines
-    if change.kind is ChangeKind.CHANGED:
+    if change.kind is CodeChangeKind.CHANGED:
         here = f"code {change.deployed} is deployed, {change.version} is here"
         lines.append(f"{here}; declared: ON CODE CHANGE {change.declared.upper()}")
     if change.partitions:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from varve.model.errors import VarveError
+from varve.model.evolution import widens
+from varve.model.schema import ColumnType
 from varve.planning.backfill import with_downstream
+from varve.planning.changes.changes import ColumnChange, column_changes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
 
 
-class ChangeKind(StrEnum):
+class CodeChangeKind(StrEnum):
     """How a dataset differs from what is deployed.
 
     CHANGED: its code is another one. OUTDATED: its code is deployed, and what is to become of partitions of other code
@@ -55,14 +58,6 @@ class DeployedCode(NamedTuple):
     on_hold: bool
 
 
-class ColumnChange(NamedTuple):
-    """A column that was added (`before` is None), dropped (`after` is None) or has another type."""
-
-    name: str
-    before: str | None
-    after: str | None
-
-
 class AffectedReader(NamedTuple):
     """A dataset that reads a dropped or retyped column, as far as the text of its query tells.
 
@@ -76,7 +71,7 @@ class AffectedReader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetChange:
+class CodeChange:
     """How one dataset differs from what is deployed.
 
     Attributes:
@@ -88,7 +83,7 @@ class DatasetChange:
     """
 
     dataset: str
-    kind: ChangeKind
+    kind: CodeChangeKind
     version: str
     deployed: str
     declared: str
@@ -107,7 +102,7 @@ class DatasetChange:
     @property
     def needs_decision(self) -> bool:
         """Whether a person has to decide what follows (`varve apply`)."""
-        return self.kind in {ChangeKind.CHANGED, ChangeKind.OUTDATED}
+        return self.kind in {CodeChangeKind.CHANGED, CodeChangeKind.OUTDATED}
 
     def source_diff(self) -> list[str]:
         """The difference of the declarations, line by line, as `diff -u` prints it."""
@@ -126,7 +121,7 @@ class DatasetChange:
             "deployed": self.deployed,
             "declared": self.declared,
             "owners": list(self.owners),
-            "columns": [column._asdict() for column in self.columns],
+            "columns": [{**asdict(column), "kind": str(column.kind)} for column in self.columns],
             "readers": [{**reader._asdict(), "owners": list(reader.owners), "columns": list(reader.columns)}
                         for reader in self.readers],
             "partitions": dict(self.partitions),
@@ -139,7 +134,7 @@ class DatasetChange:
         }  # fmt: skip
 
 
-def digest_of(changes: Sequence[DatasetChange]) -> str:
+def digest_of(changes: Sequence[CodeChange]) -> str:
     """A hash of all that a plan of these changes assumes: codes, decisions, and the batches that they concern."""
     assumed = [
         [change.dataset, change.kind, change.version, change.deployed, sorted(change.partitions.items())]
@@ -156,7 +151,7 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
     counts: Mapping[str, int],
     members: Members | None,
     now: dt.datetime,
-) -> list[DatasetChange]:
+) -> list[CodeChange]:
     """The datasets that differ from what is deployed, upstream first; an unchanged project has none.
 
     Args:
@@ -174,16 +169,16 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
         if not version or dataset.rejected_of:
             continue
         if code is None:
-            kind = ChangeKind.ADDED
+            kind = CodeChangeKind.ADDED
         elif code.version != version:
-            kind = ChangeKind.CHANGED
+            kind = CodeChangeKind.CHANGED
         elif batches:
-            kind = ChangeKind.OUTDATED if code.on_hold else ChangeKind.REBUILDING
+            kind = CodeChangeKind.OUTDATED if code.on_hold else CodeChangeKind.REBUILDING
         else:
             continue
-        columns = _column_changes(code.columns if code else {}, dataset) if kind is ChangeKind.CHANGED else ()
+        columns = _column_changes(code.columns if code else {}, dataset) if kind is CodeChangeKind.CHANGED else ()
         changes.append(
-            DatasetChange(
+            CodeChange(
                 dataset.name, kind, version, code.version if code else "", _declared(dataset), dataset.owners, columns,
                 _affected(graph, dataset, columns), dict(sorted(batches.items())), counts.get(dataset.name, 0),
                 _downstream(graph, dataset, batches, members, now), code.source if code else "",
@@ -193,7 +188,9 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
     broken = {name for each in graph.broken for name in (each.name, each.rejected)}
     unknown = "" in broken
     changes += [
-        DatasetChange(name, ChangeKind.REMOVED, "", code.version, "", (), (), (), {}, counts[name], {}, code.source, "")
+        CodeChange(
+            name, CodeChangeKind.REMOVED, "", code.version, "", (), (), (), {}, counts[name], {}, code.source, ""
+        )
         for name, code in sorted(deployed.items())
         if name not in graph.datasets and name not in broken and not unknown and counts.get(name)
     ]
@@ -207,17 +204,17 @@ def _declared(dataset: Dataset) -> str:
 
 def _column_changes(before: Mapping[str, str], dataset: Dataset) -> tuple[ColumnChange, ...]:
     after = {column.name: str(column.type) for column in (*dataset.partition_columns, *dataset.schema.columns)}
-    names = [*after, *(name for name in before if name not in after)]
-    return tuple(
-        ColumnChange(name, before.get(name), after.get(name))
-        for name in names
-        if before and before.get(name) != after.get(name)
-    )
+    return tuple(column_changes(before, after, _holds)) if before else ()
+
+
+def _holds(before: str, after: str) -> bool:
+    """Whether what was written for one type stays valid for another."""
+    return before == after or widens(ColumnType(before), ColumnType(after))
 
 
 def _affected(graph: Graph, dataset: Dataset, columns: Sequence[ColumnChange]) -> tuple[AffectedReader, ...]:
-    """The readers of columns that were dropped or have another type."""
-    altered = [column.name for column in columns if column.before is not None]
+    """The readers of columns that were dropped, renamed or have another type."""
+    altered = [column.column for column in columns if column.breaks]
     if not altered:
         return ()
     readers = []

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+CLASSES := $(VENV)/spark-classes.jsa
 DAYS ?= 28
 # Of the Dagster room only what meets a store: the rest is the same in both modes.
 CLASSIC := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
@@ -21,20 +22,23 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $@
 
+$(CLASSES): $(INSTALLED)
+	$(BIN)/python -m tests.support.class_archive $@
+
 demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction that no reader notices (DAYS=28)
 	$(BIN)/varve demo --days $(DAYS)
 
 ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
-test: $(INSTALLED) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
+test: $(INSTALLED) $(CLASSES) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2 --durations 25
 	$(BIN)/pytest -m spark --spark-mode classic tests/stores tests/sources tests/catalog tests/services $(CLASSIC)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
 	$(BIN)/pytest --fast --numprocesses 2
 
-torture: $(INSTALLED) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
+torture: $(INSTALLED) $(CLASSES) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2
 	$(BIN)/pytest --slow -m spark --spark-mode classic
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support.class_archive import jvm_options
 from tests.support.sales import sales_dataset
 from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
@@ -32,13 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A suite's JVMs live for minutes: half of their processor time went to compiling what then hardly ran.
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 def pytest_configure() -> None:
     """Every Spark that a test or a command of a test starts is given the options."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,60 @@
+"""Spark's classes, read and verified once for all JVMs of the suite: `python -m tests.support.class_archive FILE`.
+
+A JVM with the archive is ready in half of the processor time: a server with its first table took 18 s, and takes 11 s.
+One that does not fit, after another Java or PySpark was installed, is left aside by the JVM, which then reads the jars.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+# Half of the processor time of a JVM that lives for minutes went to compiling what then hardly ran. Without the second
+# compiler it would have 48 MB for compiled code, which generated classes fill: a quarter of the time went to sweeping.
+# And every start collected its garbage whole, several times, only to find out how much room the classes need.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -XX:+UseSerialGC -Xmn256m"
+ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+# Writing the archive takes the JVM half a minute, and several on a busy machine.
+END_SECONDS = 600
+
+
+def jvm_options() -> str:
+    """The options of the suite's JVMs, with the archive where there is one."""
+    return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else JVM_OPTIONS
+
+
+def make(file: Path) -> None:
+    """Let a server do a little of everything, and write the classes that it has loaded when it ends."""
+    from psutil import Process
+
+    from varve.services.settings import Settings
+    from varve.services.spark import open_session
+    from varve.services.spark_server import SparkServer
+
+    unfinished = file.with_suffix(".unfinished")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{JVM_OPTIONS} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
+    with tempfile.TemporaryDirectory(prefix="varve-") as home:
+        settings = Settings(home=Path(home), spark_master=None, spark_remote=None)
+        server = SparkServer(settings)
+        server.ensure_up()
+        try:
+            session = open_session(settings)
+            session.sql("CREATE DATABASE x")
+            rows = session.createDataFrame([(1, "a"), (2, "b")], "id INT, name STRING")
+            rows.write.partitionBy("name").saveAsTable("x.y", format="parquet")
+            session.sql("SELECT name, count(*), max(z.id) FROM x.y JOIN x.y z USING (name) GROUP BY name").collect()
+            session.stop()
+        finally:
+            pid = server.pid()
+            assert pid is not None
+            process = Process(pid)
+            # Not `server.stop()`, which would kill it while it writes.
+            process.terminate()
+            process.wait(END_SECONDS)
+    unfinished.replace(file)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]).resolve())

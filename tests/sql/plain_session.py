@@ -101,7 +101,8 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
 
     report = Report()
     frames: list[DataFrame] = []
-    labels: list[tuple[str, int | None]] = []
+    # Which two of them must be alike, and by what name.
+    pairs: list[tuple[int, int, str, int | None]] = []
     for case in cases:
         name = case.name or case.query
         scopes = dataset(case.header or header, case.query, inputs)
@@ -146,12 +147,15 @@ def compare(  # noqa: PLR0912 - a way for each of what a query may come to
             continue
         report.compared += 1
         report.together += together is not None
+        frames.append(expected)
+        first = len(frames) - 1
         for what, frame in (("by itself", ours), ("together", together)):
             if frame is not None:
-                frames += [expected, frame]
-                labels.append((f"{name}, {what}", case.cut))
+                pairs.append((first, len(frames), f"{name}, {what}", case.cut))
+                frames.append(frame)
     found_rows = rows(frames)
-    for (label, cut), theirs, mine in zip(labels, found_rows[::2], found_rows[1::2], strict=True):
+    for plain_place, our_place, label, cut in pairs:
+        theirs, mine = found_rows[plain_place], found_rows[our_place]
         if isinstance(theirs, str):
             # Its data do not let Spark compute it, by itself or not.
             report.failing += 1

@@ -139,7 +139,7 @@ def test_what_a_broken_file_declares_is_never_retired_as_if_nobody_declared_it(
 
 @pytest.mark.parametrize("mistake", ["PARTITOINED", "EXPECT x: prise > 0 PARTITIONED"])
 def test_the_rejected_rows_of_a_broken_landing_dataset_are_not_nobodys(
-    folder: Path, mistake: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, mistake: str, monkeypatch: pytest.MonkeyPatch, catalog: Catalog
 ) -> None:
     landed = dataset("landed", "REJECT UP TO 3 ROWS INTO shop.refused\nEXTERNAL", "(id INT) ")
     (folder / "landed.sql").write_text(landed)

@@ -44,7 +44,7 @@ def cold_start(project: Project) -> ColdStart:
     project.send_flights(*WEEK)
     project.send_weather(*WEEK)
     up = PostgresServer(project.settings.home_dir).is_up(), SparkServer(project.settings).remote() is not None
-    done = project.materialize("flights/departures", partitions="2013-01-01...2013-01-03")
+    done = project.materialize_afresh("flights/departures", partitions="2013-01-01...2013-01-03")
     return ColdStart(up, done)
 
 

@@ -28,6 +28,7 @@ from psycopg import sql
 
 from assets.flights import DAY, HOUR
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
+from tests.e2e.prepared import Program
 from varve.catalog.catalog import Catalog
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
@@ -113,7 +114,15 @@ class Project:
             yield
 
     def run(self, *arguments: str | Path) -> Outcome:
-        """A command of this interpreter in the repository's root."""
+        """A program of Python in the repository's root, in a process that has imported the libraries already."""
+        program = Program([str(argument) for argument in arguments], str(ROOT), self.environment)
+        with tempfile.TemporaryFile() as output:
+            code = program.run(output, seconds=COMMAND_SECONDS)
+            output.seek(0)
+            return Outcome(code, output.read().decode(errors="replace"))
+
+    def run_afresh(self, *arguments: str | Path) -> Outcome:
+        """The same by this interpreter, which imports everything itself."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=ROOT,
@@ -142,6 +151,10 @@ class Project:
     def materialize(self, asset: str, *, partition: str | None = None, partitions: str | None = None) -> Outcome:
         """`dagster asset materialize` of one partition, or of a range of them."""
         return self.run("-m", "dagster", *_materialize(asset, partition, partitions))
+
+    def materialize_afresh(self, asset: str, *, partitions: str) -> Outcome:
+        """The same by an interpreter that imports everything itself."""
+        return self.run_afresh("-m", "dagster", *_materialize(asset, None, partitions))
 
     def must_materialize(self, asset: str, *, partition: str | None = None, partitions: str | None = None) -> None:
         """The same, where anything but success is a failure of the test."""

@@ -33,13 +33,13 @@ def fresh() -> Iterator[Project]:
 
 
 def demo(project: Project, *options: str) -> str:
-    done = project.run("-c", f"import sys; sys.argv[1:] = {['demo', '--days', '6', *options]!r}; {MAIN}")
+    done = project.run_afresh("-c", f"import sys; sys.argv[1:] = {['demo', '--days', '6', *options]!r}; {MAIN}")
     assert done.code == 0, done.output
     return done.output
 
 
 def counts(project: Project) -> dict[str, tuple[int, int]]:
-    done = project.run("-c", f"import sys; sys.argv[1:] = ['status', '--json']; {MAIN}")
+    done = project.run_afresh("-c", f"import sys; sys.argv[1:] = ['status', '--json']; {MAIN}")
     return {one["dataset"]: (one["partitions"], one["batches"]) for one in json.loads(done.output)["datasets"]}
 
 

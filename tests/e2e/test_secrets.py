@@ -207,7 +207,7 @@ def test_settings_of_a_spark_of_our_own_are_no_words_of_its_command_line(tmp_pat
             encoding="utf-8",
         )
     with watched():
-        done = Project({**own.environment, "PYTHONPATH": str(ROOT)}).run(run)
+        done = Project({**own.environment, "PYTHONPATH": str(ROOT)}).run_afresh(run)
     assert done.code == 0, done.output
     assert "looked" in done.output
     assert SECRET not in done.output

@@ -33,7 +33,7 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 
 test: $(INSTALLED) $(CLASSES) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2 --durations 25
-	$(BIN)/pytest -m spark --spark-mode classic tests/stores tests/sources tests/catalog tests/services $(CLASSIC)
+	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic tests/stores tests/sources tests/catalog tests/services $(CLASSIC)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
 	$(BIN)/pytest --fast --numprocesses 2

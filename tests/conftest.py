@@ -44,13 +44,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only what needs no server: `make test-fast`, under a minute")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What a fast run leaves out whole is not imported either."""
+    return True if config.getoption("--fast") and collection_path.name == "e2e" else None
+
+
 # First, because the workers' own hook reads the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With two workers, one runs the end-to-end tests on their home and the other those on the suite's.
+    """One worker runs the end-to-end tests on their home; the others, and later this one too, take file after file.
 
-    Whoever is done first takes the tests of the stores, on a home of its own, and what needs none. Tortures are apart:
-    a plain run leaves them out, and `--slow` runs nothing else.
+    What takes minutes comes first, so that nobody waits for it in the end. Tortures are apart: a plain run leaves them
+    out, and `--slow` runs nothing else.
     """
     wanted = config.getoption("--slow")
     fast = config.getoption("--fast")
@@ -62,6 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
+    items.sort(key=_rank)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 
@@ -73,19 +79,23 @@ def _needs_no_server(item: pytest.Item) -> bool:
     return "settings" not in getattr(item, "fixturenames", ()) and "e2e" not in item.path.parts
 
 
+def _rank(item: pytest.Item) -> int:
+    """The place of a group in the queue: the longest rooms first, and of them those that are never divided."""
+    if _group(item) == "e2e":
+        return 0
+    room = item.path.relative_to(Path(__file__).parent).parts[0]
+    rooms = ("e2e", "cdc", "sql", "services", "cli", "dagster", "stores")
+    return rooms.index(room) + 1 if room in rooms else len(rooms) + 1
+
+
 def _group(item: pytest.Item) -> str:
-    apart = {"test_demo", "test_services", "test_java"} | {"model", "planning"}
-    found = apart & {item.path.stem, item.path.parent.name}
-    if found:
-        return found.pop()
-    # The stores' own tests are half of the suite; whoever is done with the end-to-end tests takes them.
-    if {"lake", "warehouse"} & set(item.path.parts) and "stores" in item.path.parts:
-        return "stores"
-    # So is SQL on Spark: a group is never divided, and the longest one says how long the suite takes.
-    if "sql" in item.path.relative_to(item.config.rootpath).parts:
-        return "sql"
+    """Who shares a worker's servers, which any file may be given; only the end-to-end tests need what others made."""
+    file = item.path.relative_to(Path(__file__).parent)
+    of_their_own = {"test_demo", "test_documented_commands"}
     # What lists the assets must not run beside the end-to-end test that adds one.
-    return "e2e" if "e2e" in item.path.parts or item.path.stem == "test_definitions" else "suite"
+    if (file.parts[0] == "e2e" and file.stem not in of_their_own) or file.stem == "test_definitions":
+        return "e2e"
+    return file.with_suffix("").as_posix()
 
 
 @pytest.fixture(scope="session")

@@ -191,6 +191,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.needs_seconds
 def test_its_sql_has_no_mistake(shop: Path) -> None:
     varve = Path(sys.executable).with_name("varve")
     assert "3 SQL datasets, no problems" in run(shop, varve, "check", "--no-spark")

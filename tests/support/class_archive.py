@@ -7,6 +7,7 @@ One that does not fit, after another Java or PySpark was installed, is left asid
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,13 +23,15 @@ END_SECONDS = 600
 
 def jvm_options() -> str:
     """The options of the suite's JVMs, with the archive where there is one."""
-    return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else JVM_OPTIONS
+    written = ARCHIVE.exists() and ARCHIVE.stat().st_size > 0
+    return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if written else JVM_OPTIONS
 
 
 def make(file: Path) -> None:
     """Let a server do a little of everything, and write the classes that it has loaded when it ends."""
     from psutil import Process
 
+    from varve.services.java import java_home
     from varve.services.settings import Settings
     from varve.services.spark import open_session
     from varve.services.spark_server import SparkServer
@@ -37,6 +40,11 @@ def make(file: Path) -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"{JVM_OPTIONS} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     with tempfile.TemporaryDirectory(prefix="varve-") as home:
         settings = Settings(home=Path(home), spark_master=None, spark_remote=None)
+        java = java_home(settings.home_dir) / "bin" / "java"
+        if subprocess.run([java, "-Xshare:on", "-version"], check=False, capture_output=True).returncode:
+            # A small Java, without an archive of its own classes, cannot write one: the JVMs read the jars.
+            file.touch()
+            return
         server = SparkServer(settings)
         server.ensure_up()
         try:

@@ -108,7 +108,8 @@ def test_dagster_finds_at_least_the_readers_and_just_those_where_it_says_so(
     theirs = sides.readers_of(chosen)
     assert ours <= theirs
     if sides.compiled.exact:
-        assert ours == theirs
+        # Of a dimension that begins after NOW and has open windows, Dagster maps a window that its reader has not yet.
+        assert ours == theirs & {dependency.reader.to_dagster(key) for key in all_keys(dependency.reader)}
 
 
 def test_a_mapping_that_is_not_exact_says_why_even_where_it_follows_one_dimension() -> None:

@@ -121,8 +121,8 @@ class Plans:
         deployments = Deployments(self.connection)
         with self.connection.transaction():
             self.connection.execute(_LOCK)
-            self._refuse_other(number, self.look(now))
             plan = self.look(now)
+            self._refuse_other(number, plan)
             names = [change.dataset for change in plan.decisions]
             if unknown := sorted(set(only) - set(names)):
                 raise VarveError(

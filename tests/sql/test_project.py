@@ -12,6 +12,7 @@ from pipeline_defs.definitions import graph
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.model.partitions.key import PartitionKey
 from varve.model.policy import OnUpstreamChange
+from varve.model.schema import ColumnType
 from varve.planning.mapping.dataset_mapping import Dependency
 from varve.sql.sql_project import compiled, load
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -196,3 +197,15 @@ def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
     assert ahead.time.end_offset == 3
     held = compiled([SourceFile("daily.sql", text.format(change="ON UPSTREAM CHANGE IGNORE"))], {})["b.daily"]
     assert held.dataset.policy.on_upstream_change is OnUpstreamChange.HOLD
+
+
+def test_the_fields_of_a_struct_keep_their_names() -> None:
+    place = "STRUCT<city: STRING, no: ARRAY<STRUCT<n: INT>>>"
+    places = HEAD.format(name="places", columns=f"place {place}") + "EXTERNAL"
+    declared = sales("AS SELECT place FROM shop.places WHERE day = today", columns=f"place {place}")
+    for text in (declared, declared.replace(f" (place {place})", ""), declared.replace("city", "City")):
+        (column,) = read(places, text)["shop.sales"].dataset.schema.columns
+        assert column.type == ColumnType(place.replace("city", "City") if "City" in text else place)
+    assert "place is declared STRUCT<town: STRING>, but the query gives STRUCT<city: STRING" in problems(
+        places, declared.replace(place, "STRUCT<town: STRING>")
+    )

@@ -74,7 +74,7 @@ CREATE DATASET shop.types (
   number INT COMMENT 'n', large BIGINT COMMENT 'n', half FLOAT COMMENT 'n', whole DOUBLE COMMENT 'n',
   money DECIMAL(12, 3) COMMENT 'euros', day_of DATE COMMENT 'a day', at TIMESTAMP COMMENT 'a moment',
   local TIMESTAMP_NTZ COMMENT 'a moment', bytes BINARY COMMENT 'bytes', list ARRAY<INT> COMMENT 'numbers',
-  pairs MAP<STRING, DECIMAL(5, 2)> COMMENT 'prices', place STRUCT<CITY: STRING, AT: TIMESTAMP> COMMENT 'where'
+  pairs MAP<STRING, DECIMAL(5, 2)> COMMENT 'prices', place STRUCT<city: STRING, at: TIMESTAMP> COMMENT 'where'
 )
   COMMENT 'One row with every type.'
   STORED IN LAKE

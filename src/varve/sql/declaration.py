@@ -18,7 +18,7 @@ from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.external import external_of, external_problems, landing_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
-from varve.sql.syntax.type_names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN, declared_name
 
 if TYPE_CHECKING:
     from varve.sql.partitions.dependencies import Inference
@@ -31,7 +31,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(
-        ColumnDefinition(output.name, output.type.upper(), sql.name_span, nullable=output.nullable)
+        ColumnDefinition(output.name, declared_name(output.type), sql.name_span, nullable=output.nullable)
         for output in inferred
     )
     problems += type_problems(sql, inferred)

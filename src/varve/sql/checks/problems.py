@@ -16,6 +16,7 @@ from varve.sql.names.scope_variables import name_clashes, variable_of
 from varve.sql.names.written_query import UnplacedName, written_query
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.sql_file import Allowed, SqlDataset
+from varve.sql.syntax.type_names import declared_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -193,7 +194,7 @@ def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Probl
         output = verified.get(column.name.lower())
         if output is None or output.type == "void":
             continue
-        kind = output.type.upper()
+        kind = declared_name(output.type)
         if not fits(kind, column.type):
             yield sql.problem(
                 column.span,
@@ -203,5 +204,6 @@ def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Probl
 
 
 def fits(kind: str, declared: str) -> bool:
-    """Whether a column of one type can be stored as the declared one without loss."""
-    return declared.replace(", ", ",") == kind.replace(", ", ",") or declared in _WIDENS.get(kind, ())
+    """Whether a column of one type can be stored as the declared one without loss. Capitals of fields do not count."""
+    same = declared.replace(", ", ",").upper() == kind.replace(", ", ",").upper()
+    return same or declared in _WIDENS.get(kind, ())

@@ -44,6 +44,11 @@ def parse_type(text: str) -> exp.DataType:
         raise ValueError(f"{text!r} is no type of Spark SQL") from error
 
 
+def declared_name(text: str) -> str:
+    """A type as declarations write it, in capitals; the names of fields stay as they are."""
+    return parse_type(text).sql("spark") if "struct<" in text.lower() else text.upper()
+
+
 def simple_name(kind: exp.DataType | None) -> str:
     """Return Spark's simple name of a type; `unknown` where it has none."""
     if kind is None:

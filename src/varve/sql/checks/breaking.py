@@ -102,7 +102,7 @@ def _comparable(kind: str) -> str:
     except ValueError:
         # No type of a column, but of an expression: an interval, or something with one in it.
         try:
-            return parse_type(text).sql("spark").lower()
+            return parse_type(text).sql("spark").lower().replace("timestamp_ltz", "timestamp")
         except ValueError:
             return " ".join(text.split())
 

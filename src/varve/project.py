@@ -86,7 +86,7 @@ class Project:
         if not begin.exists():
             raise NoProject(f"{begin} does not exist, so that no project is there. Name a project's folder.")
         folder = begin.parent if begin.is_file() else begin
-        declared = [table for parent in (folder, *folder.parents) if (table := _declared_in(parent)) is not None]
+        declared = [table for parent in (folder, *folder.parents) if (table := declaration_in(parent)) is not None]
         if not declared:
             raise NoProject(
                 f"no project: neither {folder} nor a folder above it has a varve.toml, or a pyproject.toml with "
@@ -212,7 +212,8 @@ def _is_of(value: object, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _declared_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+def declaration_in(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """The file in a folder that declares a project, and its table; None where there is none. Raises NoProject."""
     for name in _FILES:
         file = folder / name
         if not file.is_file():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError, counted, some
-from varve.project import _declared_in as declared_in
+from varve.project import declaration_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -103,7 +103,7 @@ def _normal(name: str) -> str:
 
 def _check_place(folder: Path) -> None:
     for above in folder.parents:
-        if (declared := declared_in(above)) is not None:
+        if (declared := declaration_in(above)) is not None:
             raise CannotBegin(
                 f"{folder} would lie in another project, that of {declared[0]}. Nothing was written. Go to a folder "
                 "outside of it."

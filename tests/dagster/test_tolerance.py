@@ -20,7 +20,7 @@ from varve.catalog.catalog import Catalog
 from varve.cli.batches import rollback
 from varve.cli.plan import backfill
 from varve.cli.plan import why as why_command
-from varve.cli.rejected import rejected_row_values
+from varve.cli.problems.rejected import rejected_row_values
 from varve.cli.services import show_status, status
 from varve.dagster.assets.datasets import dataset_asset, graph_of, with_rejected
 from varve.dagster.assets.sql_assets import sql_assets

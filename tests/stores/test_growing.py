@@ -315,7 +315,7 @@ def test_several_weeks_at_once_of_which_one_is_put_together_one_grows_and_one_is
     from varve.stores.open_build import OpenBuild
 
     keys = sorted([week.key, other.key, third.key])
-    build = catalog.begin(week.dataset, keys, run_id="several", code_version="")
+    build = catalog.begin(week.dataset, keys, run_id="several", code_version=week.code_version)
     opened = OpenBuild(build, catalog)
     frame = Landing(week.workbench.settings.landing).read(opened, week.workbench.spark, reuse_allowed=True)
     store = week.workbench.store(week.dataset, catalog)

@@ -28,7 +28,7 @@ def declared(name: str) -> Dataset:
 
     Raises VarveError with all names where there is none, and DatasetIsBroken where its file has errors.
     """
-    from varve.cli.broken import refuse_broken
+    from varve.cli.problems.broken import refuse_broken
 
     refuse_broken(name, chosen_graph())
     if name not in chosen_graph().datasets:

@@ -16,10 +16,10 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.deployments import Deployments
-from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
-from varve.cli.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
+from varve.cli.problems.broken import broken_values, show_broken
+from varve.cli.problems.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from varve.model.errors import ServiceUnavailable, VarveError
 from varve.services.ports import refuse_taken_port
 from varve.services.postgres import connect, warehouse_url

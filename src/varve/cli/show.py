@@ -12,9 +12,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
-from varve.cli.broken import broken_values, refuse_broken
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.printing import Table
+from varve.cli.problems.broken import broken_values, refuse_broken
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.dagster.instance import open_instance

@@ -10,7 +10,7 @@ from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.rejected import rejected_values
+from varve.cli.problems.rejected import rejected_values
 from varve.cli.selection import size_text
 from varve.model.broken_dataset import UNTOUCHED
 from varve.model.errors import counted

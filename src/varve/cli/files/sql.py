@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.files import changes_text
 from varve.cli.files.against import compare
+from varve.cli.problems.broken import broken_values, show_broken
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.model.errors import VarveError

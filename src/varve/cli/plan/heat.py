@@ -11,13 +11,13 @@ from rich.table import Column
 from rich.text import Text
 
 from varve.catalog.catalog import Catalog
-from varve.cli.broken import broken_values, show_broken
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.changes import code_plan, plan_values, show_code_plan
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
-from varve.cli.rejected import left_out_values, rejected_values, show_left_out, show_rejected
+from varve.cli.problems.broken import broken_values, show_broken
+from varve.cli.problems.rejected import left_out_values, rejected_values, show_left_out, show_rejected
 from varve.planning.heat import WORST_FIRST
 from varve.planning.heat import heat as heat_of
 from varve.planning.judgement.judgement import State

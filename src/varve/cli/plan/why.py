@@ -11,7 +11,7 @@ from varve.catalog.leases import Lease, Leases
 from varve.cli.context import chosen_graph
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
-from varve.cli.rejected import (
+from varve.cli.problems.rejected import (
     left_out_values,
     rejected_row_values,
     rejected_values,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -310,6 +311,51 @@ def test_what_was_computed_with_replaced_code_is_not_published(process: Process,
     with pytest.raises(CodeNotDeployed, match=r"other code \(r2\) was deployed while this run computed with r1"):
         process.finish(build)
     assert process.code_of() == {1: "r1", 2: "r1", 3: "r1"}
+
+
+def test_an_earlier_batch_is_not_reused_with_replaced_code(process: Process) -> None:
+    """A run that finds its rows in an earlier batch points at that one: the same as a publish."""
+    catalog = Catalog(process.connection)
+    earlier = catalog.current("shop.revenue", [DAYS[0]])[DAYS[0].path].batch_id
+    process.run("shop.revenue", DAYS[0])
+    build = process.begin("shop.revenue", DAYS[0])
+    process.with_code("r2").apply(OnCodeChange.REBUILD)
+    with pytest.raises(CodeNotDeployed, match="was deployed while this run computed with r1"):
+        catalog.repoint(build, {DAYS[0]: earlier})
+    # A person may go back to it: the batch is outdated then, and is left alone.
+    process.connection.execute("select pg_advisory_unlock_all()")
+    back = catalog.lock_partitions(REVENUE, [DAYS[0]], run_id="a person")
+    catalog.repoint(replace(back, holds=True), {DAYS[0]: earlier})
+    assert process.with_code("r2").states()[1] is State.ON_HOLD
+
+
+def test_what_is_published_while_new_code_is_deployed_counts_as_made_by_the_code_before(
+    process: Process, fresh_database: str
+) -> None:
+    process.connection.execute("delete from varve.current where dataset = 'shop.revenue'")
+    build = process.begin("shop.revenue", DAYS[0])
+    catalog = Catalog(process.connection)
+    for path, batch in catalog.current("shop.orders", [DAYS[0]]).items():
+        build.reads(DAYS[0], Input("shop.orders", path, str(batch.batch_id)))
+    catalog.staged(build, [StagedBatch(DAYS[0], "/nowhere", 1, 1, 1)])
+    waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'deploying'"
+
+    def deploy() -> None:
+        with psycopg.connect(fresh_database, autocommit=True, application_name="deploying") as connection:
+            replace(process.with_code("r2"), connection=connection).states()
+
+    with ThreadPoolExecutor(1) as pool:
+        with process.connection.transaction():
+            catalog.publish(build)
+            deployed = pool.submit(deploy)
+            with psycopg.connect(fresh_database, autocommit=True) as other:
+                deadline = time.monotonic() + 30
+                while other.execute(waiting).fetchone() is None:
+                    assert time.monotonic() < deadline, "the deployment did not wait for the publish"
+                    other.execute("select pg_sleep(0.02)")
+        deployed.result(timeout=30)
+    assert process.deployments.current()["shop.revenue"].may_be_mixed
+    assert process.with_code("r2").states() == {1: State.OUTDATED, 2: State.ON_HOLD, 3: State.ON_HOLD}
 
 
 def test_four_that_deploy_at_once_leave_one_code(process: Process, fresh_database: str) -> None:

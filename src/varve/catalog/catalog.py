@@ -138,12 +138,14 @@ class Catalog(ProjectionProgress, CatalogReader):
         partitions, the sensors leave them alone until one of their inputs changes.
 
         Opens a transaction, or a savepoint inside the caller's. Raises StalePublish where another batch has become
-        current since the build began, and NotKept where a target was swept or never published.
+        current since the build began, NotKept where a target was swept or never published, and CodeNotDeployed where
+        other code than the build's was deployed since.
         """
         name = build.dataset.name
         target_ids = {partition.path: target.millis for partition, target in targets.items()}
         with self.connection.transaction():
             Leases(self.connection).refuse_lost(build.run_id, str(build))
+            Deployments(self.connection).refuse_other_code(build)
             self._refuse_stale(build)
             self._refuse_not_kept(build, target_ids)
             kind, states = "rollback" if build.holds else "publish", ["retired", "published"]

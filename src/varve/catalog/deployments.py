@@ -79,6 +79,7 @@ _OUTDATED = """
     order by 1, 2
 """
 _SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
+_LOCK_FOR_DEPLOYMENT = "select from varve.deployed where dataset = %s for update"
 _LOCK_DEPLOYED = "select code_version from varve.deployed where dataset = %s for share"
 
 
@@ -230,6 +231,8 @@ class Deployments:
                 if not self._decided_by_itself(dataset, code_version, deployment):
                     assert deployment is not None
                     raise _not_deployed(dataset, code_version, deployment)
+            # What is being published with the code before is waited for, and then counts as made by it.
+            self.connection.execute(_LOCK_FOR_DEPLOYMENT, (name,))
             others = self.made_by_others(name, code_version)
             is_first = self.connection.execute(_DEPLOYMENTS, (name,)).fetchone() is None
             begin = decision.instant(dataset)

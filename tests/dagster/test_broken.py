@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,11 @@ from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.python_files import broken_modules, python_assets
 from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
 from varve.dagster.automation.retiring import removed
-from varve.dagster.definitions import build_defs
+from varve.dagster.definitions import build_defs, definitions
+from varve.dagster.discovery import load_project
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.dataset import StoreKind
+from varve.project import Project
 from varve.sql.sql_project import load_usable
 
 if TYPE_CHECKING:
@@ -177,3 +180,37 @@ def test_a_python_module_that_asks_for_it_waits_too(folder: Path, monkeypatch: p
     (waiting,) = broken_modules(folder)
     assert waiting.file == f"{folder.name}/asking.py"
     assert "bad.sql:3:15" in waiting.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def made(:\n", "made.py:1: SyntaxError: invalid syntax"),
+        ("X = 1\nY = X + 'a'\n", "made.py:2: TypeError: unsupported operand type(s) for +: 'int' and 'str'"),
+        ("import nothing_of_this_name\n", "made.py:1: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("from helping import fails\nfails()\n", "helping.py:2: KeyError: 'a'"),
+    ],
+    ids=["a mistake of grammar", "an error while it is imported", "a missing module", "an error of a helper"],
+)
+def test_a_python_module_that_cannot_be_imported_is_broken_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    folder = tmp_path / f"a{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "made.py").write_text(text)
+    (folder / "fine.sql").write_text(
+        "CREATE DATASET shop.fine (n BIGINT) PARTITIONED BY (store STRING) FOR store IN ('a', 'b') AS SELECT 1L AS n"
+    )
+    (tmp_path / "helping.py").write_text("def fails():\n    return {}['a']\n")
+    (tmp_path / "varve.toml").write_text(f'assets = "{folder.name}"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helping", raising=False)
+    loaded = load_project(Project.find(tmp_path))
+    assert [name for name in loaded.graph.datasets if name.startswith("shop.")] == ["shop.fine"]
+    (broken,) = loaded.graph.broken
+    assert broken.state == "broken"
+    assert broken.headline.endswith(reason)
+    assert (
+        dg.AssetKey(["shop", "fine"]) in definitions(Project.find(tmp_path)).resolve_asset_graph().get_all_asset_keys()
+    )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.cli.files.against import Comparison
+    from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
     from varve.sql.sql_asset import SqlAsset
     from varve.sql.sql_files import SqlFiles
@@ -47,12 +48,14 @@ def check(
 ) -> bool:
     """Check all files, and print how many there are; with `against` also what they change, and what that breaks.
 
-    Returns whether nothing is broken by the change. Raises SqlErrors with every problem of every file.
+    Returns whether nothing is broken, by the change or because Python cannot import a module. Raises SqlErrors with
+    every problem of every file.
     """
     root = folder or chosen_project().assets
     cache = Cache.beside(root)
     files = usable(root, cache)
     comparison = None if against is None else compare(root, against, files)
+    modules = [broken for broken in _broken_modules(root) if broken.errors]
     try:
         if spark:
             files = ask_columns(root, files, cache)
@@ -64,10 +67,19 @@ def check(
         problems = error.problems if comparison is None else changes_text.others(comparison, error.problems)
         # What the change breaks is told as that, and not a second time as an error of the file.
         if comparison is None or problems:
-            _print_check(console, files, problems, comparison, as_json=as_json, markdown=markdown)
+            _print_check(console, files, problems, comparison, modules, as_json=as_json, markdown=markdown)
             raise SqlErrors(problems) from None
-    _print_check(console, files, problems, comparison, as_json=as_json, markdown=markdown)
-    return comparison is None or not comparison.breaks
+    _print_check(console, files, problems, comparison, modules, as_json=as_json, markdown=markdown)
+    return not modules and (comparison is None or not comparison.breaks)
+
+
+def _broken_modules(folder: Path) -> list[BrokenDataset]:
+    """The modules of the folder that cannot be imported; without Python files nothing is imported."""
+    if not any(folder.glob("*.py")):
+        return []
+    from varve.dagster.assets.python_files import broken_modules
+
+    return broken_modules(folder)
 
 
 def _print_check(
@@ -75,6 +87,7 @@ def _print_check(
     files: SqlFiles,
     problems: Sequence[Problem],
     comparison: Comparison | None,
+    modules: Sequence[BrokenDataset],
     *,
     as_json: bool,
     markdown: bool,
@@ -83,6 +96,7 @@ def _print_check(
         values = {
             "problems": [{"place": problem.place, "message": problem.message} for problem in problems],
             **({} if problems else {"datasets": sorted(files)}),
+            **({"broken": broken_values(modules)} if modules else {}),
             **({} if comparison is None else changes_text.as_values(comparison)),
         }
         console.print_json(json.dumps(values))
@@ -91,7 +105,8 @@ def _print_check(
         lines = changes_text.as_markdown(comparison) if markdown else changes_text.as_text(comparison)
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if not problems and not markdown and (comparison is None or not comparison.breaks):
+    show_broken(console, broken_values(modules))
+    if not problems and not modules and not markdown and (comparison is None or not comparison.breaks):
         console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
 
 

@@ -14,11 +14,13 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
+from varve.model.errors import VarveError
 from varve.project import NoProject, Project
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 def python_assets(folder: Path) -> list[DatasetAsset]:
     """Every dataset of the folder's modules, as far as those that are being imported right now have come.
 
-    Modules that ask for a broken dataset of SQL are left out. Raises NoProject where Python cannot import the folder.
+    Modules that ask for a broken dataset of SQL, and those that cannot be imported, are left out (`broken_modules`).
+    Raises NoProject where Python cannot import the folder.
     """
     # Dagster is a second of imports: a function that a SQL file names needs none of it.
     from varve.dagster.assets.datasets import DatasetAsset
@@ -43,9 +46,9 @@ def python_assets(folder: Path) -> list[DatasetAsset]:
 
 
 def broken_modules(folder: Path) -> list[BrokenDataset]:
-    """The folder's modules that cannot be imported, as they ask for a SQL dataset that is broken.
+    """The folder's modules that cannot be imported: for what Python raises, or as they ask for a broken dataset of SQL.
 
-    What they declare has no name here, as nobody knows it.
+    What they declare has no name here, as nobody knows it. Raises VarveError for what a module declares wrongly.
     """
     broken_datasets = []
     for name in _modules(folder):
@@ -56,6 +59,11 @@ def broken_modules(folder: Path) -> list[BrokenDataset]:
             broken_datasets.append(
                 BrokenDataset("", file, waits_for=(error.broken.title,), causes=(error.broken.headline,))
             )
+        except VarveError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the code of somebody else raises
+            broken_datasets.append(BrokenDataset("", f"{folder.name}/{name.rpartition('.')[2]}.py",
+                                                 errors=(_import_error(error, folder),)))  # fmt: skip
     return broken_datasets
 
 
@@ -106,6 +114,22 @@ def _imported(name: str) -> ModuleType | None:
         return importlib.import_module(name)
     except DatasetIsBroken:
         return None
+    except VarveError:
+        raise
+    except Exception:  # noqa: BLE001 - `broken_modules` says what it was
+        return None
+
+
+def _import_error(error: Exception, folder: Path) -> str:
+    """The error of an import in a line, with the last place in the project that led to it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        place, what = f"{error.filename}:{error.lineno}", error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.parent)]
+        place, what = f"{own[-1].filename}:{own[-1].lineno}" if own else "", str(error)
+    where = place.removeprefix(f"{folder.parent}/")
+    return f"{where + ': ' if where else ''}{type(error).__name__}: {what}"
 
 
 def _is_half(module: ModuleType | None) -> bool:

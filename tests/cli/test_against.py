@@ -301,7 +301,10 @@ def test_the_commands_of_the_page_end_with_1_where_something_is_broken(repositor
 
 @pytest.mark.parametrize(
     ("against", "told"),
-    [("no_such_branch", "is neither a folder nor a git revision"), ("HEAD", "its datasets cannot be read: NameError")],
+    [
+        ("no_such_branch", "is neither a folder nor a git revision"),
+        ("HEAD", "its datasets cannot be read: assets/stock.py:"),
+    ],
 )
 def test_a_version_that_cannot_be_read_is_told(repository: Repository, against: str, told: str) -> None:
     repository.edit("stock.py", "import varve\n", "import varve\nnothing_of_this_name\n")

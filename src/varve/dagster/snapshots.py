@@ -115,9 +115,14 @@ def columns_of(dataset: Dataset) -> Mapping[str, str]:
 
 
 def main(folder: Path, file: Path) -> None:
-    """Write the snapshots of a folder and what of it cannot be used, as JSON."""
-    files = usable_files(folder)
-    broken = [broken_dataset.title for broken_dataset in (*files.broken, *broken_modules(folder))]
+    """Write the snapshots of a folder and what of it cannot be used, as JSON.
+
+    Ends with 1 and a line where a module cannot be imported: nobody knows which datasets it declares.
+    """
+    files, modules = usable_files(folder), broken_modules(folder)
+    if unreadable := [module for module in modules if module.errors]:
+        sys.exit(f"{unreadable[0].headline}.")
+    broken = [broken_dataset.title for broken_dataset in (*files.broken, *modules)]
     values = {"datasets": as_values(snapshots_of(folder, files).values()), "broken": broken}
     file.write_text(json.dumps(values), encoding="utf-8")
 

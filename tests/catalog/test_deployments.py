@@ -278,6 +278,13 @@ def test_a_dataset_without_partitions_takes_any_code(fresh_database: str) -> Non
         assert edited.plan().number is None
         edited.states()
         assert edited.deployments.current()["shop.revenue"].code_version == "r2"
+        # The sensors of two processes do not deploy against each other for ever; a run decides.
+        for _ in range(3):
+            process.states()
+            edited.states()
+        assert [each.code_version for each in process.deployments.history("shop.revenue")] == ["r1", "r2"]
+        process.begin("shop.revenue", DAYS[0])
+        assert process.deployments.current()["shop.revenue"].code_version == "r1"
 
 
 def test_a_plan_that_has_moved_is_refused(process: Process) -> None:

@@ -109,8 +109,16 @@ def project(tmp_path: Path) -> Path:
             LIMIT = 3
             OTHER = 4
 
+            RATES_OF = {}
+            RATES_OF.update(a=1)
+            if LIMIT:
+                BONUS = 7
+
             def helper(x):
                 """Twice."""
+                from jobs import inner
+                import jobs.first, jobs.second
+                x += RATES_OF["a"] + BONUS + inner.f() + jobs.first.f() + jobs.second.f()
                 return x * LIMIT  # not more
 
             def score(scope, rows):
@@ -120,6 +128,7 @@ def project(tmp_path: Path) -> Path:
                 return OTHER
             ''',
         "jobs/rates.py": "RATES = {'a': base()}\ndef base():\n    return 2\nunused = 1\n",
+        **dict.fromkeys(("jobs/inner.py", "jobs/first.py", "jobs/second.py"), "def f():\n    return 1\n"),
         "jobs/words.py": "def count(rows):\n    return 1\n",
     }
     for name, text in files.items():
@@ -140,6 +149,11 @@ def project(tmp_path: Path) -> Path:
         ("score", "LIMIT = 3", "LIMIT = 4", True),
         ("rates", "return 2", "return 3", True),
         ("words", "return 1", "return 2", True),
+        ("inner", "return 1", "return 2", True),
+        ("first", "return 1", "return 2", True),
+        ("second", "return 1", "return 2", True),
+        ("score", "update(a=1)", "update(a=2)", True),
+        ("score", "BONUS = 7", "BONUS = 8", True),
     ],
 )
 def test_a_function_counts_with_what_it_needs_of_the_project(

@@ -179,7 +179,7 @@ class Deployments:
             if not version:
                 continue
             is_deployed = deployment is not None and deployment.code_version == version
-            if not is_deployed and self._decided_by_itself(dataset, version, deployment):
+            if not is_deployed and self._decided_by_itself(dataset, version, deployment, by_run=False):
                 if deploy:
                     with contextlib.suppress(CodeNotDeployed):
                         self.admit(dataset, version, graph.sources.get(name, ""))
@@ -201,7 +201,7 @@ class Deployments:
         """
         deployment = self.current([dataset.name]).get(dataset.name)
         if deployment is None or deployment.code_version != code_version:
-            if not self._decided_by_itself(dataset, code_version, deployment):
+            if not self._decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
                 assert deployment is not None
                 raise _not_deployed(dataset, code_version, deployment)
             return self.deploy(dataset, code_version, source, Decision.of_policy(dataset), by="a run or a sensor")
@@ -228,7 +228,7 @@ class Deployments:
                 deployment = self.current([name]).get(name)
                 if deployment is not None and deployment.code_version == code_version:
                     return deployment
-                if not self._decided_by_itself(dataset, code_version, deployment):
+                if not self._decided_by_itself(dataset, code_version, deployment, by_run=True):
                     assert deployment is not None
                     raise _not_deployed(dataset, code_version, deployment)
             # What is being published with the code before is waited for, and then counts as made by it.
@@ -261,14 +261,20 @@ class Deployments:
                 f"{NOTHING_LOST} Run the partitions again with the code that is deployed."
             )
 
-    def _decided_by_itself(self, dataset: Dataset, code_version: str, deployment: Deployment | None) -> bool:
+    def _decided_by_itself(
+        self, dataset: Dataset, code_version: str, deployment: Deployment | None, *, by_run: bool
+    ) -> bool:
         """Whether new code may be deployed without a person.
 
         Code that was deployed before and was replaced is old code of a process that has not been restarted.
         """
-        if deployment is None or self.connection.execute(_HAS_PARTITIONS, (dataset.name,)).fetchone() is None:
+        if deployment is None:
             return True
-        if dataset.policy.on_code_change is OnCodeChange.HOLD:
+        if self.connection.execute(_HAS_PARTITIONS, (dataset.name,)).fetchone() is None:
+            # A run takes any code then. Two sensors of unlike code would deploy against each other at each tick.
+            if by_run:
+                return True
+        elif dataset.policy.on_code_change is OnCodeChange.HOLD:
             return False
         return self.connection.execute(_WAS_DEPLOYED, (dataset.name, code_version)).fetchone() is None
 

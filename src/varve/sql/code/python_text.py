@@ -31,7 +31,7 @@ class _Module:
 
     statements: tuple[ast.stmt, ...]
     definitions: dict[str, list[ast.stmt]]
-    imports: dict[str, _Import]
+    imports: dict[str, list[_Import]]
     stars: tuple[Path, ...]
 
 
@@ -52,9 +52,10 @@ class _Collected:
     def add(self, file: Path, name: str) -> None:
         """Add what defines a name of a module; without a name, or for one that is defined nowhere, all of it."""
         module = self.module(file)
+        for imported in module.imports.get(name, ()):
+            self.add(imported.file, imported.name)
         if name and name not in module.definitions:
             if name in module.imports:
-                self.add(module.imports[name].file, module.imports[name].name)
                 return
             if not module.stars:
                 name = ""
@@ -73,7 +74,7 @@ class _Collected:
         """Add everything that these statements of a module name."""
         module = self.module(file)
         if whole:
-            for imported in module.imports.values():
+            for imported in (imported for listed in module.imports.values() for imported in listed):
                 self.add(imported.file, imported.name)
             for star in module.stars:
                 self.add(star, "")
@@ -122,39 +123,47 @@ def module_file(name: str, root: Path) -> Path | None:
 def _parsed(file: Path, root: Path) -> _Module:
     tree = ast.parse(file.read_bytes())
     definitions: dict[str, list[ast.stmt]] = {}
-    imports: dict[str, _Import] = {}
+    imports: dict[str, list[_Import]] = {}
     stars: list[Path] = []
-    for statement in _flat(tree.body):
+    # Also those within functions: heavy libraries, and what uses them, are imported where they are needed.
+    for statement in ast.walk(tree):
         if isinstance(statement, ast.Import | ast.ImportFrom):
             for name, imported in _imported(statement, file, root):
                 if name == "*":
                     stars.append(imported.file)
                 else:
-                    imports[name] = imported
-        for name in _defined(statement):
-            definitions.setdefault(name, []).append(statement)
+                    imports.setdefault(name, []).append(imported)
+    for top_statement in tree.body:
+        for name in _defined(top_statement):
+            definitions.setdefault(name, []).append(top_statement)
     return _Module(tuple(tree.body), definitions, imports, tuple(stars))
 
 
-def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of the top level, and those within IF, TRY and WITH."""
-    for statement in statements:
-        yield statement
-        for block in ("body", "orelse", "finalbody"):
-            if isinstance(statement, ast.If | ast.Try | ast.With):
-                yield from _flat(getattr(statement, block, ()))
-        if isinstance(statement, ast.Try):
-            for handler in statement.handlers:
-                yield from _flat(handler.body)
-
-
-def _defined(statement: ast.stmt) -> Iterator[str]:
+def _defined(statement: ast.stmt) -> set[str]:
+    """The names that a statement of the top level defines or may alter, also in an IF or a loop, or by a method."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield statement.name
-    elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        for target in targets:
-            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            names.add(_root(node))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            # RATES.update(...): the call stands for itself, so that it is made for what it does to RATES.
+            names.add(_root(node.value.func))
+    return names - {""}
+
+
+def _root(node: ast.expr) -> str:
+    """The name with which `a.b[c].d` begins; "" where it begins with no name."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _imported(statement: ast.Import | ast.ImportFrom, file: Path, root: Path) -> Iterator[tuple[str, _Import]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pytest
 
 import varve
@@ -292,6 +294,12 @@ def test_a_python_dataset_is_called_as_the_function_that_it_is(best: Any, spark:
     assert [key["day"].day for key in varve.partitions_of(both).keys] == [1, 2]
     with pytest.raises(UnknownPartition, match="lies outside dimension day"):
         context_for(best, partition={"day": "2027-01-01"})
+    # A context that is collected after the instance in which it was made leaves nothing of that one behind.
+    with dg.instance_for_test():
+        context = context_for(best, partition=DAY2, spark=spark)
+    del context
+    gc.collect()
+    assert dg.Definitions().get_repository_def()
 
 
 def test_a_test_of_a_project_needs_no_server_and_shares_one_small_session(

@@ -65,6 +65,26 @@ class Catalog(ProjectionProgress, CatalogReader):
         """
         return self._begin(dataset, partitions, run_id, None)
 
+    def unlocked(
+        self, dataset: Dataset, partitions: Sequence[PartitionKey], *, run_id: str, code_version: str
+    ) -> Build:
+        """A build that starts no batch and holds no lock, to point at batches that exist.
+
+        Builds of others may go on meanwhile: they are refused as stale when they publish after it.
+        """
+        paths = [partition.path for partition in partitions]
+        row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
+        assert row is not None
+        current = self._pointers(dataset, paths)
+        expected = {key: BatchId(current[key.path]) if key.path in current else None for key in partitions}
+        return Build(
+            dataset, tuple(partitions), BatchId(row[0]), run_id, expected, code_version=code_version, holds=False
+        )
+
+    def register(self, dataset: Dataset) -> None:
+        """Note that the dataset is published with this declaration from now on."""
+        self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+
     def staged(self, build: Build, batches: Sequence[StagedBatch]) -> None:
         """Record for every batch of the build what lies in the store, and what it was made from (its trace)."""
         inputs = [_inputs_text(build.inputs.get(batch.partition, ())) for batch in batches]
@@ -112,8 +132,8 @@ class Catalog(ProjectionProgress, CatalogReader):
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.connection.execute(statements.LET_GO, (name, paths))
-            if build.registered != (declared := declaration(build.dataset)):
-                self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
+            if build.registered != declaration(build.dataset):
+                self.register(build.dataset)
 
     def publish_all(self, builds: Iterable[Build]) -> None:
         """Publish several builds in one transaction, or in the caller's, all with the same time of publish."""
@@ -166,7 +186,7 @@ class Catalog(ProjectionProgress, CatalogReader):
 
         The publish does not do that: it may be part of a view swap, and readers wait for the end of a swap.
         """
-        self.connection.execute(statements.UNLOCK, (build.dataset.name, build.paths))
+        self.connection.execute(statements.UNLOCK, (self._lock_name(build.dataset), build.paths))
         self.connection.execute(UNMARK_SESSION, (build.run_id,))
         if sum(batch_id is None for batch_id in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
@@ -213,15 +233,14 @@ class Catalog(ProjectionProgress, CatalogReader):
             registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, registration)
             registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
-            self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, paths))
+            self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, self.environment, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])
             if code_version is not None:
-                self.connection.execute(statements.BEGIN, (dataset.name, batch_id.millis, run_id, code_version, paths))
-            current: dict[str, int] = dict(
-                self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall()
-            )
+                begun = (dataset.name, batch_id.millis, run_id, code_version, self.environment, paths)
+                self.connection.execute(statements.BEGIN, begun)
+            current = self._pointers(dataset, paths)
         expected = {
             partition: BatchId(current[partition.path]) if partition.path in current else None
             for partition in partitions
@@ -231,22 +250,36 @@ class Catalog(ProjectionProgress, CatalogReader):
             code_version=code_version or "", registered=None if registered is None else registered[0],
         )  # fmt: skip
 
+    def _lock_name(self, dataset: Dataset) -> str:
+        """By which the partitions of a dataset are locked: an environment builds beside production (`varve.living`)."""
+        return f"{dataset.name}@{self.environment}" if self.environment else dataset.name
+
+    def _pointers(self, dataset: Dataset, paths: Sequence[str]) -> dict[str, int]:
+        """The current batches of these partitions, which a publish expects to find again."""
+        return dict(self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall())
+
     def _lock(self, dataset: Dataset, paths: Sequence[str]) -> list[str]:
         """Lock all of the partitions, or none. Returns those that other runs have locked."""
-        attempts = self.connection.execute(statements.LOCK, (dataset.name, paths)).fetchall()
+        name = self._lock_name(dataset)
+        attempts = self.connection.execute(statements.LOCK, (name, paths)).fetchall()
         locked_by_others = [path for path, locked in attempts if not locked]
         if locked_by_others:
-            self.connection.execute(statements.UNLOCK, (dataset.name, [path for path, locked in attempts if locked]))
+            self.connection.execute(statements.UNLOCK, (name, [path for path, locked in attempts if locked]))
         return locked_by_others
 
     def _end_dead_holders(self, dataset: Dataset, locked_by_others: Sequence[str]) -> bool:
         """End the sessions of dead runs that hold these partitions, where we may. Returns whether there was one."""
-        holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
+        holders = self._holders(dataset, locked_by_others)
         leases = Leases(self.connection)
         dead = leases.dead_runs({run_id for _, run_id, _ in holders})
         for run_id in dead:
             leases.end_sessions(run_id)
         return bool(dead)
+
+    def _holders(self, dataset: Dataset, locked: Sequence[str]) -> list[tuple[str, str, dt.datetime]]:
+        """(partition, run, since when) of the builds that hold these partitions."""
+        parameters = (dataset.name, self.environment, list(locked))
+        return self.connection.execute(statements.HOLDERS, parameters).fetchall()
 
     def _refuse_stale(self, build: Build) -> None:
         """Lock the current batches of the build's partitions; raise StalePublish where they changed since it began."""
@@ -267,14 +300,18 @@ class Catalog(ProjectionProgress, CatalogReader):
         """Lock the targets of a rollback, so that no sweep takes them. Raises NotKept."""
         parameters = (list(targets), list(targets.values()), build.dataset.name)
         batches = {
-            (path, batch_id): (state, swept_at)
-            for path, batch_id, state, swept_at in self.connection.execute(statements.LOCK_TARGETS, parameters)
+            (path, batch_id): (state, swept_at, environment)
+            for path, batch_id, state, swept_at, environment in self.connection.execute(
+                statements.LOCK_TARGETS, parameters
+            )
         }
         problems = []
         for path, batch_id in targets.items():
-            state, swept_at = batches.get((path, batch_id), ("unknown", None))
+            state, swept_at, environment = batches.get((path, batch_id), ("unknown", None, ""))
             if state == "swept":
                 problems.append(f"{path} batch {batch_id} was swept on {swept_at:%Y-%m-%d %H:%M} UTC")
+            elif environment and build.holds:
+                problems.append(f"{path} batch {batch_id} is of environment {environment}, and was never current")
             elif state not in {"retired", "published"}:
                 problems.append(f"{path} batch {batch_id} was never published (it is {state})")
         if problems:
@@ -311,7 +348,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         return done
 
     def _already_building(self, dataset: Dataset, locked_by_others: Sequence[str]) -> AlreadyBuilding:
-        holders = self.connection.execute(statements.HOLDERS, (dataset.name, list(locked_by_others))).fetchall()
+        holders = self._holders(dataset, locked_by_others)
         leases = Leases(self.connection)
         leases_by_run = {run_id: describe_holder(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
         descriptions = [

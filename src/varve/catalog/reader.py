@@ -41,9 +41,14 @@ class DatasetCounts:
 
 @dataclass(frozen=True)
 class CatalogReader:
-    """The queries of the catalog (catalog.py), over its connection."""
+    """The queries of the catalog (catalog.py), over its connection.
+
+    Attributes:
+        environment: the environment whose builds it is about; empty: production.
+    """
 
     connection: psycopg.Connection
+    environment: str = ""
 
     def current(self, dataset: str, partitions: Iterable[PartitionKey] | None = None) -> dict[str, Batch]:
         """The current batch of each of these partitions (None: of all), by the partition's catalog spelling."""
@@ -52,7 +57,7 @@ class CatalogReader:
 
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building: their locks are taken, which those of a dead run are not."""
-        return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset,))}
+        return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset, self.environment))}
 
     def was_published(self, build: Build) -> bool:
         """Whether a build was published; all of its partitions are published at once."""

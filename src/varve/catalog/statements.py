@@ -27,7 +27,7 @@ LOCK = """
 UNLOCK = "select pg_advisory_unlock(hashtextextended(%s || '/' || partition, 0)) from unnest(%s::text[]) as partition"
 HOLDERS = """
     select distinct on (partition) partition, run_id, started_at from varve.batch b
-    where dataset = %s and partition = any(%s) and (
+    where dataset = %s and environment = %s and partition = any(%s) and (
         state in ('building', 'staged')
         or state = 'failed' and exists (select from varve.lease l where l.run_id = b.run_id and l.lost_at is not null)
     )
@@ -52,10 +52,10 @@ FAIL_DEAD = _FAILED.format(
         select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))"""
 )
 # The caller holds the locks of these partitions: whoever was building them is dead.
-FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.partition = any(%s)")
+FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.environment = %s and b.partition = any(%s)")
 BEGIN = """
-    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version)
-    select %s, partition, %s, 'building', %s, %s from unnest(%s::text[]) as partition
+    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment)
+    select %s, partition, %s, 'building', %s, %s, %s from unnest(%s::text[]) as partition
 """
 EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%s)"
 STAGED = """
@@ -74,7 +74,8 @@ LOCK_CURRENT = """
 INSTANT = "select clock_timestamp()"
 # The targets of a rollback are locked against the sweep, which skips what is locked.
 LOCK_TARGETS = """
-    select b.partition, b.batch_id, b.state, b.swept_at from varve.batch b
+    select b.partition, b.batch_id, b.state, b.swept_at, case when b.published_at is null then b.environment else '' end
+    from varve.batch b
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     where b.dataset = %s order by b.partition for update of b
 """
@@ -166,13 +167,14 @@ SHOWN_WITHOUT = """
 FORGET_PROJECTION = "update varve.current set projected_batch_id = null where dataset = %s"
 LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
 UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"
-IN_FLIGHT = "select distinct partition from varve.living where dataset = %s"
+IN_FLIGHT = "select distinct partition from varve.living where dataset = %s and environment = %s"
 # A partition that a person rolled back counts as failed for good: the same inputs would give the same batch again.
 FAILURES = """
     select f.partition, sum(f.times)::bigint from (
         select b.partition, 1 as times, b.started_at as at from varve.batch b
         left join varve.current c using (dataset, partition)
-        where b.dataset = %s and b.state = 'failed' and b.batch_id > coalesce(c.batch_id, 0)
+        where b.dataset = %s and b.state = 'failed' and b.environment = ''
+            and b.batch_id > coalesce(c.batch_id, 0)
         union all
         select h.partition, %s, h.since from varve.hold h where h.dataset = %s
     ) f

@@ -14,7 +14,7 @@ from varve.model.batch import BatchId, Input
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
 
@@ -39,7 +39,7 @@ _EQUAL = """
         b.inputs, b.content
     from unnest(%s::text[], %s::jsonb[]) w(partition, inputs)
     join varve.batch b on b.dataset = %s and b.partition = w.partition and b.inputs = w.inputs
-    where b.code_version = %s and b.state = 'retired' and b.swept_at is null
+    where b.code_version = %s and b.state = any(%s) and b.swept_at is null
       and not exists (select from varve.dirty d where d.dataset = b.dataset and d.partition = b.partition)
     order by b.partition, b.batch_id desc
 """
@@ -90,17 +90,28 @@ class Traces:
         """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""
         return self.connection.execute(_READ_BY, (dataset, partition, str(batch_id))).fetchall()
 
-    def reusable_batches(self, build: Build) -> ReusedBatches | None:
-        """Earlier batches that the same code made from the build's inputs; None unless every partition has one."""
+    def reusable_batches(self, build: Build, *, current_too: bool = False) -> ReusedBatches | None:
+        """Earlier batches that the same code made from the build's inputs; None unless every partition has one.
+
+        It may have been made in any environment. `current_too`: also the one that is current in production.
+        """
         if not all(build.inputs.get(partition) for partition in build.partitions):
             return None
-        paths = build.paths
-        inputs = [
-            json.dumps(sorted([read.source, read.partition, read.version] for read in build.inputs[partition]))
-            for partition in build.partitions
-        ]
-        batches = batches_of(self.connection.execute(_EQUAL, (paths, inputs, build.dataset.name, build.code_version)))
-        return ReusedBatches(tuple(batches.values())) if len(batches) == len(paths) else None
+        inputs = {partition.path: build.inputs[partition] for partition in build.partitions}
+        batches = self.equal_batches(build.dataset.name, build.code_version, inputs, current_too=current_too)
+        return ReusedBatches(tuple(batches.values())) if len(batches) == len(inputs) else None
+
+    def equal_batches(
+        self, dataset: str, code_version: str, inputs: Mapping[str, Collection[Input]], *, current_too: bool
+    ) -> dict[str, Batch]:
+        """By partition the newest kept batch that this code made from exactly these inputs, where there is one.
+
+        It may have been made in any environment. `current_too`: also one that is current in production.
+        """
+        texts = [json.dumps(sorted([read.source, read.partition, read.version] for read in reads))
+                 for reads in inputs.values()]  # fmt: skip
+        states = ["retired", "published"] if current_too else ["retired"]
+        return batches_of(self.connection.execute(_EQUAL, (list(inputs), texts, dataset, code_version, states)))
 
     def forget(self, build: Build) -> None:
         """Delete the rows of batches that a build began and does not need."""

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from varve.cli import warehouse
 from varve.cli.batches import keeping
+from varve.cli.environments import commands as environment_commands
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
 from varve.cli.rows import commands as row_commands
@@ -44,6 +45,7 @@ console = open_console()
 _OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(test_commands.app, name="test")
+app.add_typer(environment_commands.app, name="env")
 
 
 @app.callback()
@@ -335,6 +337,7 @@ def psql(context: typer.Context) -> None:
 app.add_typer(keeping.app)
 app.add_typer(planning.app)
 app.add_typer(row_commands.app)
+app.add_typer(environment_commands.promoting)
 
 
 def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:

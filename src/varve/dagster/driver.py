@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Dagster's daemon recognises by these tags what a sensor has asked for before.
 RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
 # Only errors are logged: the progress bars show the rest.
-_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+RUN_CONFIG = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Driver:
         job = self.definitions.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
         assert job is not None
         result = job.execute_in_process(
-            run_config=_QUIET,
+            run_config=RUN_CONFIG,
             instance=self.instance,
             asset_selection=list(request.asset_selection),
             partition_key=request.partition_key,
@@ -107,7 +107,7 @@ class Driver:
             raise_on_error=False,
         )
         if not result.success:
-            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {_failure_reason(result)}")
+            raise VarveError(f"run {result.run_id} of {request.tags[DATASET_TAG]} failed: {failure_reason(result)}")
         self.after(request, result.run_id)
 
     def _refuse_partial(self, request: dg.RunRequest) -> None:
@@ -142,7 +142,8 @@ def spelt(request: dg.RunRequest) -> str:
     return f"{request.tags[DATASET_TAG]} {first}{f' ... {last}' if last != first else ''}"
 
 
-def _failure_reason(result: dg.ExecuteInProcessResult) -> str:
+def failure_reason(result: dg.ExecuteInProcessResult) -> str:
+    """Return why the first step that failed of a run did."""
     for event in result.get_step_failure_events():
         error = event.step_failure_data.error
         if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:

@@ -24,6 +24,9 @@ RANGE_END_TAG = "dagster/asset_partition_range_end"
 # "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
 AGAIN_TAG = "varve/again"
 PARTITION_TAG = "dagster/partition"
+# The environment in which a run computes; and "yes": it may run foreign programs and functions there.
+ENVIRONMENT_TAG = "varve/environment"
+EFFECTS_TAG = "varve/effects"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:

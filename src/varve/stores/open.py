@@ -11,8 +11,10 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.model.dataset import STORE_ENTRY_POINTS
 from varve.model.errors import VarveError, nearest
+from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.store import LAKE
 from varve.stores.store import StoreType
 from varve.stores.warehouse.store import WAREHOUSE
@@ -60,5 +62,9 @@ def store_type(name: str) -> StoreType:
 
 
 def open_store(name: str, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> Store:
-    """The store of that name, as the settings have it. `spark` opens the session when it is first needed."""
-    return store_type(name).open(settings, catalog, spark)
+    """The store of that name, as the settings have it. `spark` opens the session when it is first needed.
+
+    With the catalog of an environment, what is published there stays there.
+    """
+    store = store_type(name).open(settings, catalog, spark)
+    return EnvironmentStore(store, catalog) if isinstance(catalog, EnvironmentCatalog) else store

@@ -79,17 +79,20 @@ FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
         select b.dataset, b.partition, b.batch_id, b.location, b.bytes, b.retired_at,
-            row_number() over (partition by b.dataset, b.partition order by b.retired_at desc, b.batch_id desc) as age
+            b.published_at is not null as was_current,
+            row_number() over (partition by b.dataset, b.partition, b.published_at is not null
+                order by b.retired_at desc, b.batch_id desc) as age
         from varve.batch b where b.state = 'retired' and (%s::text is null or b.dataset = %s)
     )
     select r.dataset, d.store, r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
         when exists (select from varve.valid_pin p
             where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
+        when varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
         when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
             and c.projected_batch_id is distinct from c.batch_id) or exists (
             select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
-        when r.age <= %s then 'last'
+        when r.was_current and r.age <= %s then 'last'
         when r.retired_at >= (select began from oldest) then 'in use'
         else '' end
     from retired r join varve.dataset d using (dataset) order by r.dataset, r.partition, r.batch_id
@@ -106,6 +109,7 @@ MARK = """
     where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'retired'
       and not exists (select from varve.valid_pin p
         where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
+      and not varve.in_environment(b.dataset, b.partition, b.batch_id)
 """
 UNDELETED = """
     select b.dataset, d.store, b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''

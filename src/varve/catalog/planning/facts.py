@@ -170,10 +170,10 @@ class CatalogFacts:
         return fields
 
 
-def living(connection: psycopg.Connection) -> InFlight:
-    """The partitions that living builds hold."""
+def living(connection: psycopg.Connection, environment: str = "") -> InFlight:
+    """The partitions that living builds hold, those of an environment or those of none."""
     in_flight: InFlight = defaultdict(dict)
-    for dataset, path, run_id in connection.execute(statements.LIVING):
+    for dataset, path, run_id in connection.execute(statements.LIVING, (environment,)):
         in_flight[dataset][path] = run_id
     return in_flight
 

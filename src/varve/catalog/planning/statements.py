@@ -43,7 +43,7 @@ FAILURES = """
              where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed') as together,
             row_number() over (partition by f.partition order by f.batch_id desc) as age, f.batch_id
         from varve.batch f left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
-        where f.dataset = %s and f.state = 'failed' and f.batch_id > coalesce(c.batch_id, 0)
+        where f.dataset = %s and f.state = 'failed' and f.environment = '' and f.batch_id > coalesce(c.batch_id, 0)
           and (%s::text[] is null or f.partition = any(%s))
     ) failures where age <= %s order by partition, batch_id
 """
@@ -58,7 +58,8 @@ NOTED = """
     union all select partition from varve.hold where dataset = %(dataset)s
     union all select f.partition from varve.batch f
         left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
-        where f.dataset = %(dataset)s and f.state = 'failed' and f.batch_id > coalesce(c.batch_id, 0)
+        where f.dataset = %(dataset)s and f.state = 'failed' and f.environment = ''
+            and f.batch_id > coalesce(c.batch_id, 0)
     union all select a.partition from varve.arrival a
         where a.dataset = %(dataset)s and not exists (
             select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
@@ -92,7 +93,7 @@ READ_NOW = """
     select partition, jsonb_build_array({name}::text, partition, {version}::text)::text from varve.{table}
     where dataset = {source}
 """
-LIVING = "select distinct dataset, partition, run_id from varve.living"
+LIVING = "select distinct dataset, partition, run_id from varve.living where environment = %s"
 # Changes by transactions that the last look may not have seen: those at or after its horizon. Some are read twice.
 CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _GROUP_SIZE = 500
 _KEPT_BECAUSE = {
     "pinned": "pinned",
+    "environment": "an environment needs it",
     "shown": "the Hive table may still show it",
     "recent": "retired too recently",
     "last": "among the last of its partition",

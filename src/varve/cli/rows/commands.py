@@ -56,7 +56,10 @@ def diff(
         typer.Option("--from", help="A batch or a time (UTC); default: what was current before.", metavar="BATCH|TIME"),
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", help="A batch or a time; default: what is current.", metavar="BATCH|TIME")
+        str | None,
+        typer.Option(
+            "--to", help="A batch, a time, or env:NAME; default: what is current.", metavar="BATCH|TIME|env:NAME"
+        ),
     ] = None,
     key: Annotated[
         str, typer.Option(help="Columns that tell the rows of a partition apart, with commas; default: as declared.")

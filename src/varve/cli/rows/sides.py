@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.selection import matching, moment
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, UnknownPartition, some
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
+# The first letters of a side that is an environment: env:alice.
+ENVIRONMENT = "env:"
 # So long no sweep takes the data of batches that are compared, should this process die.
 _PINNED_FOR = timedelta(hours=6)
 
@@ -78,6 +82,9 @@ def sides_of(
     a batch nor an instant, NotKept for a batch that is not there.
     """
     after = _side(history, dataset, last) if last is not None else _now(history, dataset)
+    if first is None and last is not None and last.startswith(ENVIRONMENT):
+        # An environment is compared with production as it is now.
+        first = "now"
     before = _side(history, dataset, first) if first is not None else _previous(history, dataset, after)
     # Of a batch only its partitions are compared; the other side may have all of them.
     saying = [side for side in (before, after) if side.partial] or [before, after]
@@ -143,6 +150,11 @@ def _now(history: History, dataset: Dataset) -> Side:
 def _side(history: History, dataset: Dataset, text: str) -> Side:
     if text == "now":
         return _now(history, dataset)
+    if text.startswith(ENVIRONMENT):
+        name = text.removeprefix(ENVIRONMENT)
+        Environments(history.connection).get(name)
+        current = EnvironmentCatalog(history.connection, name).current(dataset.name)
+        return Side(f"environment {name}", dataset, current)
     if text.isdecimal():
         return Side(f"batch {text}", dataset, history.batch(dataset.name, BatchId(int(text))), partial=True)
     at = moment(text)

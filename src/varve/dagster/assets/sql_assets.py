@@ -164,7 +164,8 @@ def _reusable_batches(
     reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
     if not reuse_allowed or opened.together or sql_asset.sql.query is None or sql_asset.dataset.policy.refresh_last:
         return None
-    return Traces(opened.catalog.connection).reusable_batches(opened.build)
+    in_environment = bool(opened.catalog.environment)
+    return Traces(opened.catalog.connection).reusable_batches(opened.build, current_too=in_environment)
 
 
 class Expectations:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from varve.dagster.assets.python_files import named_module
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension
+from varve.planning.requested import EFFECTS_TAG, ENVIRONMENT_TAG
 from varve.sql.code.foreign import FOR
 from varve.sql.spark.execute import per_scope_rows, rows_of, union_all
 from varve.sql.syntax.options import ARGS, CONF, SUBMIT
@@ -42,9 +43,21 @@ def rows(
     if sql_asset.sql.body is Body.EXTERNAL:
         arrived_rows: DataFrame = context.resources.landing.read(context)
         return arrived_rows
+    if sql_asset.sql.query is None:
+        _refuse_effects(sql_asset, context.run.tags)
     if sql_asset.sql.body is Body.SPARK:
         return _program(sql_asset, context, opened, frames)
     return computed(sql_asset, context.resources.spark.spark_session, keys, frames)
+
+
+def _refuse_effects(sql_asset: SqlAsset, tags: Mapping[str, str]) -> None:
+    """Raise VarveError where an environment would run what may change something outside of Varve."""
+    if (environment := tags.get(ENVIRONMENT_TAG)) and tags.get(EFFECTS_TAG) != "yes":
+        raise VarveError(
+            f"{sql_asset.dataset} is computed by {sql_asset.sql.entry}, which may change something outside of Varve. "
+            f"Nothing was run. Where it may run in environment {environment}, say so: varve env run {environment} "
+            "--effects."
+        )
 
 
 def computed(

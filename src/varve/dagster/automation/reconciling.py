@@ -23,7 +23,7 @@ from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.model.errors import UnknownPartition, VarveError
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits, Planner
-from varve.planning.requested import asked_partitions
+from varve.planning.requested import ENVIRONMENT_TAG, asked_partitions
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -167,6 +167,8 @@ def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg
     """
     in_flight: InFlight = defaultdict(dict)
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if runs is None else runs:
+        if run.tags.get(ENVIRONMENT_TAG):
+            continue
         for dataset in [graph.datasets[name] for name in _selected_datasets(run) if name in graph.datasets]:
             in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags), run.run_id)
     return in_flight

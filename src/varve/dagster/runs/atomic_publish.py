@@ -11,11 +11,11 @@ Not here: the order of a publish (varve/stores/lake/store.py, varve/stores/wareh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from varve.model.errors import NOTHING_LOST, VarveError
+from varve.stores.together import PendingChange, make_current
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -119,35 +119,6 @@ def republish(
         targets = {keys[batch.partition]: batch.batch_id for batch in batches}
         changes.append(PendingChange(build, partial(_repoint, catalog, build, targets, reason)))
     make_current(catalog, changes, store_of)
-
-
-@dataclass(frozen=True)
-class PendingChange:
-    """The change of the current batches of one dataset; `point` writes it to the catalog, as of an instant."""
-
-    build: Build
-    point: Callable[[dt.datetime], None]
-
-
-def make_current(catalog: Catalog, changes: Sequence[PendingChange], store_of: Callable[[Dataset], Store]) -> None:
-    """Make all changes in one transaction, with what readers of each store see; then do what follows a publish."""
-    ordered = sorted(changes, key=lambda change: change.build.dataset.name)
-
-    def point() -> None:
-        with catalog.connection.transaction():
-            instant = catalog.instant()
-            for change in ordered:
-                change.point(instant)
-
-    by_store: dict[str, list[Build]] = {}
-    for change in ordered:
-        by_store.setdefault(change.build.dataset.store, []).append(change.build)
-    commit = point
-    for builds in by_store.values():
-        commit = partial(store_of(builds[0].dataset).commit, builds, commit)
-    commit()
-    for change in ordered:
-        store_of(change.build.dataset).published(change.build)
 
 
 def _publish(catalog: Catalog, build: Build, at: dt.datetime) -> None:

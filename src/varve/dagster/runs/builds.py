@@ -16,6 +16,8 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.deployments import Deployments
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.leases import lease_lost
 from varve.dagster.internal import (
     heartbeats_of,
@@ -30,7 +32,7 @@ from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
-from varve.planning.requested import asked_partitions, refused
+from varve.planning.requested import ENVIRONMENT_TAG, asked_partitions, refused
 from varve.services.postgres import connect
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
@@ -93,11 +95,16 @@ class Builds:
         return self._open[identity]
 
     def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
-        catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}"))
+        environment = step.dagster_run.tags.get(ENVIRONMENT_TAG, "")
+        connection = connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}")
+        catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
         try:
             catalog.ensure_schema()
             code_version = self.graph.code_versions.get(dataset.name, "")
-            if code_version:
+            if environment:
+                _refuse_in_environment(dataset, environment)
+                Environments(connection).get(environment)
+            elif code_version:
                 Deployments(catalog.connection).admit(
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
                 )
@@ -203,17 +210,27 @@ class Builds:
                 or ".".join(by_step[step].path) not in self.graph.datasets
             ):
                 continue
-            dataset = self.dataset(by_step[step])
+            dataset, environment = self.dataset(by_step[step]), run.tags.get(ENVIRONMENT_TAG, "")
             partitions = asked_partitions(dataset, run.tags)
             # Where the catalog cannot be reached, only Dagster's records have the failure.
             with contextlib.suppress(psycopg.Error, VarveError):
-                catalog = Catalog(connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}"))
+                connection = connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}")
+                catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
                 with catalog.connection:
                     catalog.ensure_schema()
                     code_version = self.graph.code_versions.get(dataset.name, "")
                     build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
                     catalog.fail(build, reason)
                     catalog.release(build)
+
+
+def _refuse_in_environment(dataset: Dataset, environment: str) -> None:
+    """Raise VarveError for a dataset whose rows come from outside: they arrive in production, once."""
+    if dataset.arrives or dataset.rejected_of:
+        raise VarveError(
+            f"{dataset}: its rows come from outside, and environment {environment} reads those of production. Nothing "
+            f"was read. `varve env rebase {environment}` takes what has arrived since the environment was made."
+        )
 
 
 def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:

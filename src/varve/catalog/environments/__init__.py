@@ -1,0 +1,1 @@
+"""Environments: a place to try a change, over batches that are never copied (docs/environments.md)."""

@@ -1,0 +1,258 @@
+"""The environments in a catalog: a name, a base, the code, and an overlay of pointers to batches.
+
+Creating one writes one row and copies nothing, because batches are never changed. No sweep takes a batch that an
+environment needs, as long as that lives.
+
+Not here: builds within one (overlay.py), what is due in one (facts.py), and promoting one
+(varve/stores/environments/promotion.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from varve.model.batch import BatchId
+from varve.model.errors import BadInput, VarveError, nearest, some
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from varve.planning.graph import Graph
+
+# A name is part of the names of schemas and databases, and of paths.
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+WEEK = dt.timedelta(days=7)
+
+# A publish that is not committed yet has an id already. It has locked the table to write its row, and is waited for.
+_LOCK_PUBLISHES = "lock table varve.publish in share mode"
+_LAST_PUBLISH = "select coalesce(max(id), 0) from varve.publish"
+_CREATE = "insert into varve.environment (name, base, created_by, ttl) values (%s, %s, %s, %s)"
+_LIST = """
+    select e.name, e.base, p.published_at, e.created_by, e.created_at, e.used_at, e.ttl,
+        coalesce(o.partitions, 0), coalesce(o.datasets, 0), coalesce(o.bytes, 0)::bigint,
+        e.ttl is not null and e.used_at + e.ttl <= clock_timestamp()
+    from varve.environment e
+    left join varve.publish p on p.id = e.base
+    left join (
+        select o.environment, count(*) as partitions, count(distinct o.dataset) as datasets, sum(b.bytes) filter (
+            where b.state = 'retired' and b.published_at is null and not exists (
+                select from varve.overlay x
+                where (x.dataset, x.partition, x.batch_id) = (o.dataset, o.partition, o.batch_id)
+                    and x.environment <> o.environment)) as bytes
+        from varve.overlay o left join varve.batch b using (dataset, partition, batch_id) group by 1
+    ) o on o.environment = e.name
+    where %s::text is null or e.name = %s order by e.name
+"""
+_DROP = "delete from varve.environment where name = %s"
+_FORGET_EXPIRED = """
+    delete from varve.environment where ttl is not null and used_at + ttl <= clock_timestamp() returning name
+"""
+_USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
+_REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
+_CODE = "select dataset, code_version, base_code from varve.environment_code where environment = %s"
+_DEPLOYED = "select dataset, code_version from varve.deployed"
+_SET_CODE = """
+    insert into varve.environment_code (environment, dataset, code_version, base_code, source)
+    select %s, * from unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+    on conflict (environment, dataset) do update set code_version = excluded.code_version, source = excluded.source
+"""
+_FORGET_CODE = "delete from varve.environment_code where environment = %s and not dataset = any(%s)"
+_SET_BASE_CODE = """
+    update varve.environment_code c set base_code = coalesce(
+        (select d.code_version from varve.deployed d where d.dataset = c.dataset), '')
+    where environment = %s
+"""
+_OVERLAY = """
+    select o.dataset, o.partition, o.batch_id, c.batch_id, b.rows, b.bytes, b.environment, b.content is not null
+        and b.content = p.content
+    from varve.overlay o
+    left join varve.current c using (dataset, partition)
+    left join varve.batch b on (b.dataset, b.partition, b.batch_id) = (o.dataset, o.partition, o.batch_id)
+    left join varve.batch p on (p.dataset, p.partition, p.batch_id) = (c.dataset, c.partition, c.batch_id)
+    where o.environment = %s order by o.dataset, o.partition
+"""
+_FORGET_OVERLAY = """
+    delete from varve.overlay o using unnest(%s::text[]) as t (partition)
+    where o.environment = %s and o.dataset = %s and o.partition = t.partition
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment.
+
+    Attributes:
+        base: the number of the last publish of production that it reads; None: it reads whatever is current.
+        base_at: when that publish was.
+        partitions, datasets: how many its overlay has.
+        size: the bytes of data that nobody else needs.
+        expired: whether the next sweep forgets it.
+    """
+
+    name: str
+    base: int | None
+    base_at: dt.datetime | None
+    created_by: str
+    created_at: dt.datetime
+    used_at: dt.datetime
+    ttl: dt.timedelta | None
+    partitions: int
+    datasets: int
+    size: int
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCode:
+    """The code of a dataset in an environment, and the one that was deployed when its base was chosen ("": none)."""
+
+    version: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayBatch:
+    """A partition of an overlay.
+
+    Attributes:
+        batch_id: None: the partition has none in the environment.
+        current: the batch that is current in production; None where there is none.
+        environment: where it was computed; "" for a batch of production.
+        same_content: whether both are known to hold the same rows.
+    """
+
+    dataset: str
+    partition: str
+    batch_id: BatchId | None
+    current: BatchId | None
+    rows: int | None
+    size: int | None
+    environment: str
+    same_content: bool
+
+
+@dataclass(frozen=True)
+class Environments:
+    """The environments in a catalog, over one connection in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    def create(self, name: str, *, by: str, live: bool = False, ttl: dt.timedelta | None = WEEK) -> Environment:
+        """Make an environment over what is current now.
+
+        Args:
+            name: small letters, digits and underscores, a letter first, 31 at most.
+            by: who makes it.
+            live: whether it follows production instead; such an environment is for watching, and is never promoted.
+            ttl: so long after its last use it may be forgotten; None: never.
+
+        Raises BadInput for another name, or one that is taken.
+        """
+        if not _NAME.fullmatch(name):
+            raise BadInput(
+                f"{name!r} cannot be the name of an environment: it becomes part of names of schemas. Use small "
+                "letters, digits and underscores, a letter first, 31 at most. Nothing was made."
+            )
+        try:
+            with self.connection.transaction():
+                base = None if live else self._last_publish()
+                self.connection.execute(_CREATE, (name, base, by, ttl))
+        except psycopg.errors.UniqueViolation:
+            existing = self.get(name)
+            raise BadInput(
+                f"there is an environment {name} already, of {existing.created_by} since "
+                f"{existing.created_at:%Y-%m-%d %H:%M} UTC. Nothing was made. Choose another name, or end that one: "
+                f"varve env drop {name}."
+            ) from None
+        return self.get(name)
+
+    def all(self) -> list[Environment]:
+        """Every environment, by name."""
+        return [Environment(*row) for row in self.connection.execute(_LIST, (None, None))]
+
+    def get(self, name: str) -> Environment:
+        """The environment of that name. Raises VarveError where there is none."""
+        rows = self.connection.execute(_LIST, (name, name)).fetchall()
+        if not rows:
+            names = [environment.name for environment in self.all()]
+            raise VarveError(
+                f"there is no environment {name!r}.{nearest(name, names)} There are {some(names) or 'none'}. "
+                f"`varve env create {name}` makes one."
+            )
+        return Environment(*rows[0])
+
+    def drop(self, name: str) -> Environment:
+        """Forget an environment. What nobody else needs of its data goes with a later sweep. Raises VarveError."""
+        environment = self.get(name)
+        self.connection.execute(_DROP, (name,))
+        return environment
+
+    def forget_expired(self) -> list[str]:
+        """Forget the environments that were not used for their time. Returns their names."""
+        return sorted(name for (name,) in self.connection.execute(_FORGET_EXPIRED))
+
+    def use(self, name: str) -> None:
+        """Note that an environment is used now, so that it does not expire."""
+        self.connection.execute(_USE, (name,))
+
+    def rebase(self, name: str, *, code_too: bool) -> Environment:
+        """Move the base to what is current now.
+
+        With `code_too`, what is deployed now counts as contained in the environment's code from then on. Raises
+        VarveError where there is no such environment, or where it has no base.
+        """
+        if self.get(name).base is None:
+            raise VarveError(f"environment {name} follows production already: it was made with --live.")
+        with self.connection.transaction():
+            self.connection.execute(_REBASE, (self._last_publish(), name))
+            if code_too:
+                self.connection.execute(_SET_BASE_CODE, (name,))
+        return self.get(name)
+
+    def code(self, name: str) -> dict[str, EnvironmentCode]:
+        """The code of an environment, by dataset; empty before its first run."""
+        rows = self.connection.execute(_CODE, (name,))
+        return {dataset: EnvironmentCode(version, base) for dataset, version, base in rows}
+
+    def set_code(self, name: str, graph: Graph) -> None:
+        """Note that the environment computes with the code of this graph from now on."""
+        deployed: dict[str, str] = dict(self.connection.execute(_DEPLOYED).fetchall())
+        names = [dataset for dataset, version in graph.code_versions.items() if version]
+        with self.connection.transaction():
+            self.connection.execute(
+                _SET_CODE,
+                (
+                    name, names, [graph.code_versions[dataset] for dataset in names],
+                    [deployed.get(dataset, "") for dataset in names],
+                    [graph.sources.get(dataset, "") for dataset in names],
+                ),
+            )  # fmt: skip
+            self.connection.execute(_FORGET_CODE, (name, names))
+
+    def overlay(self, name: str) -> list[OverlayBatch]:
+        """What the environment has instead of its base, by dataset and partition."""
+        rows = self.connection.execute(_OVERLAY, (name,))
+        return [
+            OverlayBatch(dataset, path, _id(batch), _id(current), *rest)
+            for dataset, path, batch, current, *rest in rows
+        ]
+
+    def forget_overlay(self, name: str, partitions: Mapping[str, Sequence[str]]) -> None:
+        """Take partitions out of the overlay, by dataset: what the base has counts again."""
+        for dataset, paths in partitions.items():
+            self.connection.execute(_FORGET_OVERLAY, (list(paths), name, dataset))
+
+    def _last_publish(self) -> int:
+        self.connection.execute(_LOCK_PUBLISHES)
+        row = self.connection.execute(_LAST_PUBLISH).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _id(millis: int | None) -> BatchId | None:
+    return None if millis is None else BatchId(millis)

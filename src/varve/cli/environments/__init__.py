@@ -1,0 +1,1 @@
+"""The commands over environments: `varve env ...` and `varve promote`."""

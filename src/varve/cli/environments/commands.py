@@ -1,0 +1,174 @@
+"""`varve env create | list | show | run | diff | rebase | drop`, and `varve promote`.
+
+Each command is a few lines over work.py, which is imported when the command runs; app.py adds them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from varve.cli.printing import open_console
+
+app = typer.Typer(
+    help="Environments: try a change over production's data, without a copy of it, and promote it.",
+    no_args_is_help=True,
+)
+promoting = typer.Typer()
+console = open_console()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="For example alice.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
+Words = Annotated[
+    list[str] | None, typer.Argument(help="A dataset, and values of its columns.", metavar="[DATASET [COL=VALUE]...]")
+]
+First = Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day; default: no limit.")]
+Last = Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last day, included; default: no limit.")]
+
+
+@app.command()
+def create(
+    name: Name,
+    *,
+    live: Annotated[
+        bool, typer.Option("--live", help="Follow production instead of its state now: to watch, not to promote.")
+    ] = False,
+    ttl: Annotated[
+        str, typer.Option(metavar="SPAN", help="So long after its last use it may be forgotten, like 7d; 0: never.")
+    ] = "7d",
+    as_json: Json = False,
+) -> None:
+    """Make an environment over what is current now. Nothing is copied, and nothing is computed.
+
+    Example: [bold]varve env create alice[/], then [bold]varve env run alice --from 2026-11-01 --to 2026-11-07[/]
+    """
+    from varve.cli.environments import work
+
+    made = work.create(name, live=live, ttl=ttl)
+    if as_json:
+        console.print_json(json.dumps(work.values_of(made)))
+    else:
+        work.show_created(console, made)
+
+
+@app.command("list")
+def list_all(*, as_json: Json = False) -> None:
+    """List the environments: whose they are, what they stand on, and the data that only they need."""
+    from varve.cli.environments import work
+
+    found = work.listed()
+    if as_json:
+        console.print_json(json.dumps([work.values_of(environment) for environment in found]))
+    else:
+        work.show_list(console, found)
+
+
+@app.command()
+def show(name: Name, *, as_json: Json = False) -> None:
+    """Show what an environment has instead of production: by dataset, how many partitions differ."""
+    from varve.cli.environments import work
+
+    found = work.compared(name)
+    if as_json:
+        console.print_json(json.dumps(found))
+    else:
+        work.show_compared(console, found)
+
+
+@app.command()
+def run(
+    name: Name,
+    words: Words = None,
+    *,
+    first: First = None,
+    last: Last = None,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Run foreign programs and functions too, which may change other systems.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compute, with the code that is here, what differs from production in code or inputs, and what follows downstream.
+
+    Only partitions that were asked for are computed, and those that they read. What the same code has made from the
+    same inputs before, anywhere, is taken and not computed. Readers of production see nothing of it.
+
+    Example: [bold]varve env run alice shop.revenue day=2026-11-05[/]
+    """
+    from varve.cli.environments import work
+
+    result = work.run(
+        None if as_json else console, name, words or [], first=first, last=last, effects=effects, dry_run=dry_run
+    )
+    if as_json:
+        console.print_json(json.dumps(result))
+    else:
+        work.show_run(console, result)
+
+
+@app.command()
+def rebase(
+    name: Name,
+    *,
+    merged: Annotated[
+        bool, typer.Option("--merged", help="The code here contains what was deployed since: nothing of it is undone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Move an environment onto what is current in production now. What differs by that is due at its next run."""
+    from varve.cli.environments import work
+
+    moved = work.rebase(name, merged=merged)
+    if as_json:
+        console.print_json(json.dumps(work.values_of(moved)))
+    else:
+        console.print(f"{name} stands on publish {moved.base} now. varve env run {name} computes what follows.")
+
+
+@app.command()
+def drop(name: Name, *, as_json: Json = False) -> None:
+    """Forget an environment. A later sweep deletes the data that only it needs."""
+    from varve.cli.environments import work
+
+    dropped = work.drop(name)
+    if as_json:
+        console.print_json(json.dumps(work.values_of(dropped)))
+    else:
+        work.show_dropped(console, dropped)
+
+
+@promoting.command()
+def promote(
+    name: Name,
+    *,
+    then_run: Annotated[
+        bool, typer.Option("--then-run", help="What is left behind becomes due, and the sensors compute it.")
+    ] = False,
+    only_consistent: Annotated[
+        bool, typer.Option("--only-consistent", help="Leave out whatever would leave something behind.")
+    ] = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Refuse where production has moved, and do not compute what that concerns.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become current.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the batches of an environment and its code current, in one transaction; nothing is computed by that.
+
+    First it is proved that everything fits: each batch was made from what is current then, and nothing that reads it is
+    left behind. What production has replaced meanwhile is computed in the environment before, and only that.
+
+    Example: [bold]varve promote alice --dry-run[/]
+    """
+    from varve.cli.environments import work
+
+    behind = work.behind_of(then_run=then_run, only_consistent=only_consistent)
+    promotion = work.promote(None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run)
+    if as_json:
+        console.print_json(json.dumps(work.promotion_values(promotion)))
+    else:
+        work.show_promotion(console, promotion, dry_run=dry_run)
+    if dry_run and work.is_refused(promotion, behind):
+        raise typer.Exit(3)

@@ -1,0 +1,344 @@
+"""What the commands over environments do, and what they print.
+
+Not here: their words and options (commands.py).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.deployments import Deployments
+from varve.catalog.environments.environments import Environment, Environments
+from varve.cli.context import chosen_project, chosen_settings
+from varve.cli.printing import Table
+from varve.cli.selection import size_text, span, who
+from varve.model.errors import BadInput, VarveError, counted, some
+from varve.planning.environment_runs import Wanted
+from varve.services.postgres import connect
+from varve.services.spark import open_session
+from varve.stores.environments.promotion import LeftBehind, Promoter, Promotion
+from varve.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+    from rich.console import Console
+
+    from varve.dagster.environments import OpenEnvironment
+    from varve.planning.run_requests import Run
+
+# How often what production has moved meanwhile is computed again before a promotion gives up.
+_ROUNDS = 3
+_LISTED = 12
+
+
+@contextmanager
+def _connected(command: str) -> Iterator[psycopg.Connection]:
+    with connect(chosen_settings(), application=f"varve {command}") as connection:
+        Catalog(connection).ensure_schema()
+        yield connection
+
+
+def create(name: str, *, live: bool, ttl: str) -> Environment:
+    """Make an environment. Raises BadInput for a name that cannot be one or is taken, VarveError for another span."""
+    lasts = span(ttl)
+    with _connected("env create") as connection:
+        return Environments(connection).create(name, by=who(), live=live, ttl=lasts or None)
+
+
+def listed() -> list[Environment]:
+    """Return all environments, by name."""
+    with _connected("env list") as connection:
+        return Environments(connection).all()
+
+
+def drop(name: str) -> Environment:
+    """Forget an environment; return what it was. Raises VarveError where there is none."""
+    with _connected("env drop") as connection:
+        return Environments(connection).drop(name)
+
+
+def rebase(name: str, *, merged: bool) -> Environment:
+    """Move an environment onto what is current.
+
+    Raises VarveError where code that it has changed was replaced in production since, and nobody says that its own code
+    contains that.
+    """
+    with _connected("env rebase") as connection:
+        environments = Environments(connection)
+        deployed = Deployments(connection).current()
+        moved = [
+            dataset for dataset, code in environments.code(name).items()
+            if dataset in deployed and deployed[dataset].code_version not in {code.base, code.version}
+        ]  # fmt: skip
+        if moved and not merged:
+            raise VarveError(
+                f"other code of {some(moved)} was deployed in production since environment {name} was made. Nothing "
+                "was moved. Merge it into the code here, and say so: "
+                f"varve env rebase {name} --merged, then varve env run {name}."
+            )
+        return environments.rebase(name, code_too=True)
+
+
+def compared(name: str) -> dict[str, Any]:
+    """Return, by dataset, how the partitions of an environment's overlay compare with production's."""
+    with _connected("env show") as connection:
+        environments = Environments(connection)
+        environment = environments.get(name)
+        datasets: dict[str, dict[str, Any]] = {}
+        for row in environments.overlay(name):
+            counts = datasets.setdefault(
+                row.dataset, {"partitions": 0, "equal": 0, "differ": 0, "new": 0, "rows": 0, "differing": []}
+            )
+            counts["partitions"] += 1
+            counts["rows"] += row.rows or 0
+            if row.current is None:
+                counts["new"] += 1
+            elif row.batch_id == row.current or row.same_content:
+                counts["equal"] += 1
+            else:
+                counts["differ"] += 1
+                counts["differing"].append(row.partition)
+        return {**values_of(environment), "overlay": datasets}
+
+
+def run(
+    console: Console | None, name: str, words: Sequence[str], *, first: str | None, last: str | None, effects: bool,
+    dry_run: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Compute what is due in an environment; return what was computed, or would be.
+
+    Raises VarveError where a run fails; what was computed before stays.
+    """
+    wanted = _wanted(words, first, last)
+    with _opened(name) as opened:
+        if dry_run:
+            plan = opened.plan(wanted)
+            return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
+        began = time.monotonic()
+        done = opened.run(wanted, effects=effects, before=partial(_announce, console))
+        stuck = {dataset: dict(paths) for dataset, paths in opened.plan(wanted).stuck.items()}
+    return {
+        "environment": name,
+        "computed": {dataset: count for dataset, count in done.computed.items() if count},
+        "taken": {dataset: count for dataset, count in done.taken.items() if count},
+        "stuck": stuck,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool) -> Promotion:
+    """Promote an environment, or with `dry_run` only look at what that would do.
+
+    Raises NotClosed with what would be inconsistent.
+    """
+    with _opened(name) as opened, _connected("promote") as connection:
+        promoter = _promoter(opened, connection)
+        for _ in range(_ROUNDS if run_first else 0):
+            promotion = promoter.look(name, behind)
+            if dry_run or not promotion.closure.moved:
+                break
+            # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
+            Environments(connection).rebase(name, code_too=False)
+            overlay: dict[str, set[str]] = {}
+            for row in Environments(connection).overlay(name):
+                overlay.setdefault(row.dataset, set()).add(row.partition)
+            opened.run(Wanted(paths=overlay), before=partial(_announce, console))
+        if dry_run:
+            return promoter.look(name, behind)
+        return promoter.promote(name, behind, by=who())
+
+
+def is_refused(promotion: Promotion, behind: LeftBehind) -> bool:
+    """Return whether this promotion would be refused as it is."""
+    return bool(promotion.closure.moved or (behind is not LeftBehind.RUN and promotion.closure.behind))
+
+
+def behind_of(*, then_run: bool, only_consistent: bool) -> LeftBehind:
+    """Return what the options say. Raises BadInput where they contradict each other."""
+    if then_run and only_consistent:
+        raise BadInput("--then-run and --only-consistent exclude each other. Nothing was promoted.")
+    return LeftBehind.RUN if then_run else LeftBehind.LEAVE_OUT if only_consistent else LeftBehind.REFUSE
+
+
+def values_of(environment: Environment) -> dict[str, Any]:
+    """Return an environment as plain values for `--json`."""
+    return {
+        "name": environment.name,
+        "base": environment.base,
+        "base_at": None if environment.base_at is None else environment.base_at.isoformat(timespec="seconds"),
+        "created_by": environment.created_by,
+        "created_at": environment.created_at.isoformat(timespec="seconds"),
+        "used_at": environment.used_at.isoformat(timespec="seconds"),
+        "ttl_seconds": None if environment.ttl is None else environment.ttl.total_seconds(),
+        "datasets": environment.datasets,
+        "partitions": environment.partitions,
+        "bytes_only_here": environment.size,
+        "expired": environment.expired,
+    }
+
+
+def promotion_values(promotion: Promotion) -> dict[str, Any]:
+    """Return a promotion as plain values for `--json`."""
+    return {
+        "environment": promotion.environment,
+        "number": promotion.number,
+        "run": promotion.run_id or None,
+        "codes": dict(promotion.codes),
+        "partitions": {
+            name: {path: str(batch_id) for path, batch_id in sorted(batches.items())}
+            for name, batches in promotion.batches.items()
+        },
+        "moved": promotion.closure.moved,
+        "behind": promotion.closure.behind,
+        "left_out": promotion.left_out,
+    }
+
+
+def show_created(console: Console, environment: Environment) -> None:
+    """Print what was made, and what to do with it."""
+    base = "whatever is current" if environment.base is None else f"publish {environment.base}"
+    console.print(f"Environment {environment.name} stands on {base}; nothing was copied.", highlight=False)
+    console.print(
+        f"Change your datasets, then: varve env run {environment.name} [DATASET [COL=VALUE]...] [--from --to]",
+        highlight=False,
+    )
+
+
+def show_list(console: Console, environments: Sequence[Environment]) -> None:
+    """Print the environments as a table."""
+    if not environments:
+        console.print("There is no environment. varve env create NAME makes one.")
+        return
+    table = Table("name", "stands on", "of", "last used", "datasets", "partitions", "only here")
+    for each in environments:
+        base = "production (live)" if each.base is None else f"publish {each.base}"
+        used = f"{each.used_at:%Y-%m-%d %H:%M}{' (expired)' if each.expired else ''}"
+        table.add_row(
+            each.name, base, each.created_by, used, f"{each.datasets:,}", f"{each.partitions:,}", size_text(each.size)
+        )
+    console.print(table)
+
+
+def show_compared(console: Console, found: dict[str, Any]) -> None:
+    """Print what an environment has instead of production."""
+    base = "production" if found["base"] is None else f"publish {found['base']} of {found['base_at']}"
+    console.print(
+        f"{found['name']} stands on {base}; {size_text(found['bytes_only_here'])} are only here.", highlight=False
+    )
+    if not found["overlay"]:
+        console.print(f"It has computed nothing yet: varve env run {found['name']}")
+        return
+    table = Table("dataset", "partitions", "equal", "differ", "new", "rows", "such as")
+    for name, counts in found["overlay"].items():
+        table.add_row(
+            name, f"{counts['partitions']:,}", f"{counts['equal']:,}", f"{counts['differ']:,}", f"{counts['new']:,}",
+            f"{counts['rows']:,}", some(counts["differing"], limit=2) if counts["differing"] else "",
+        )  # fmt: skip
+    console.print(table)
+    console.print(f"Rows: varve diff DATASET --to env:{found['name']}", highlight=False)
+
+
+def show_run(console: Console, result: dict[str, Any]) -> None:
+    """Print what was computed, or would be."""
+    if "due" in result:
+        if not result["due"]:
+            console.print("Nothing differs in code or inputs: there is nothing to compute.")
+        for dataset, paths in result["due"].items():
+            console.print(f"{dataset}: {counted(len(paths), 'partition')}: {some(paths, limit=4)}", highlight=False)
+        if result["due"]:
+            console.print(
+                "and then what reads them, where their rows differ. Nothing was computed: this was a dry run."
+            )
+        return
+    for verb, key in (
+        ("Computed", "computed"),
+        ("Taken, as the same code made it from the same inputs before:", "taken"),
+    ):
+        if counts := result[key]:
+            texts = [f"{counted(count, 'partition')} of {dataset}" for dataset, count in counts.items()]
+            console.print(f"{verb} {', '.join(texts)}.", highlight=False)
+    if not result["computed"] and not result["taken"]:
+        console.print("Nothing differs in code or inputs: nothing was computed.")
+    for dataset, paths in result["stuck"].items():
+        path, reason = next(iter(paths.items()))
+        console.print(
+            f"[yellow]{dataset}: {counted(len(paths), 'partition')} cannot be computed[/], such as {path}: {reason}"
+        )
+    console.print(f"varve env show {result['environment']} compares it with production.", highlight=False)
+
+
+def show_dropped(console: Console, environment: Environment) -> None:
+    """Print what was forgotten."""
+    console.print(
+        f"Environment {environment.name} is forgotten, with {counted(environment.partitions, 'partition')} "
+        f"({size_text(environment.size)} that nobody else needs, which varve sweep deletes when its time has come).",
+        highlight=False,
+    )
+
+
+def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> None:
+    """Print what became current, or would."""
+    if not promotion.batches and not promotion.codes:
+        console.print(f"Environment {promotion.environment} has nothing that production has not.", highlight=False)
+    verb = "would become current" if dry_run else "became current"
+    for name, batches in promotion.batches.items():
+        code = f", with code {promotion.codes[name]}" if name in promotion.codes else ""
+        console.print(f"{name}: {counted(len(batches), 'partition')} {verb}{code}.", highlight=False)
+    for name in sorted(set(promotion.codes) - set(promotion.batches)):
+        console.print(f"{name}: its code {'would be' if dry_run else 'is'} deployed.", highlight=False)
+    for title, found in (
+        ("made from inputs that were replaced since", promotion.closure.moved),
+        ("left behind with old inputs or old code", promotion.closure.behind),
+        ("left out", promotion.left_out),
+    ):
+        for name, paths in found.items():
+            path, reason = next(iter(paths.items()))
+            console.print(
+                f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {reason}",
+                highlight=False,
+            )
+    if promotion.run_id:
+        console.print(
+            f"All in one transaction; nothing was computed. To go back: varve rollback --run {promotion.run_id}",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[OpenEnvironment]:
+    from varve.dagster.environments import opened_environment
+
+    with opened_environment(chosen_project(), name) as opened:
+        yield opened
+
+
+def _promoter(opened: OpenEnvironment, connection: psycopg.Connection) -> Promoter:
+    from varve.dagster.automation.reconciling import limits_of
+
+    settings, catalog = chosen_settings(), Catalog(connection)
+    session = cache(lambda: open_session(settings))
+    return Promoter(
+        catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
+        opened.members, limits_of(settings), pendulum.now("UTC"),
+    )  # fmt: skip
+
+
+def _wanted(words: Sequence[str], first: str | None, last: str | None) -> Wanted:
+    datasets = tuple(word.replace("/", ".") for word in words if "=" not in word)
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    if values and not datasets:
+        raise BadInput(f"{' '.join(words)}: name the dataset before its columns. Nothing was computed.")
+    return Wanted(datasets, values, first, last)
+
+
+def _announce(console: Console | None, run: Run) -> None:
+    if console is not None:
+        console.print(f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}", highlight=False)

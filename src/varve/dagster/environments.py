@@ -1,0 +1,248 @@
+"""Runs within an environment: what differs there in code or inputs is computed, for the partitions that were asked for.
+
+Its runs have a Dagster instance of their own, in Varve's home: they are no part of what Dagster shows of production.
+
+Not here: the overlay that they write (varve/catalog/environments) and promoting it (varve/stores/environments).
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pendulum
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.facts import EnvironmentFacts, codes_of
+from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.planning.facts import living
+from varve.catalog.traces import Traces
+from varve.dagster.automation.reconciling import limits_of
+from varve.dagster.automation.requesting import acceptable, run_request
+from varve.dagster.discovery import load_project
+from varve.dagster.driver import RUN_CONFIG, failure_reason
+from varve.dagster.instance import open_instance
+from varve.dagster.partitions.dynamic_sets import PartitionSets
+from varve.dagster.partitions.sets_sensor import grow, sets_of
+from varve.model.errors import VarveError, counted, some
+from varve.planning.environment_runs import Wanted, needed
+from varve.planning.judgement.judgement import State
+from varve.planning.reconcile import reconcile
+from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG
+from varve.planning.run_requests import parts_of
+from varve.services.postgres import connect
+from varve.services.spark import open_session
+from varve.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    import psycopg
+
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+    from varve.planning.judgement.judgement import Judgement
+    from varve.planning.run_requests import Run
+    from varve.project import Project
+    from varve.services.settings import Settings
+
+# Partitions whose run failed are not tried again by the same command.
+_UNSETTLED = {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING, State.MISSING, State.IN_FLIGHT}
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentPlan:
+    """What is to be computed in an environment.
+
+    Attributes:
+        runs: what can be computed now, upstream first.
+        due: by dataset, the partitions that differ in code or inputs, as far as that is known now: readers of what will
+            be computed follow.
+        stuck: by dataset and partition, why a wanted partition cannot be computed.
+        judgements: of every partition, by dataset.
+    """
+
+    runs: tuple[Run, ...]
+    due: Mapping[str, tuple[str, ...]]
+    stuck: Mapping[str, Mapping[str, str]]
+    judgements: Mapping[str, Mapping[str, Judgement]]
+
+
+@dataclass
+class EnvironmentWork:
+    """What a run in an environment has done, by dataset: how many partitions were computed, and how many taken.
+
+    Taken are batches that the same code has made from the same inputs before, in any environment.
+    """
+
+    computed: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenEnvironment:
+    """An environment that is worked in, with the code of a project.
+
+    Attributes:
+        instance: Dagster's instance of the environment.
+    """
+
+    name: str
+    project: Project
+    graph: Graph
+    connection: psycopg.Connection
+    instance: dg.DagsterInstance
+
+    @property
+    def members(self) -> Members:
+        """The members of dynamic sets: those of production when the environment was opened."""
+        return sets_of(self.instance, self.graph).members()
+
+    def plan(self, wanted: Wanted) -> EnvironmentPlan:
+        """What is to be computed of the wanted partitions, and of those that they read.
+
+        Raises UnknownPartition where the wanted partitions do not exist.
+        """
+        now, members = pendulum.now("UTC"), self.members
+        settings = self.project.settings
+        facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
+        plan = reconcile(
+            self.graph, facts, now=now, members=members, limits=limits_of(settings), codes=codes_of(self.graph)
+        )
+        chosen = needed(self.graph, wanted, plan.judgements, members)
+        runs = [part for run in plan.runs for part in _within(run, chosen.get(run.dataset.name, frozenset()))]
+        due = {}
+        stuck: dict[str, dict[str, str]] = {}
+        for name, judgements in plan.judgements.items():
+            paths = chosen.get(name, frozenset())
+            if found := tuple(path for path in sorted(paths) if _is_due(judgements.get(path))):
+                due[name] = found
+            for path in sorted(paths):
+                judgement = judgements.get(path)
+                if judgement is not None and judgement.state in {State.FAILED, State.BACKING_OFF, State.WAITING}:
+                    stuck.setdefault(name, {})[path] = judgement.reason
+        return EnvironmentPlan(tuple(runs), due, stuck, plan.judgements)
+
+    def run(
+        self,
+        wanted: Wanted,
+        *,
+        effects: bool = False,
+        before: Callable[[Run], None] = lambda run: None,  # noqa: ARG005
+    ) -> EnvironmentWork:
+        """Compute what is due of the wanted partitions, or take what was made like it before.
+
+        `before` is called with each run. Raises VarveError where a run fails: what was computed stays in the overlay,
+        and the same call goes on from there.
+        """
+        environments = Environments(self.connection)
+        environments.set_code(self.name, self.graph)
+        done = EnvironmentWork()
+        while (plan := self.plan(wanted)).runs:
+            for run in plan.runs:
+                environments.use(self.name)
+                name = run.dataset.name
+                taken = self._take(run, plan.judgements[name])
+                done.taken[name] = done.taken.get(name, 0) + len(taken)
+                for part in parts_of(run, [key for key in run.partitions if key.path not in taken]):
+                    for accepted in self._accepted(part):
+                        before(accepted)
+                        self._execute(accepted, effects=effects)
+                        done.computed[name] = done.computed.get(name, 0) + len(accepted.partitions)
+        environments.use(self.name)
+        return done
+
+    def _take(self, run: Run, judgements: Mapping[str, Judgement]) -> set[str]:
+        """Point the overlay at batches that the same code made from the same inputs; returns their partitions."""
+        dataset, settings = run.dataset, self.project.settings
+        if dataset.policy.refresh_last:
+            return set()
+        inputs = {key.path: reads for key in run.partitions if (reads := judgements[key.path].inputs)}
+        version = self.graph.code_versions[dataset.name]
+        batches = Traces(self.connection).equal_batches(dataset.name, version, inputs, current_too=True)
+        if batches:
+            catalog = EnvironmentCatalog(self.connection, self.name)
+            store = open_store(dataset.store, settings, catalog, partial(open_session, settings))
+            keys = [key for key in run.partitions if key.path in batches]
+            build = catalog.unlocked(dataset, keys, run_id=f"env-{uuid.uuid4()}", code_version=version)
+            store.republish(build, list(batches.values()))
+        return set(batches)
+
+    def _accepted(self, run: Run) -> list[Run]:
+        parts, left_out = acceptable(run, self.instance)
+        if left_out:
+            raise VarveError(f"{run.dataset} {left_out[0].subject} cannot be run: {left_out[0].reason}")
+        return parts
+
+    def _execute(self, run: Run, *, effects: bool) -> None:
+        request = run_request(run)
+        tags = {
+            **request.tags,
+            ENVIRONMENT_TAG: self.name,
+            AGAIN_TAG: "yes",
+            **({EFFECTS_TAG: "yes"} if effects else {}),
+        }
+        definitions = self.project.module(self.project.definitions).defs
+        job = definitions.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
+        result = job.execute_in_process(
+            run_config=RUN_CONFIG, instance=self.instance, asset_selection=list(request.asset_selection or ()),
+            partition_key=request.partition_key, tags=tags, raise_on_error=False,
+        )  # fmt: skip
+        if not result.success:
+            raise VarveError(
+                f"{run.dataset} {some(run.partitions, limit=2)} failed in environment {self.name}: "
+                f"{failure_reason(result)} What was computed before stays: run it again to go on."
+            )
+
+
+@contextmanager
+def opened_environment(project: Project, name: str) -> Iterator[OpenEnvironment]:
+    """Open an environment with the code of a project.
+
+    Raises VarveError where there is none of that name, where a file of the project has errors, or a server cannot be
+    reached.
+    """
+    settings, graph = project.settings, load_project(project).graph
+    if graph.broken:
+        raise VarveError(
+            f"{counted(len(graph.broken), 'dataset')} of the project cannot be used as written: "
+            f"{some([broken.name or 'one without a name' for broken in graph.broken])}. "
+            "`varve check` shows the errors. Nothing was computed."
+        )
+    with connect(settings, application=f"varve env {name}") as connection:
+        Catalog(connection).ensure_schema()
+        Environments(connection).get(name)
+        with open_instance(settings) as production:
+            members = sets_of(production, graph)
+            keys = {dimension: members.members()[set_name] for set_name, dimension in members.dimensions.items()}
+        with dg.DagsterInstance.from_config(str(_home(settings, name))) as instance:
+            sets = PartitionSets(instance, [dataset.partitioning for dataset in graph.datasets.values()])
+            for dimension, values in keys.items():
+                sets.add(dimension, values)
+            while grow(instance, graph):
+                pass
+            yield OpenEnvironment(name, project, graph, connection, instance)
+
+
+def _home(settings: Settings, name: str) -> Path:
+    home = settings.home_dir / "environments" / name
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
+    return home
+
+
+def _is_due(judgement: Judgement | None) -> bool:
+    return judgement is not None and judgement.state in _UNSETTLED - {State.MISSING}
+
+
+def _within(run: Run, paths: frozenset[str]) -> Iterator[Run]:
+    """The part of a run that is wanted."""
+    keys = [key for key in run.partitions if key.path in paths]
+    if keys:
+        yield from parts_of(run, keys)

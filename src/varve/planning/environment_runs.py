@@ -1,0 +1,107 @@
+"""Which partitions a run in an environment is about: those that were asked for, and all that they read.
+
+Not here: which of them are due (judgement), and running them (varve/dagster/environments.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pendulum
+
+from varve.model.errors import UnknownPartition, VarveError, nearest
+from varve.model.partitions.key import parse_path
+from varve.model.policy import instant_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+    from varve.planning.judgement.judgement import Judgement
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The partitions that were asked for.
+
+    Attributes:
+        datasets: their datasets; empty: all.
+        values: the values of their columns, as keys are spelt.
+        first, last: the first and the last day, both included, or instants; None: without a limit. Windows that lie
+            between them count; of datasets that are named also those that overlap.
+        paths: by dataset, only these partitions; None: without a limit.
+    """
+
+    datasets: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    first: str | None = None
+    last: str | None = None
+    paths: Mapping[str, Collection[str]] | None = None
+
+    def includes(self, dataset: Dataset, path: str) -> bool:
+        """Whether a partition of a dataset was asked for. Raises VarveError for another text."""
+        if self.datasets and dataset.name not in self.datasets:
+            return False
+        if self.paths is not None and path not in self.paths.get(dataset.name, ()):
+            return False
+        if self.values and not self.values.items() <= dict(parse_path(path)).items():
+            return False
+        time = dataset.partitioning.time
+        if self.first is None and self.last is None:
+            return True
+        if time is None:
+            return bool(self.datasets)
+        start = time.start_of(dataset.partitioning.from_path(path)[time.name])
+        end = time.calendar.following(start)
+        first, last = self._between(time.calendar.timezone)
+        return (end > first and start < last) if self.datasets else (start >= first and end <= last)
+
+    def _between(self, timezone: str) -> tuple[float, float]:
+        """The begin of the first day and the end of the last one, in seconds since 1970."""
+        first = float("-inf") if self.first is None else instant_of(self.first, timezone)
+        if self.last is None:
+            return first, float("inf")
+        last = instant_of(self.last, timezone)
+        if len(self.last) > len("2013-01-05"):
+            return first, last
+        return first, pendulum.from_timestamp(last, timezone).add(days=1).timestamp()
+
+
+def needed(
+    graph: Graph, wanted: Wanted, judgements: Mapping[str, Mapping[str, Judgement]], members: Members | None
+) -> dict[str, frozenset[str]]:
+    """By dataset the partitions that were asked for, and those that they read, directly or not.
+
+    Raises VarveError for a dataset that there is not, UnknownPartition where no partition is as asked for.
+    """
+    for name in wanted.datasets:
+        if name not in graph.datasets:
+            raise VarveError(f"there is no dataset {name!r}.{nearest(name, graph.datasets)} Nothing was computed.")
+        if unknown := sorted(wanted.values.keys() - set(graph.datasets[name].partitioning.names)):
+            names = ", ".join(graph.datasets[name].partitioning.names)
+            raise UnknownPartition(f"{name} has no column {', '.join(unknown)}; its columns are {names}.")
+    chosen: dict[str, set[str]] = {name: set() for name in graph.datasets}
+    for dataset in reversed(graph.in_order()):
+        if dataset.rejected_of:
+            continue
+        paths = chosen[dataset.name]
+        asked = {path for path in judgements.get(dataset.name, ()) if path and _is_key(dataset, path)}
+        paths |= {path for path in asked if wanted.includes(dataset, path)}
+        if wanted.datasets == (dataset.name,) and not paths:
+            raise UnknownPartition(f"{dataset} has no partition like that. Nothing was computed.")
+        keys = [dataset.partitioning.from_path(path) for path in sorted(paths)]
+        for edge in graph.edges[dataset.name]:
+            for mapped in edge.dependency.upstream_of_each(keys, members=members):
+                chosen[edge.upstream.name] |= {key.path for key in mapped.keys}
+    return {name: frozenset(paths) for name, paths in chosen.items() if paths}
+
+
+def _is_key(dataset: Dataset, path: str) -> bool:
+    try:
+        dataset.partitioning.from_path(path)
+    except VarveError:
+        return False
+    return True

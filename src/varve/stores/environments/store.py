@@ -1,0 +1,110 @@
+"""`EnvironmentStore`: a store for builds within an environment.
+
+Batches are staged, verified and read as everywhere; a publish moves pointers in the catalog, and no view and no
+table of production follows.
+
+Not here: the pointers (varve/catalog/environments/overlay.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from varve.catalog.environments.overlay import EnvironmentCatalog
+    from varve.model.batch import Batch, StagedBatch
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import Finding, Leftover, StoreInventory
+    from varve.stores.store import Store
+
+
+@dataclass(frozen=True)
+class EnvironmentStore:
+    """A store as an environment uses it.
+
+    Attributes:
+        store: where the batches lie.
+        catalog: that of the environment; the store has the same one.
+    """
+
+    store: Store
+    catalog: EnvironmentCatalog
+
+    def stage(self, build: Build, frame: DataFrame) -> Sequence[StagedBatch]:
+        """See `Store.stage`."""
+        return self.store.stage(build, frame)
+
+    def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.verify`."""
+        self.store.verify(build, staged)
+
+    def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
+        """See `Store.publish`: the overlay points at the batches."""
+        del staged
+        self.catalog.publish(build)
+
+    def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit`: nothing but the catalog changes."""
+        del builds
+        point()
+
+    def published(self, build: Build) -> None:
+        """See `Store.published`: nothing follows."""
+
+    def discard(self, build: Build) -> None:
+        """See `Store.discard`."""
+        self.store.discard(build)
+
+    def republish(self, build: Build, batches: Sequence[Batch], *, reason: str = "") -> None:
+        """See `Store.republish`: the overlay points at the batches."""
+        self.store.refuse_missing(build.dataset, batches)
+        keys = {partition.path: partition for partition in build.partitions}
+        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+
+    def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """See `Store.refuse_missing`."""
+        self.store.refuse_missing(dataset, batches)
+
+    def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
+        """See `Store.sweep`."""
+        self.store.sweep(dataset_name, locations)
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """See `Store.leftovers`."""
+        return self.store.leftovers()
+
+    def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
+        """See `Store.unnamed`."""
+        return self.store.unnamed(strays)
+
+    def scratch(self, dataset: Dataset) -> str:
+        """See `Store.scratch`."""
+        return self.store.scratch(dataset)
+
+    def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
+        """See `Store.examine`."""
+        return self.store.examine(dataset, batches, deep=deep)
+
+    def follow(self, dataset: Dataset) -> int:
+        """See `Store.follow`: readers of production are shown nothing of it."""
+        del dataset
+        return 0
+
+    def repair(self, dataset: Dataset) -> int:
+        """See `Store.repair`: the same."""
+        del dataset
+        return 0
+
+    def inventory(self) -> Sequence[StoreInventory]:
+        """See `Store.inventory`."""
+        return self.store.inventory()
+
+    def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
+        """See `Store.read`."""
+        return self.store.read(dataset, batches, columns)

@@ -18,7 +18,7 @@ import pytest
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Decision, Deployments
+from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.sales import COLUMNS
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Decision, Deployments
+from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.planning.facts import CatalogFacts
-from varve.catalog.plans import CodePlan, Plans
 from varve.model.batch import Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import CodeNotDeployed, VarveError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
-from varve.catalog.deployments import Deployments
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, describe_holder
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress

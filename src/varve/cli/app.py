@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from varve.cli import warehouse
-from varve.cli.batches import keeping
+from varve.cli.batches import keeping, warehouse
 from varve.cli.environments import commands as environment_commands
 from varve.cli.plan import planning
 from varve.cli.printing import open_console

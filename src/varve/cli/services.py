@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Deployments
+from varve.catalog.code.deployments import Deployments
 from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, show_broken

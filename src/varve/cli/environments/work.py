@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Deployments
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environment, Environments
 from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.printing import Table

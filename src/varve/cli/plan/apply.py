@@ -1,6 +1,6 @@
 """`varve apply`: deploy the code of a plan, and say what becomes of the partitions that other code has made.
 
-Not here: what the plan says (changes.py), and doing it (varve/catalog/plans.py).
+Not here: what the plan says (changes.py), and doing it (varve/catalog/code/plans.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 
-from varve.catalog.deployments import Decision
-from varve.catalog.plans import Plans
+from varve.catalog.code.deployments import Decision
+from varve.catalog.code.plans import Plans
 from varve.cli.context import chosen_graph
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.selection import who

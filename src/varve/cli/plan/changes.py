@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from rich.text import Text
 
-from varve.catalog.plans import CodePlan, Plans
+from varve.catalog.code.plans import CodePlan, Plans
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
 from varve.model.errors import counted

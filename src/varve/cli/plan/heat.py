@@ -25,7 +25,7 @@ from varve.planning.judgement.judgement import State
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from varve.catalog.plans import CodePlan
+    from varve.catalog.code.plans import CodePlan
 
 _COLOURS = {
     State.FAILED: "red",

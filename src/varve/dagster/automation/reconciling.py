@@ -15,7 +15,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Deployments
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.leases.leases import dead_runs, end_dead

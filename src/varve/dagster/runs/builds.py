@@ -15,7 +15,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.deployments import Deployments
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.leases import lease_lost

@@ -2,7 +2,7 @@
 
 Nobody is asked whether a change is a breaking one: columns, readers and partitions follow from the graph.
 
-Not here: the code versions (varve/sql/code/version.py), and keeping and applying a plan (varve/catalog/plans.py).
+Not here: the code versions (varve/sql/code/version.py), and keeping and applying a plan (varve/catalog/code/plans.py).
 """
 
 from __future__ import annotations

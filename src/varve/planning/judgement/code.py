@@ -1,7 +1,7 @@
 """Code as an input: whether a partition was made by the deployed code, and what follows where it was not.
 
 Not here: the version of a dataset's code (varve/sql/code/version.py), and where deployments are kept
-(varve/catalog/deployments.py).
+(varve/catalog/code/deployments.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from varve.catalog.deployments import Decision, Deployments
+from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.errors import VarveError, counted, some

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog.backfills import Backfills
-from varve.catalog.deployments import Decision, Deployments
+from varve.catalog.code.deployments import Decision, Deployments
 from varve.model.errors import VarveError
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.code_changes import CodeChange, DeployedCode, code_changes, digest_of

@@ -288,11 +288,13 @@ class Promoter:
                 if batches.get(name, {}).pop(path, None) is not None:
                     left_out.setdefault(name, {})[path] = reason
 
-        mixed = {name for name in (*closure.behind, *closure.moved) if name in codes}
+        # What is behind first: without what it reads, other batches may be made from what is current after all.
+        found = closure.behind or closure.moved
+        mixed = {name for name in found if name in codes}
         for name in mixed:
             del codes[name]
             leave_out(name, dict.fromkeys(batches.get(name, {}), "its dataset would have partitions of two codes"))
-        for name, paths in closure.moved.items():
+        for name, paths in ({} if closure.behind else closure.moved).items():
             leave_out(name, paths)
         for name, paths in closure.behind.items():
             if name in mixed:
@@ -357,7 +359,7 @@ def _not_closed(promotion: Promotion) -> str:
     texts = []
     if closure.moved:
         texts.append(
-            f"{_count(closure.moved)} of it were made from inputs that production has replaced since "
+            f"of it {_count(closure.moved)} made from inputs that production has replaced since "
             f"({_some(closure.moved)}); varve promote {promotion.environment} without --no-run computes them first"
         )
     if closure.behind:

@@ -438,8 +438,10 @@ def test_code_that_the_environment_has_not_computed_with_is_not_deployed(process
         later.promote()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_histories_end_as_a_clean_build_of_the_final_code(process: Process, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR0912 - one for each action
+    process: Process, seed: int
+) -> None:
     """Corrections, two environments, sweeps and promotions in any order: what is current always fits together."""
     chance = random.Random(seed)
     deployed = dict(process.codes)

@@ -1,0 +1,334 @@
+"""Environments as people use them: `varve env` and `varve promote` on a project with files, runs and both stores."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import json
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+import varve
+from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
+from varve.cli.app import app
+from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.discovery import load_project
+from varve.model.errors import VarveError
+from varve.project import Project
+from varve.services.postgres import connect
+from varve.stores.environments.promotion import NotClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from varve.services.settings import Settings
+
+pytestmark = pytest.mark.spark
+
+# The last full days: what nobody has stored with the code.
+TODAY = dt.datetime.now(dt.UTC).date()
+DAYS = [TODAY - dt.timedelta(days=number) for number in range(6, 0, -1)]
+HEAD = """CREATE DATASET {db}.{name} {columns}
+  COMMENT 'For a test.'
+  STORED IN {store}
+  PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC')
+  LET today = CAST(t AS DATE)
+  INSERT (day = today)
+{body}
+"""
+SALES = """CREATE DATASET {db}.sales (product STRING NOT NULL, cents BIGINT NOT NULL)
+  COMMENT 'One row per sale.'
+  STORED IN LAKE
+  PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC')
+  LET day = CAST(t AS DATE)
+EXTERNAL OPTIONS (source = 'landing', files = 'sales_{{day:%Y-%m-%d}}.csv');
+"""
+REVENUE = "AS SELECT product, SUM(sales.cents) AS cents FROM {db}.sales WHERE sales.day = today{also} GROUP BY product;"
+TOTALS = "AS SELECT COUNT(*) AS products, SUM(revenue.cents) AS cents FROM {db}.revenue WHERE revenue.day = today;"
+TRAILING = (
+    "AS SELECT SUM(revenue.cents) AS cents FROM {db}.revenue "
+    "WHERE revenue.day BETWEEN today - INTERVAL 2 DAYS AND today;"
+)
+
+
+@dataclass
+class Store:
+    """A shop's project: sales by day from files, revenue in the lake, and two views of it in the warehouse."""
+
+    root: Path
+    db: str
+    settings: Settings
+
+    @property
+    def project(self) -> Project:
+        return Project.find(self.root)
+
+    def sql(self, name: str, body: str, *, columns: str = "", store: str = "LAKE", also: str = "") -> None:
+        text = HEAD.format(
+            db=self.db, name=name, columns=columns, store=store, start=DAYS[0], body=body.format(db=self.db, also=also)
+        )
+        (self.root / f"{self.db}_assets" / f"{name}.sql").write_text(text, encoding="utf-8")
+        self.reload()
+
+    def only_dearer_than(self, cents: int | None) -> None:
+        """Edit the query of revenue."""
+        self.sql("revenue", REVENUE, also="" if cents is None else f" AND sales.cents > {cents}")
+
+    def reload(self) -> None:
+        """As a new process finds the files."""
+        load_project.cache_clear()
+        sql_datasets.cache_clear()
+        for name in [name for name in sys.modules if name.startswith(self.db)]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+
+    def send(self, day: dt.date, *sales: tuple[str, int]) -> None:
+        folder = self.root / "landing" / self.db / "sales"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{product},{cents}\n" for product, cents in sales)
+        (folder / f"sales_{day}.csv").write_text(f"product,cents\n{lines}", encoding="utf-8")
+
+    def run_due(self) -> list[str]:
+        """What the sensors of production ask for."""
+        self.reload()
+        return [line.removeprefix(f"{self.db}.") for line in varve.run_due(self.project)]
+
+    def varve(self, *words: str) -> str:
+        self.reload()
+        done = CliRunner().invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.output
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.varve(*words, "--json"))
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with connect(self.settings, application="a reader") as connection:
+            return connection.execute(query.replace("shop.", f"{self.db}.").encode()).fetchall()
+
+    def totals(self) -> dict[dt.date, int]:
+        return dict(self.rows("select day, cents::bigint from shop.totals order by 1"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Six days up to yesterday, computed by the sensors; each day has a cheap and a dear sale."""
+    db = f"e{uuid.uuid4().hex[:8]}"
+    root = tmp_path / "project"
+    (root / f"{db}_assets").mkdir(parents=True)
+    (root / f"{db}_assets" / "__init__.py").write_text("")
+    (root / "varve.toml").write_text(f'assets = "{db}_assets"\ndefinitions = "{db}_definitions"\n')
+    (root / f"{db}_definitions.py").write_text(
+        "import varve\n\ndefs = varve.definitions(varve.Project.find(__file__))\n"
+    )
+    (root / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    monkeypatch.setenv("VARVE_PROJECT", str(root))
+    monkeypatch.setenv("VARVE_LANDING_ROOT", str(root / "landing"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    (tmp_path / "dagster").mkdir()
+    (tmp_path / "dagster" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    monkeypatch.syspath_prepend(str(root))
+    store = Store(root, db, settings)
+    (root / f"{db}_assets" / "sales.sql").write_text(SALES.format(db=db, start=DAYS[0]))
+    store.sql("revenue", REVENUE)
+    store.sql("totals", TOTALS, store="WAREHOUSE")
+    store.sql("trailing", TRAILING, store="WAREHOUSE")
+    for number, day in enumerate(DAYS):
+        store.send(day, ("pen", 100), ("ink", 200 + number))
+    store.run_due()
+    assert store.totals() == {day: 300 + number for number, day in enumerate(DAYS)}
+    yield store
+    with connect(settings, application="after a test") as connection:
+        for environment in Environments(connection).all():
+            Environments(connection).drop(environment.name)
+
+
+def name_of(shop: Store) -> str:
+    return f"n{shop.db[1:]}"
+
+
+def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way_back(shop: Store) -> None:
+    """Over three levels, with a reader that asks all the while: it sees two states, and both views in the same one."""
+    before, name = shop.totals(), name_of(shop)
+    made = shop.json("env", "create", name)
+    assert (made["partitions"], made["bytes_only_here"]) == (0, 0)
+    shop.only_dearer_than(150)
+
+    # Only the days that were asked for, and what they read: trailing of a day reads three days of revenue.
+    first, last = str(DAYS[3]), str(DAYS[4])
+    due = shop.json("env", "run", name, "--from", first, "--to", last, "--dry-run")["due"]
+    assert {dataset.split(".")[1]: len(paths) for dataset, paths in due.items()} == {"revenue": 4}
+    done = shop.json("env", "run", name, "--from", first, "--to", last)
+    assert {dataset.split(".")[1]: count for dataset, count in done["computed"].items()} == {
+        "revenue": 4, "totals": 2, "trailing": 2,
+    }  # fmt: skip
+    assert shop.totals() == before
+    assert f"{shop.db}.totals" in shop.varve("env", "show", name)
+    difference = shop.json("diff", "shop.totals", f"day={first}", "--to", f"env:{name}")
+    assert not difference["equal"]
+    with pytest.raises(NotClosed, match="would be left behind"):
+        shop.varve("promote", name)
+
+    # The rest, and a correction in production by the code that is deployed.
+    done = shop.json("env", "run", name)
+    assert {dataset.split(".")[1]: count for dataset, count in done["computed"].items()} == {
+        "revenue": 2, "totals": 4, "trailing": 4,
+    }  # fmt: skip
+    shop.only_dearer_than(None)
+    shop.send(DAYS[1], ("pen", 100), ("ink", 1_000))
+    assert sorted(shop.run_due()) == sorted(
+        [f"sales {DAYS[1]}", f"revenue {DAYS[1]}", f"totals {DAYS[1]}", f"trailing {DAYS[1]} ... {DAYS[3]}"]
+    )
+    corrected = shop.totals()
+    shop.only_dearer_than(150)
+    with pytest.raises(NotClosed, match="made from inputs that production has replaced since"):
+        shop.varve("promote", name, "--no-run")
+    looked_at = shop.json("promote", name, "--dry-run")
+    assert [dataset.split(".")[1] for dataset in looked_at["moved"]] == ["revenue"]
+    assert shop.totals() == corrected
+
+    seen: list[tuple[int, int]] = []
+    batches = shop.rows("select count(*) from varve.batch")
+    with reader(shop, seen):
+        shop.varve("promote", name)
+    assert len(set(seen)) == 2, set(seen)
+    dearer = {day: 200 + number for number, day in enumerate(DAYS)} | {DAYS[1]: 1_000}
+    assert shop.totals() == dearer
+    # Computed before the promotion: the corrected day, and what reads it.
+    assert shop.rows("select count(*) from varve.batch")[0][0] - batches[0][0] == 5
+    assert "nothing that production has not" in shop.varve("promote", name)
+    assert shop.run_due() == []
+
+    # The way back: the same commands with the code before. What is kept is taken, and the correction stays.
+    shop.only_dearer_than(None)
+    shop.varve("env", "create", f"{name}b")
+    back = shop.json("env", "run", f"{name}b")
+    assert back["computed"] == {}
+    assert sum(back["taken"].values()) == 18
+    shop.varve("promote", f"{name}b")
+    assert shop.totals() == corrected
+    assert shop.run_due() == []
+
+
+class reader:  # noqa: N801 - used like a function
+    """Ask both views in one statement, again and again, until the block ends."""
+
+    def __init__(self, shop: Store, seen: list[tuple[int, int]]) -> None:
+        totals, trailing = f"{shop.db}.totals", f"{shop.db}.trailing"
+        self.query = f"select (select sum(cents) from {totals})::bigint, (select sum(cents) from {trailing})::bigint"
+        self.settings, self.seen, self.stop = shop.settings, seen, threading.Event()
+        self.errors: list[BaseException] = []
+        self.threads = [threading.Thread(target=self._ask) for _ in range(3)]
+
+    def _ask(self) -> None:
+        try:
+            with connect(self.settings, application="a reader") as connection:
+                while not self.stop.is_set():
+                    self.seen.append(connection.execute(self.query.encode()).fetchall()[0])
+        except BaseException as error:  # noqa: BLE001 - asserted at the end
+            self.errors.append(error)
+
+    def __enter__(self) -> None:
+        for thread in self.threads:
+            thread.start()
+        deadline = time.monotonic() + 30
+        while not self.seen:
+            assert time.monotonic() < deadline, self.errors
+
+    def __exit__(self, *_: object) -> None:
+        # Some answers after the change.
+        count = len(self.seen)
+        deadline = time.monotonic() + 30
+        while len(self.seen) < count + 10:
+            assert time.monotonic() < deadline, self.errors
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(timeout=30)
+        assert self.errors == []
+
+
+def test_what_readers_have_on_a_view_survives_a_promotion(shop: Store) -> None:
+    """A dashboard's view, a grant, and a prepared statement."""
+    name, role = name_of(shop), f"bi_{shop.db}"
+    with connect(shop.settings, application="a dashboard") as dashboard:
+        dashboard.execute(f"create view public.{role} as select max(cents) as most from {shop.db}.totals".encode())
+        dashboard.execute(f"create role {role}".encode())
+        dashboard.execute(f"grant select on {shop.db}.totals to {role}".encode())
+        question = f"select sum(cents)::bigint from {shop.db}.totals".encode()
+        before = dashboard.execute(question, prepare=True).fetchone()
+        shop.varve("env", "create", name)
+        shop.only_dearer_than(150)
+        shop.varve("env", "run", name)
+        shop.varve("promote", name)
+        assert dashboard.execute(question, prepare=True).fetchone() != before
+        assert dashboard.execute(f"select most from public.{role}".encode()).fetchone() == (205,)
+        granted = f"select has_table_privilege('{role}', '{shop.db}.totals', 'select')".encode()
+        assert dashboard.execute(granted).fetchone() == (True,)
+        dashboard.execute(f"drop view public.{role}".encode())
+        dashboard.execute(f"drop owned by {role}".encode())
+        dashboard.execute(f"drop role {role}".encode())
+
+
+def test_a_new_column_and_a_new_dataset_are_promoted_with_their_declarations(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.sql(
+        "totals", TOTALS.replace("AS cents FROM", "AS cents, MAX(revenue.cents) AS dearest FROM"), store="WAREHOUSE"
+    )
+    shop.sql("best", "AS SELECT MAX(totals.dearest) AS dearest FROM {db}.totals WHERE totals.day = today;")
+    done = shop.json("env", "run", name)
+    assert {dataset.split(".")[1]: count for dataset, count in done["computed"].items()} == {"totals": 6, "best": 6}
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        shop.rows("select dearest from shop.totals")
+    shop.varve("promote", name)
+    assert shop.rows("select dearest from shop.totals order by day limit 1") == [(200,)]
+    assert shop.run_due() == []
+    with connect(shop.settings, application="a look") as connection:
+        assert len(Catalog(connection).current(f"{shop.db}.best")) == 6
+
+
+def test_a_project_with_an_error_is_not_computed(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.sql("totals", "AS SELECT nothing FROM {db}.revenue WHERE revenue.day = today;", store="WAREHOUSE")
+    with pytest.raises(VarveError, match="1 dataset of the project cannot be used as written"):
+        shop.varve("env", "run", name)
+
+
+def test_rows_that_arrive_are_read_in_production_only(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.send(DAYS[0], ("pen", 7))
+    assert shop.json("env", "run", name)["computed"] == {}
+    with pytest.raises(VarveError, match="there is no dataset"):
+        shop.varve("env", "run", name, "shop.nothing")
+    shop.run_due()
+    shop.varve("env", "rebase", name)
+    assert shop.json("env", "run", name)["computed"] == {}
+    assert shop.totals()[DAYS[0]] == 7
+
+
+def test_environments_are_listed_and_forgotten(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name, "--ttl", "3d")
+    shop.only_dearer_than(150)
+    shop.varve("env", "run", name, "shop.totals", f"day={DAYS[0]}")
+    (listed,) = [each for each in shop.json("env", "list") if each["name"] == name]
+    assert (listed["datasets"], listed["partitions"], listed["ttl_seconds"]) == (2, 2, 3 * 86_400)
+    assert listed["bytes_only_here"] > 0
+    assert "is forgotten, with 2 partitions" in shop.varve("env", "drop", name)
+    with pytest.raises(VarveError, match="there is no environment"):
+        shop.varve("env", "show", name)

@@ -71,7 +71,7 @@ API = {
     "captured_asset": "captured",
     "definitions": "project, *, resources=, sensors_on=, in_process=",
     "leading": "windows, unit=",
-    "open": "project=, *, deployment=",
+    "open": "project=, *, deployment=, env=",
     "partition_schedule": "dataset, cron, *, project=, timezone=, name=",
     "partitions_of": "context",
     "run_due": "project",

@@ -248,6 +248,39 @@ def test_what_is_computed_in_a_dropped_one_is_refused(process: Process) -> None:
         edited.finish(build)
 
 
+class Cut(psycopg.Connection[tuple[object, ...]]):
+    """A connection that is lost before its n-th statement: the process that had it was killed there."""
+
+    left = 1_000_000
+
+    def execute(self, *words: object, **options: object) -> psycopg.Cursor[tuple[object, ...]]:
+        self.left -= 1
+        if self.left < 0:
+            self.close()
+        return super().execute(*words, **options)  # type: ignore[arg-type]
+
+
+def test_a_promotion_that_is_killed_anywhere_leaves_all_as_it_was_and_the_next_one_does_it(process: Process) -> None:
+    edited = environment(process.with_code("r2"))
+    edited.run()
+    before, dsn, killed = published(process), process.connection.info.dsn, 0
+    for statement in range(400):
+        with Cut.connect(dsn, autocommit=True) as connection:
+            connection.left = statement
+            try:
+                promotion = Environment(replace(edited.process, connection=connection), "alice").promote()
+            except psycopg.OperationalError:
+                killed += 1
+            else:
+                break
+        assert published(process) == before
+        assert process.deployments.current()["shop.revenue"].code_version == "r1"
+        assert len(edited.environments.overlay("alice")) == 6
+    assert killed > 20
+    assert promotion.partitions == 6
+    assert process.code_of() == {1: "r2", 2: "r2", 3: "r2"}
+
+
 @pytest.mark.parametrize("name", ["", "Alice", "a-b", "1a", "a" * 32, "a; drop table varve.current"])
 def test_a_name_that_cannot_be_part_of_a_schema_is_refused(process: Process, name: str) -> None:
     with pytest.raises(BadInput, match="cannot be the name of an environment"):

@@ -177,6 +177,9 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     }  # fmt: skip
     assert shop.totals() == before
     assert f"{shop.db}.totals" in shop.varve("env", "show", name)
+    with varve.open(shop.root, env=name) as data:
+        (row,) = data.table(f"{shop.db}.totals", where={"day": first}).collect()
+        assert (row["products"], row["cents"]) == (1, 203)
     difference = shop.json("diff", "shop.totals", f"day={first}", "--to", f"env:{name}")
     assert not difference["equal"]
     with pytest.raises(NotClosed, match="would be left behind"):
@@ -218,6 +221,10 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     back = shop.json("env", "run", f"{name}b")
     assert back["computed"] == {}
     assert sum(back["taken"].values()) == 18
+    with pytest.raises(VarveError, match="is the promotion of an environment"):
+        shop.varve(
+            "rollback", "--run", shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
+        )
     shop.varve("promote", f"{name}b")
     assert shop.totals() == corrected
     assert shop.run_due() == []

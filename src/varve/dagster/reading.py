@@ -19,6 +19,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.model.batch import BatchId
 from varve.model.broken_dataset import DatasetIsBroken
@@ -152,14 +154,20 @@ class Reader:
 
 
 @contextlib.contextmanager
-def open_reader(project: Project | None = None) -> Iterator[Reader]:
-    """A reader with a connection of its own, on the Spark of the project (None: of the working directory)."""
+def open_reader(project: Project | None = None, environment: str = "") -> Iterator[Reader]:
+    """A reader with a connection of its own, on the Spark of the project (None: of the working directory).
+
+    With `environment`, what is current there is what it reads. Raises VarveError where there is none of that name.
+    """
     from varve.services.spark import open_session
 
     settings = (project or Project.find()).settings
     with connect(settings, application="varve reader") as connection:
-        catalog = Catalog(connection)
+        catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
         catalog.ensure_schema()
+        if environment:
+            Environments(connection).get(environment)
+            Environments(connection).use(environment)
         # One session: frames of two cannot be joined.
         yield Reader(settings, catalog, cache(lambda: open_session(settings)))
 
@@ -171,8 +179,9 @@ class OpenProject:
     back; frames that were read stay usable.
     """
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, environment: str = "") -> None:
         self.project = project
+        self.environment = environment
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -184,7 +193,8 @@ class OpenProject:
         self.close()
 
     def __repr__(self) -> str:
-        return f"varve.open({str(self.project.root)!r})"
+        environment = f", env={self.environment!r}" if self.environment else ""
+        return f"varve.open({str(self.project.root)!r}{environment})"
 
     def close(self) -> None:
         """Give the connection back."""
@@ -242,7 +252,7 @@ class OpenProject:
 
     @cached_property
     def _reader(self) -> Reader:
-        return self._resources.enter_context(open_reader(self.project))
+        return self._resources.enter_context(open_reader(self.project, self.environment))
 
     @cached_property
     def _graph(self) -> Graph:
@@ -251,16 +261,20 @@ class OpenProject:
         return load_project(self.project).graph
 
 
-def open_project(project: Project | str | Path | None = None, *, deployment: str | None = None) -> OpenProject:
+def open_project(
+    project: Project | str | Path | None = None, *, deployment: str | None = None, env: str | None = None
+) -> OpenProject:
     """A project to read from: `varve.open().table("shop.sales")`; in a `with`, or closed by `close`.
 
     Args:
         project: the project, or its folder; None for the one of the working directory.
         deployment: one of its deployments, where the project is not given itself.
+        env: an environment, whose batches are read in the place of production's.
 
     Raises NoProject where there is none.
     """
-    return OpenProject(project if isinstance(project, Project) else Project.find(project, deployment=deployment))
+    found = project if isinstance(project, Project) else Project.find(project, deployment=deployment)
+    return OpenProject(found, env or "")
 
 
 def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:

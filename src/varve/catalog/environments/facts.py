@@ -54,6 +54,8 @@ _FAILURES = """
 class EnvironmentFacts:
     """The facts of an environment that computes with the code of a graph, over one connection in autocommit mode.
 
+    They are for one plan: facts of all partitions of a dataset, which each of its readers asks for, are read once.
+
     Attributes:
         in_flight: by dataset, the partitions that runs build in the environment.
     """
@@ -62,9 +64,17 @@ class EnvironmentFacts:
     environment: str
     graph: Graph
     in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    _read: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """See `planning.facts.Facts`."""
+        if dataset not in self._read and paths is None:
+            self._read[dataset] = self._look_up(dataset, None)
+        if (facts := self._read.get(dataset)) is None:
+            return self._look_up(dataset, paths)
+        return facts if paths is None else {path: facts[path] for path in paths if path in facts}
+
+    def _look_up(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         parameters: dict[str, object] = {
             "environment": self.environment, "dataset": dataset, "paths": None if paths is None else list(paths),
             "code": self.graph.code_versions.get(dataset, ""),

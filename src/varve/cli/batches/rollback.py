@@ -18,6 +18,7 @@ from varve.cli.selection import declared, matching, who
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
+from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -88,6 +89,12 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
     """
     with opened() as history:
         run_id = _full_run_id(history, run)
+        if run_id.startswith(PROMOTION_RUN):
+            raise VarveError(
+                f"run {run_id} is the promotion of an environment, which deployed code too: its batches cannot go back "
+                f"without that. {NOTHING_CHANGED} Check out the code before it; then varve env create undo, varve "
+                "env run undo, varve promote undo. What is kept is taken and not computed, and later corrections stay."
+            )
         plans = []
         for name in sorted({run_change.dataset for run_change in history.of_run(run_id, dataset_name)}):
             run_changes = history.of_run(run_id, name)

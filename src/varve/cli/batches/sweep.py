@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
@@ -65,6 +66,7 @@ class Report:
     strays: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failed_builds: int = 0
+    expired_environments: list[str] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
         """Return the report as plain values for `--json`."""
@@ -89,6 +91,7 @@ def sweep(
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
+            report.expired_environments = Environments(history.connection).forget_expired()
             _catch_up(catalog, stores, kinds)
         retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
         for batch in retired:
@@ -121,6 +124,10 @@ def show(console: Console, report: Report) -> None:
             name, f"{batches.count:,}", size_text(batches.size), f"{orphans.count:,}", size_text(orphans.size)
         )
     console.print(table if table.row_count else f"No batch {'was' if report.done else 'is'} to be swept.")
+    if report.expired_environments:
+        console.print(
+            f"Forgotten: environments that nobody used for their time: {', '.join(report.expired_environments)}."
+        )
     if report.failed_builds:
         console.print(
             f"Closed: {counted(report.failed_builds, 'build')} of runs that were killed; they had published nothing."

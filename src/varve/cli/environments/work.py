@@ -307,7 +307,8 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
             )
     if promotion.run_id:
         console.print(
-            f"All in one transaction; nothing was computed. To go back: varve rollback --run {promotion.run_id}",
+            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: with the code "
+            "before, varve env create undo, varve env run undo, varve promote undo.",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
 

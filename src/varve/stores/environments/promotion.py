@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # A partition in one of these states is not made from what is current, by the code that is deployed.
 _STALE = {State.DUE, State.WAITING, State.OUTDATED, State.ON_HOLD, State.BACKING_OFF, State.FAILED}
+# How the ids begin under which promotions are recorded.
+PROMOTION_RUN = "promote-"
 _SETTLED = (State.CURRENT, "")
 # Publishers take this lock when they compare what is current with what they expect. From here on they wait.
 _LOCK_CURRENT = "lock table varve.current in exclusive mode"
@@ -93,7 +95,7 @@ class Promotion:
         batches: by dataset and partition the batch that becomes current.
         closure: what it leaves inconsistent; empty where nothing is.
         left_out: what of the environment is not promoted, by dataset and partition.
-        run_id: under which its publishes are recorded (`varve rollback --run`); "" where nothing was promoted.
+        run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
     """
 
     environment: str
@@ -161,7 +163,7 @@ class Promoter:
             raise NotClosed(promotion)
         if not promotion.batches and not promotion.codes:
             return promotion
-        promotion = replace(promotion, run_id=f"promote-{uuid.uuid4()}")
+        promotion = replace(promotion, run_id=f"{PROMOTION_RUN}{uuid.uuid4()}")
         changes = self._changes(promotion)
         done: list[Promotion] = []
 

@@ -124,8 +124,8 @@ class Store:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Six days up to yesterday, computed by the sensors; each day has a cheap and a dear sale."""
+def shop_at_rest(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The project, of which nothing was computed, and no environment of an earlier test."""
     db = f"e{uuid.uuid4().hex[:8]}"
     root = tmp_path / "project"
     (root / f"{db}_assets").mkdir(parents=True)
@@ -146,14 +146,20 @@ def shop(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) ->
     store.sql("revenue", REVENUE)
     store.sql("totals", TOTALS, store="WAREHOUSE")
     store.sql("trailing", TRAILING, store="WAREHOUSE")
-    for number, day in enumerate(DAYS):
-        store.send(day, ("pen", 100), ("ink", 200 + number))
-    store.run_due()
-    assert store.totals() == {day: 300 + number for number, day in enumerate(DAYS)}
     yield store
     with connect(settings, application="after a test") as connection:
         for environment in Environments(connection).all():
             Environments(connection).drop(environment.name)
+
+
+@pytest.fixture
+def shop(shop_at_rest: Store) -> Store:
+    """Six days up to yesterday, computed by the sensors; each day has a cheap and a dear sale."""
+    for number, day in enumerate(DAYS):
+        shop_at_rest.send(day, ("pen", 100), ("ink", 200 + number))
+    shop_at_rest.run_due()
+    assert shop_at_rest.totals() == {day: 300 + number for number, day in enumerate(DAYS)}
+    return shop_at_rest
 
 
 def name_of(shop: Store) -> str:
@@ -326,6 +332,51 @@ def test_rows_that_arrive_are_read_in_production_only(shop: Store) -> None:
     shop.varve("env", "rebase", name)
     assert shop.json("env", "run", name)["computed"] == {}
     assert shop.totals()[DAYS[0]] == 7
+
+
+def test_a_correction_is_tried_before_it_is_sent_and_then_taken_over(shop: Store, tmp_path: Path) -> None:
+    name, before = name_of(shop), shop.totals()
+    corrected = tmp_path / "corrected.csv"
+    corrected.write_text("product,cents\npen,100\nink,9000\n")
+    shop.varve("env", "create", name)
+    assert "is of" in shop.varve("env", "land", name, "shop.sales", str(corrected), f"day={DAYS[0]}")
+    done = shop.json("env", "run", name)
+    assert {dataset.split(".")[1]: count for dataset, count in done["computed"].items()} == {
+        "revenue": 1, "totals": 1, "trailing": 3,
+    }  # fmt: skip
+    assert shop.totals() == before
+    with varve.open(shop.root, env=name) as data:
+        (row,) = data.table(f"{shop.db}.totals", where={"day": str(DAYS[0])}).collect()
+        assert row["cents"] == 9_100
+    # Production has not got the file: what was made from it is not promoted.
+    with pytest.raises(NotClosed, match="made from inputs that production has replaced"):
+        shop.varve("promote", name, "--no-run")
+    batches = shop.rows("select count(*) from varve.batch")
+    shop.send(DAYS[0], ("pen", 100), ("ink", 9_000))
+    shop.run_due()
+    assert shop.totals() == before | {DAYS[0]: 9_100}
+    # It was read again, and nothing of what follows was computed again.
+    assert shop.rows("select count(*) from varve.batch")[0][0] - batches[0][0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["shop.totals", "{file}", "day=2026-01-01"], "it has no landing files"),
+        (["shop.sales", "{file}", "store=Paris"], "a file is of one partition; name it: day=..."),
+        (["shop.sales", "{file}", "today"], "write column=value"),
+        (["shop.sals", "{file}", "day=2026-01-01"], "there is no dataset"),
+        (["shop.sales", "{file}", "day=tomorrow"], "tomorrow"),
+    ],
+)
+def test_a_file_that_is_of_no_partition_is_refused(
+    shop_at_rest: Store, tmp_path: Path, words: list[str], problem: str
+) -> None:
+    file = tmp_path / "sent.csv"
+    file.write_text("product,cents\npen,100\n")
+    shop_at_rest.varve("env", "create", name_of(shop_at_rest))
+    with pytest.raises(VarveError, match=problem):
+        shop_at_rest.varve("env", "land", name_of(shop_at_rest), *[word.format(file=file) for word in words])
 
 
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:

@@ -7,10 +7,12 @@ Not here: the overlay that they write (varve/catalog/environments) and promoting
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -29,19 +31,19 @@ from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.model.errors import VarveError, counted, some
+from varve.model.errors import BadInput, VarveError, counted, nearest, some
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
-from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG
+from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG, LANDING_TAG
 from varve.planning.run_requests import parts_of
 from varve.services.postgres import connect
 from varve.services.spark import open_session
+from varve.sources.landing.landing import Landing
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -158,6 +160,45 @@ class OpenEnvironment:
         environments.use(self.name)
         return done
 
+    def land(self, dataset_name: str, file: Path, values: Mapping[str, str]) -> str:
+        """Take a landing file into the overlay, in the place of the one of production; returns its partition.
+
+        The file is copied into the environment's own landing folder. Raises BadInput for a dataset without landing
+        files, one that grows file by file, and for values that are no partition; VarveError where the file cannot be
+        read, or its rows cannot be taken.
+        """
+        dataset = self.graph.datasets.get(dataset_name)
+        if dataset is None:
+            raise VarveError(f"there is no dataset {dataset_name!r}.{nearest(dataset_name, self.graph.datasets)}")
+        if not dataset.landing or dataset.incremental is not None:
+            kind = "its partitions grow file by file" if dataset.landing else "it has no landing files"
+            raise BadInput(f"{dataset}: {kind}; nothing can be landed into environment {self.name}. Nothing was read.")
+        if set(values) != set(dataset.partitioning.names):
+            raise BadInput(
+                f"{dataset}: a file is of one partition; name it: "
+                f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
+            )
+        key = dataset.partitioning.from_path("/".join(f"{name}={values[name]}" for name in dataset.partitioning.names))
+        text, root = dataset.partitioning.to_dagster(key), f"{_home(self.project.settings, self.name)}/landing"
+        target = Path(Landing(root).uri(dataset, text))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        Environments(self.connection).set_code(self.name, self.graph)
+        job = self._job([dg.AssetKey([dataset.db, dataset.table])])
+        tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: root}
+        result = job.execute_in_process(
+            run_config=RUN_CONFIG, instance=self.instance, partition_key=text, tags=tags, raise_on_error=False,
+            asset_selection=[dg.AssetKey([dataset.db, dataset.table])],
+        )  # fmt: skip
+        if not result.success:
+            raise VarveError(f"{file} was not taken into environment {self.name}: {failure_reason(result)}")
+        return key.path
+
+    def _job(self, selection: Sequence[dg.AssetKey]) -> dg.JobDefinition:
+        definitions = self.project.module(self.project.definitions).defs
+        job: dg.JobDefinition = definitions.get_repository_def().get_implicit_job_def_for_assets(selection)
+        return job
+
     def _take(self, run: Run, judgements: Mapping[str, Judgement]) -> set[str]:
         """Point the overlay at batches that the same code made from the same inputs; returns their partitions."""
         dataset, settings = run.dataset, self.project.settings
@@ -188,8 +229,7 @@ class OpenEnvironment:
             AGAIN_TAG: "yes",
             **({EFFECTS_TAG: "yes"} if effects else {}),
         }
-        definitions = self.project.module(self.project.definitions).defs
-        job = definitions.get_repository_def().get_implicit_job_def_for_assets(request.asset_selection)
+        job = self._job(request.asset_selection or ())
         result = job.execute_in_process(
             run_config=RUN_CONFIG, instance=self.instance, asset_selection=list(request.asset_selection or ()),
             partition_key=request.partition_key, tags=tags, raise_on_error=False,

@@ -27,6 +27,8 @@ PARTITION_TAG = "dagster/partition"
 # The environment in which a run computes; and "yes": it may run foreign programs and functions there.
 ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
+# The folder or URI from which a run in an environment takes landing files; without it, it takes none.
+LANDING_TAG = "varve/landing"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:

@@ -6,6 +6,7 @@ Each command is a few lines over work.py, which is imported when the command run
 from __future__ import annotations
 
 import json
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
 import typer
@@ -106,6 +107,31 @@ def run(
         console.print_json(json.dumps(result))
     else:
         work.show_run(console, result)
+
+
+@app.command()
+def land(
+    name: Name,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="One whose files arrive, like shop.sales.")],
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file as the partner would send it.")],
+    words: Annotated[list[str], typer.Argument(metavar="COL=VALUE...", help="The partition that it is of.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Take a corrected landing file into an environment only, to see what would follow from it.
+
+    When it is right, put it into the landing folder: production takes over what the environment has made of it, and
+    computes nothing of that again.
+
+    Example: [bold]varve env land alice shop.sales corrected.csv day=2026-11-05 store=Paris[/]
+    """
+    from varve.cli.environments import work
+
+    partition = work.land(name, dataset, file, words)
+    if as_json:
+        console.print_json(json.dumps({"environment": name, "dataset": dataset, "partition": partition}))
+    else:
+        console.print(f"{dataset} {partition} is of {file} in {name}. varve env run {name} computes what follows.")
 
 
 @app.command()

@@ -27,6 +27,7 @@ from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import psycopg
     from rich.console import Console
@@ -132,6 +133,15 @@ def run(
         "stuck": stuck,
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
+    """Take a landing file into an environment; return its partition. Raises what `OpenEnvironment.land` raises."""
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(values) != len(words):
+        raise BadInput(f"{' '.join(words)}: write column=value. Nothing was read.")
+    with _opened(name) as opened:
+        return opened.land(dataset.replace("/", "."), file, values)
 
 
 def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool) -> Promotion:

@@ -143,6 +143,10 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             except VarveError as error:
                 context.resources.builds.abandon(opened, str(error))
                 raise
+        if (reused := _same_files(sql_asset, context, opened)) is not None:
+            yield dg.Output(reused, metadata=lineage_metadata(sql_asset))
+            yield from expectations.results()
+            return
         yield dg.Output(expectations.watched(frame), metadata=lineage_metadata(sql_asset))
         yield from expectations.results()
 
@@ -166,6 +170,21 @@ def _reusable_batches(
         return None
     in_environment = bool(opened.catalog.environment)
     return Traces(opened.catalog.connection).reusable_batches(opened.build, current_too=in_environment)
+
+
+def _same_files(sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> "ReusedBatches | None":
+    """Return earlier batches of the same landing files, which the run has looked at and not yet read.
+
+    An environment may have taken them before. What it has computed of them is taken over then, too.
+    """
+    from varve.catalog.traces import Traces
+
+    dataset = sql_asset.dataset
+    if not dataset.landing or dataset.incremental is not None or opened.rejected is not None or opened.together:
+        return None
+    if context.run.tags.get(AGAIN_TAG) != "yes":
+        return None
+    return Traces(opened.catalog.connection).reusable_batches(opened.build)
 
 
 class Expectations:

@@ -32,7 +32,7 @@ from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
-from varve.planning.requested import ENVIRONMENT_TAG, asked_partitions, refused
+from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused
 from varve.services.postgres import connect
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
@@ -102,7 +102,8 @@ class Builds:
             catalog.ensure_schema()
             code_version = self.graph.code_versions.get(dataset.name, "")
             if environment:
-                _refuse_in_environment(dataset, environment)
+                if not step.dagster_run.tags.get(LANDING_TAG):
+                    _refuse_in_environment(dataset, environment)
                 Environments(connection).get(environment)
             elif code_version:
                 Deployments(catalog.connection).admit(
@@ -229,7 +230,8 @@ def _refuse_in_environment(dataset: Dataset, environment: str) -> None:
     if dataset.arrives or dataset.rejected_of:
         raise VarveError(
             f"{dataset}: its rows come from outside, and environment {environment} reads those of production. Nothing "
-            f"was read. `varve env rebase {environment}` takes what has arrived since the environment was made."
+            f"was read. `varve env rebase {environment}` takes what has arrived since the environment was made, and "
+            f"`varve env land {environment} {dataset} FILE column=value` tries another file there."
         )
 
 

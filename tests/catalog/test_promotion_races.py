@@ -1,0 +1,74 @@
+"""Promotions while production publishes: none waits for ever or is lost, and in the end all fits together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.catalog.test_environments import Environment, assert_consistent, correct, environment, process
+from varve.model.errors import StalePublish, VarveError
+from varve.stores.environments.promotion import NotClosed
+
+if TYPE_CHECKING:
+    from tests.catalog.test_deployments import Process
+
+__all__ = ["process"]
+
+
+@pytest.mark.parametrize("rounds", [5])
+def test_a_promotion_among_publishes_is_made_or_refused_as_a_whole(process: Process, rounds: int) -> None:
+    over, errors, corrections, promoted = threading.Event(), list[BaseException](), 0, 0
+    dsn = process.connection.info.dsn
+    deployed = dict(process.codes)
+
+    def produce() -> None:
+        nonlocal corrections
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not over.is_set():
+                mine = replace(process, connection=connection, codes=dict(deployed))
+                try:
+                    correct(mine, corrections % 3 + 1, f"c{corrections}")
+                    corrections += 1
+                    # A promotion that has to compute something again needs a moment in which nothing is corrected.
+                    over.wait(corrections % 4 * 0.5)
+                except (StalePublish, VarveError):
+                    # Somebody promoted meanwhile: the next tick goes on with what is deployed then.
+                    time.sleep(0.01)
+                except BaseException as error:  # noqa: BLE001 - asserted at the end
+                    errors.append(error)
+                    return
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        for number in range(rounds):
+            edited = environment(replace(process, codes={**deployed, "shop.revenue": f"r{number + 2}"}), f"e{number}")
+            edited.run()
+            for _ in range(30):
+                try:
+                    edited.promote()
+                except (NotClosed, StalePublish):
+                    edited.environments.rebase(edited.name, code_too=False)
+                    edited.run()
+                else:
+                    promoted += 1
+                    deployed["shop.revenue"] = f"r{number + 2}"
+                    break
+            edited.environments.drop(edited.name)
+    finally:
+        over.set()
+        producer.join(timeout=60)
+    assert errors == []
+    assert not producer.is_alive()
+    assert corrections > 0
+    assert promoted > 0
+    # What a correction had begun before the last promotion is computed by the next tick.
+    final = Environment(replace(process, codes=dict(deployed)), "end").process
+    for day in (1, 2, 3):
+        correct(final, day, f"end{day}")
+    assert_consistent(final)

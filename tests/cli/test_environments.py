@@ -149,6 +149,7 @@ def shop_at_rest(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyP
     yield store
     with connect(settings, application="after a test") as connection:
         for environment in Environments(connection).all():
+            Environments(connection).forget_views(environment.name)
             Environments(connection).drop(environment.name)
 
 
@@ -387,6 +388,28 @@ def test_environments_are_listed_and_forgotten(shop: Store) -> None:
     (listed,) = [each for each in shop.json("env", "list") if each["name"] == name]
     assert (listed["datasets"], listed["partitions"], listed["ttl_seconds"]) == (2, 2, 3 * 86_400)
     assert listed["bytes_only_here"] > 0
-    assert "is forgotten, with 2 partitions" in shop.varve("env", "drop", name)
+    shown = shop.json("env", "views", name)
+    assert sorted(shown) == [f"{shop.db}__{name}.{table}" for table in ("revenue", "sales", "totals", "trailing")]
+    here = shop.rows(f"select day, cents::bigint from shop.totals where day > '{DAYS[0]}' order by 1")
+    there = f"select day, cents::bigint from {shop.db}__{name}.totals order by 1"
+    assert shop.rows(there) == [(DAYS[0], 200), *here]
+    with varve.open(shop.root) as data:
+        spark = data.table(f"{shop.db}.revenue").sparkSession
+    in_hive = f"SELECT SUM(cents) FROM `{shop.db}__{name}`.revenue WHERE day = '{DAYS[0]}'"
+    assert spark.sql(in_hive).collect()[0][0] == 200
+    # It is as it was when the views were made, until they are made again.
+    shop.varve("env", "run", name)
+    assert shop.rows(there) == [(DAYS[0], 200), *here]
+    shop.varve("env", "views", name)
+    assert [cents for _, cents in shop.rows(there)] == [200 + number for number in range(6)]
+    with connect(shop.settings, application="a dashboard") as dashboard:
+        dashboard.execute(f"create view public.d{name} as select * from {shop.db}__{name}.totals".encode())
+        with pytest.raises(VarveError, match=f"view d{name} depends on view"):
+            shop.varve("env", "drop", name)
+        dashboard.execute(f"drop view public.d{name}".encode())
+    assert "is forgotten, with 18 partitions" in shop.varve("env", "drop", name)
+    assert shop.rows(f"select 1 from pg_namespace where nspname = '{shop.db}__{name}'") == []
+    assert not spark.catalog.databaseExists(f"{shop.db}__{name}")
+    assert len(shop.totals()) == 6
     with pytest.raises(VarveError, match="there is no environment"):
         shop.varve("env", "show", name)

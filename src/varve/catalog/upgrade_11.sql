@@ -37,6 +37,15 @@ create table varve.overlay (
 );
 create index overlay_of_batch on varve.overlay (dataset, partition, batch_id);
 
+-- What of it is shown by SQL: a table or a view of that name, in a database or schema of its own.
+create table varve.environment_view (
+    environment text not null references varve.environment on delete restrict,
+    database_name text not null,
+    table_name text not null,
+    store text not null,
+    primary key (environment, database_name, table_name)
+);
+
 -- The environment in which a batch was computed; empty: none. Its build holds locks of its own.
 alter table varve.batch add column environment text not null default '';
 

@@ -37,6 +37,7 @@ from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
 from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG, LANDING_TAG
 from varve.planning.run_requests import parts_of
+from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
 from varve.sources.landing.landing import Landing
@@ -271,7 +272,7 @@ def opened_environment(project: Project, name: str) -> Iterator[OpenEnvironment]
 
 
 def _home(settings: Settings, name: str) -> Path:
-    home = settings.home_dir / "environments" / name
+    home = environment_home(settings, name)
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
     return home

@@ -10,6 +10,13 @@ from varve.model.errors import ServiceUnavailable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from varve.services.settings import Settings
+
+
+def environment_home(settings: Settings, name: str) -> Path:
+    """The folder of an environment in the home: Dagster's records of its runs, and files landed into it."""
+    return settings.home_dir / "environments" / name
+
 
 def writable(folder: Path, *, mode: int = 0o777) -> Path:
     """Make the folder where it is missing. Raises ServiceUnavailable where it cannot be made or written into."""

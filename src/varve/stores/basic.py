@@ -63,6 +63,14 @@ class BasicStore(Store):
         self.catalog.forget_withdrawn(dataset.name, withdrawn)
         return len(behind) + len(withdrawn)
 
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+        """See `Store.show_as`: its readers do not ask by SQL."""
+        del dataset, batches, database
+        return False
+
+    def hide(self, database: str, tables: Sequence[str]) -> None:
+        """See `Store.hide`: nothing was shown."""
+
     def repair(self, dataset: Dataset) -> int:
         """See `Store.repair`."""
         return self.follow(dataset)

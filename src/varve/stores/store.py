@@ -130,6 +130,19 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+        """Show exactly these batches by SQL as `database.table`, beside what is current; whether the store can.
+
+        What was shown under that name before is replaced. Raises VarveError where somebody's own object depends on it.
+        """
+        ...
+
+    @abstractmethod
+    def hide(self, database: str, tables: Sequence[str]) -> None:
+        """Remove what `show_as` has made, and the database where nothing else is in it. Raises VarveError too."""
+        ...
+
+    @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
         ...

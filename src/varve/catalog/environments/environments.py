@@ -49,9 +49,6 @@ _LIST = """
     where %s::text is null or e.name = %s order by e.name
 """
 _DROP = "delete from varve.environment where name = %s"
-_FORGET_EXPIRED = """
-    delete from varve.environment where ttl is not null and used_at + ttl <= clock_timestamp() returning name
-"""
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
 _CODE = "select dataset, code_version, base_code from varve.environment_code where environment = %s"
@@ -61,6 +58,11 @@ _SET_CODE = """
     select %s, * from unnest(%s::text[], %s::text[], %s::text[], %s::text[])
     on conflict (environment, dataset) do update set code_version = excluded.code_version, source = excluded.source
 """
+_VIEWS = """
+    select database_name, table_name, store from varve.environment_view where environment = %s order by 3, 1, 2
+"""
+_NOTE_VIEW = "insert into varve.environment_view values (%s, %s, %s, %s) on conflict do nothing"
+_FORGET_VIEWS = "delete from varve.environment_view where environment = %s"
 _FORGET_CODE = "delete from varve.environment_code where environment = %s and not dataset = any(%s)"
 _SET_BASE_CODE = """
     update varve.environment_code c set base_code = coalesce(
@@ -192,9 +194,17 @@ class Environments:
         self.connection.execute(_DROP, (name,))
         return environment
 
-    def forget_expired(self) -> list[str]:
-        """Forget the environments that were not used for their time. Returns their names."""
-        return sorted(name for (name,) in self.connection.execute(_FORGET_EXPIRED))
+    def views(self, name: str) -> list[tuple[str, str, str]]:
+        """(database, table, store) of everything that shows an environment by SQL."""
+        return list(self.connection.execute(_VIEWS, (name,)).fetchall())
+
+    def note_view(self, name: str, database: str, table: str, store: str) -> None:
+        """Note that a table or view is about to show an environment; until that is forgotten, it cannot be dropped."""
+        self.connection.execute(_NOTE_VIEW, (name, database, table, store))
+
+    def forget_views(self, name: str) -> None:
+        """Forget the tables and views of an environment, which are not there any more."""
+        self.connection.execute(_FORGET_VIEWS, (name,))
 
     def use(self, name: str) -> None:
         """Note that an environment is used now, so that it does not expire."""

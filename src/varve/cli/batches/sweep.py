@@ -12,6 +12,7 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.environments.work import drop as drop_environment
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
 from varve.model.errors import ServiceUnavailable, VarveError, counted
@@ -91,7 +92,9 @@ def sweep(
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
-            report.expired_environments = Environments(history.connection).forget_expired()
+            report.expired_environments = [each.name for each in Environments(history.connection).all() if each.expired]
+            for name in report.expired_environments:
+                drop_environment(name)
             _catch_up(catalog, stores, kinds)
         retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
         for batch in retired:

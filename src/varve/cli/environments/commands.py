@@ -154,6 +154,22 @@ def rebase(
 
 
 @app.command()
+def views(name: Name, *, as_json: Json = False) -> None:
+    """Show an environment by SQL as it is now: shop.revenue of alice as shop__alice.revenue, in both stores.
+
+    All datasets of the project are there, so that they can be joined. Run it again to see what was computed since.
+    """
+    from varve.cli.environments import work
+
+    shown = work.show_views(name)
+    if as_json:
+        console.print_json(json.dumps(shown))
+    else:
+        for view in shown:
+            console.print(view, highlight=False)
+
+
+@app.command()
 def drop(name: Name, *, as_json: Json = False) -> None:
     """Forget an environment. A later sweep deletes the data that only it needs."""
     from varve.cli.environments import work

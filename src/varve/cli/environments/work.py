@@ -5,6 +5,7 @@ Not here: their words and options (commands.py).
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import contextmanager
 from functools import cache, partial
@@ -15,11 +16,13 @@ import pendulum
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environment, Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import size_text, span, who
 from varve.model.errors import BadInput, VarveError, counted, some
 from varve.planning.environment_runs import Wanted
+from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
 from varve.stores.environments.promotion import LeftBehind, Promoter, Promotion
@@ -61,9 +64,54 @@ def listed() -> list[Environment]:
 
 
 def drop(name: str) -> Environment:
-    """Forget an environment; return what it was. Raises VarveError where there is none."""
+    """Forget an environment, with what shows it by SQL; return what it was.
+
+    Raises VarveError where there is none, or where somebody's own object depends on one of its views.
+    """
     with _connected("env drop") as connection:
-        return Environments(connection).drop(name)
+        environments = Environments(connection)
+        environments.get(name)
+        hide_views(connection, name)
+        dropped = environments.drop(name)
+    shutil.rmtree(environment_home(chosen_settings(), name), ignore_errors=True)
+    return dropped
+
+
+def show_views(name: str) -> list[str]:
+    """Show an environment by SQL; return the names under which its datasets are.
+
+    Raises BadInput where a dataset of the project lies in a database of such a name.
+    """
+    settings = chosen_settings()
+    with _opened(name) as opened:
+        databases = {dataset.db: f"{dataset.db}__{name}" for dataset in opened.graph.datasets.values()}
+        if taken := sorted(set(databases.values()) & set(databases)):
+            raise BadInput(
+                f"the project has datasets in {', '.join(taken)}, which is what views of {name} would be in. "
+                "Nothing was made. Choose another name for the environment."
+            )
+        catalog = EnvironmentCatalog(opened.connection, name)
+        session = cache(lambda: open_session(settings))
+        environments, names = Environments(opened.connection), []
+        for dataset in opened.graph.in_order():
+            store = open_store(dataset.store, settings, catalog, session)
+            environments.note_view(name, databases[dataset.db], dataset.table, str(dataset.store))
+            if store.show_as(dataset, list(catalog.current(dataset.name).values()), databases[dataset.db]):
+                names.append(f"{databases[dataset.db]}.{dataset.table}")
+        environments.use(name)
+    return names
+
+
+def hide_views(connection: psycopg.Connection, name: str) -> None:
+    """Remove the tables and views that show an environment by SQL; their data is not theirs."""
+    settings, environments = chosen_settings(), Environments(connection)
+    session = cache(lambda: open_session(settings))
+    by_database: dict[tuple[str, str], list[str]] = {}
+    for database, table, store in environments.views(name):
+        by_database.setdefault((store, database), []).append(table)
+    for (store, database), tables in by_database.items():
+        open_store(store, settings, Catalog(connection), session).hide(database, tables)
+    environments.forget_views(name)
 
 
 def rebase(name: str, *, merged: bool) -> Environment:

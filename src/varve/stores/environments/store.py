@@ -105,6 +105,14 @@ class EnvironmentStore:
         """See `Store.inventory`."""
         return self.store.inventory()
 
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+        """See `Store.show_as`."""
+        return self.store.show_as(dataset, batches, database)
+
+    def hide(self, database: str, tables: Sequence[str]) -> None:
+        """See `Store.hide`."""
+        self.store.hide(database, tables)
+
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
         return self.store.read(dataset, batches, columns)

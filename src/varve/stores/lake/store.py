@@ -15,7 +15,7 @@ from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
-from varve.stores.lake import evolve, examine, grown, projection, record
+from varve.stores.lake import evolve, examine, grown, projection, record, views
 from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
@@ -174,6 +174,15 @@ class LakeStore:
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
         self.catalog.invalidate_projection(dataset.name, wrong, extra)
         return mended + self.follow(dataset)
+
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+        """See `Store.show_as`: a Hive table."""
+        views.show_as(self.spark(), self.layout, dataset, batches, database)
+        return True
+
+    def hide(self, database: str, tables: Sequence[str]) -> None:
+        """See `Store.hide`."""
+        views.hide(self.spark(), database, tables)
 
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`."""

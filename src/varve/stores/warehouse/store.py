@@ -17,7 +17,7 @@ from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
-from varve.stores.warehouse import clean, compact, examine, projection, publish
+from varve.stores.warehouse import clean, compact, examine, projection, publish, views
 from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
@@ -163,6 +163,15 @@ class WarehouseStore:
         if wrong:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
         return len(wrong)
+
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+        """See `Store.show_as`: a view in a schema of that name."""
+        views.show_as(self.catalog, dataset, batches, database)
+        return True
+
+    def hide(self, database: str, tables: Sequence[str]) -> None:
+        """See `Store.hide`."""
+        views.hide(self.catalog.connection, database, tables)
 
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`: tables describe their batches, and the view shows which are current."""

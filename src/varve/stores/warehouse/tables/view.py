@@ -80,6 +80,11 @@ def create_view(dataset: Dataset, shape: ViewShape, leaves: Sequence[str], optio
     return _create(view_name(dataset), shape, arms, options)
 
 
+def create_named_view(name: sql.Identifier, shape: ViewShape, arms: Sequence[sql.Composed]) -> sql.Composed:
+    """Create a view of any name over these arms."""
+    return _create(name, shape, arms, ())
+
+
 def _create(
     name: sql.Identifier, shape: ViewShape, arms: Sequence[sql.Composed], options: Sequence[str]
 ) -> sql.Composed:

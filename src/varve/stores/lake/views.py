@@ -1,0 +1,38 @@
+"""A Hive table over chosen batches under another name: what an environment's readers see by SQL.
+
+Not here: the table that follows what is current (projection.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from varve.stores.lake import projection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.stores.folders.layout import Layout
+
+
+def show_as(spark: SparkSession, layout: Layout, dataset: Dataset, batches: Sequence[Batch], database: str) -> None:
+    """Make the table anew, with exactly these batches; readers of it may find it missing for a moment."""
+    named = replace(dataset, name=f"{database}.{dataset.table}")
+    spark.sql(projection.create_database_sql(named))
+    spark.sql(f"DROP TABLE IF EXISTS {projection.table_name(named)}")
+    spark.sql(projection.create_table_sql(named, layout.table(dataset)))
+    for start in range(0, len(batches), projection.ADD_AT_ONCE):
+        spark.sql(projection.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
+
+
+def hide(spark: SparkSession, database: str, tables: Sequence[str]) -> None:
+    """Remove these tables, and the database where nothing else is in it. No file is touched: tables are external."""
+    for table in tables:
+        spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
+    if spark.catalog.databaseExists(database) and not spark.catalog.listTables(database):
+        spark.sql(f"DROP DATABASE IF EXISTS `{database}`")

@@ -20,6 +20,7 @@ from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.mappings import compiled
 from varve.dagster.partitions.sets_sensor import sets_of
+from varve.model.dataset import StoreKind
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
@@ -67,6 +68,7 @@ def show(
     shown: dict[str, Any] = {
         "dataset": dataset.name,
         "dimensions": [_dimension(dimension, members) for dimension in dataset.partitioning.dimensions],
+        "stored": {"store": dataset.store, "clauses": list(_clauses(dataset))},
         "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
         "broken_readers": broken_values(
             broken_dataset for broken_dataset in graph.broken if dataset.name in broken_dataset.reads
@@ -192,6 +194,11 @@ def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
     return dimension_values | {"kind": kind, "keys": keys[:_LISTED], "count": len(keys)}
 
 
+def _clauses(dataset: Dataset) -> tuple[str, ...]:
+    """Return what a dataset says of its batches, as the clauses of a SQL file."""
+    return dataset.warehouse.clauses if dataset.store == StoreKind.WAREHOUSE else ()
+
+
 def _edge(edge: Edge) -> dict[str, Any]:
     dagster_mapping = compiled(edge.dependency)
     mappings = edge.dependency.dimension_mappings
@@ -243,6 +250,8 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
         )
         table.add_row(dimension["name"], dimension["kind"], keys)
     console.print(table)
+    for clause in shown["stored"]["clauses"]:
+        console.print(clause, markup=False, highlight=False, soft_wrap=True)
     for upstream in shown["reads"]:
         console.print(f"reads {upstream['dataset']}", highlight=False)
         for name, rule in upstream["rules"].items():

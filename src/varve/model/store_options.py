@@ -85,6 +85,9 @@ class Index:
         if not self.columns:
             raise VarveError("an index has at least one column.")
 
+    def __str__(self) -> str:
+        return f"{'UNIQUE ' if self.unique else ''}({', '.join(self.columns)})"
+
 
 @dataclass(frozen=True, slots=True)
 class WarehouseOptions:
@@ -108,3 +111,8 @@ class WarehouseOptions:
     def __post_init__(self) -> None:
         if self.stall_milliseconds < 1:
             raise VarveError("stall_milliseconds is at least 1: without a limit readers would queue for ever.")
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """The options that SQL can say, as the clauses of a file."""
+        return (f"INDEX {', '.join(map(str, self.indexes))}",) if self.indexes else ()

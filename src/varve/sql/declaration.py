@@ -13,6 +13,7 @@ from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
 from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
+from varve.sql.checks.storage import column_problems, storage_problems, warehouse_options
 from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
     """Return the dataset that a file declares. Raises SqlErrors with every problem in it."""
-    problems = [*foreign_problems(sql, queries), *external_problems(sql)]
+    problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(
@@ -38,7 +39,8 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
     if not sql.columns:
         problems += partition_problems(sql, inferred)
     # Where the query has errors, nobody knows its columns.
-    problems += [] if problems or not declared else expectation_problems(sql, [column.name for column in declared])
+    names = [column.name for column in declared]
+    problems += [] if problems or not declared else [*expectation_problems(sql, names), *column_problems(sql, names)]
     for column in declared:
         try:
             kind = ColumnType(column.type)
@@ -79,6 +81,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             external=external_of(sql),
             incremental=sql.incremental,
             reject_into=sql.reject_into,
+            warehouse=warehouse_options(sql, names),
         )
     except VarveError as error:
         # A problem with the file names concerns the option `files`.

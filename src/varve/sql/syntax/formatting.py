@@ -8,7 +8,7 @@ Not here: what the words mean (header.py).
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
@@ -32,6 +32,7 @@ CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERI
 RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CODE CHANGE REBUILD IGNORE HOLD FORWARD FROM EXPECT REFRESH
 LAST ALLOW FULL SCAN OF CLOCK
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
+INDEX UNIQUE
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
 # Clauses of which only the first words belong to the grammar: expressions of the author follow.
@@ -73,7 +74,7 @@ def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
     places, depth, at = [0], 0, 0
     while at < len(tokens):
         cursor.place = at
-        words = cursor.clause() if depth == 0 and at else None
+        words = cursor.clause_behind_expression() if depth == 0 and at else None
         # AS within USING begins no clause, and the options of a body stand on its line.
         goes_on = words == ("AS",) or (words == ("OPTIONS",) and _ends(tokens[places[-1] :]))
         if words and not goes_on:
@@ -146,7 +147,7 @@ def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[S
     if part[0].text.upper() == "CREATE":
         start = next((at for at, token in enumerate(part) if token.token_type is TokenType.L_PAREN), len(part))
     end = len(part)
-    if start < end and part[start].token_type is TokenType.L_PAREN and part[-1].token_type is TokenType.R_PAREN:
+    if start < end and _surrounded(part[start:]):
         start, end = start + 1, end - 1
     depth, begin = 0, start
     for at in range(start, end):
@@ -157,6 +158,14 @@ def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[S
             begin = at + 1
     if begin < end:
         yield part[begin:end]
+
+
+def _surrounded(part: Sequence[Token]) -> bool:
+    """Whether the first token is a parenthesis that the last one closes."""
+    depths = list(
+        accumulate((token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN) for token in part)
+    )
+    return depths[0] == 1 and depths[-1] == 0 and 0 not in depths[:-1]
 
 
 def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str:
@@ -215,7 +224,7 @@ def _meaning(dataset: SqlDataset) -> object:
         ],
         dataset.on_upstream_change, dataset.on_code_change, dataset.forward_from,
         dataset.refresh_last, dataset.end_offset, dataset.incremental,
-        dataset.reject_into, dataset.allows,
+        dataset.reject_into, dataset.allows, [(index.names, index.unique) for index in dataset.indexes],
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
         [query.sql("spark") for query in dataset.queries], dataset.in_comment,
     )  # fmt: skip

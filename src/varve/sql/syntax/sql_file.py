@@ -134,6 +134,27 @@ class Named:
 
 
 @dataclass(frozen=True)
+class NamedColumn:
+    """A column that a clause names, as it is written there."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class DeclaredIndex:
+    """An index of `INDEX`: of these columns, in this order."""
+
+    columns: tuple[NamedColumn, ...]
+    unique: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, lower case."""
+        return tuple(column.name.lower() for column in self.columns)
+
+
+@dataclass(frozen=True)
 class Using:
     """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is the span of its query."""
 
@@ -158,6 +179,7 @@ class SqlDataset:
         using: the inputs of a foreign transformation.
         incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
+        indexes: the indexes of its period tables.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -185,6 +207,7 @@ class SqlDataset:
     reject_into: RejectInto | None = None
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
+    indexes: tuple[DeclaredIndex, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

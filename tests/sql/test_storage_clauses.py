@@ -1,0 +1,103 @@
+"""The clauses that say how batches are stored are the options that a declaration in Python has, and change no row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from varve.model.store_options import Index, WarehouseOptions
+from varve.sql.cache import Cache
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile, SqlErrors
+from varve.sql.syntax.formatting import formatted
+from varve.sql.syntax.header import parse
+
+if TYPE_CHECKING:
+    from varve.sql.sql_asset import SqlAsset
+
+HEAD = """CREATE DATASET shop.{} {}
+PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
+LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+{}
+"""
+RECEIPTS = HEAD.format("receipts", "(product STRING, price DOUBLE, index INT)", "EXTERNAL")
+QUERY = "AS SELECT product, price, index FROM shop.receipts WHERE receipts.day = :day"
+
+
+def sales(clauses: str) -> str:
+    return HEAD.format("sales", "", f"{clauses}\n{QUERY}")
+
+
+def asset(clauses: str) -> SqlAsset:
+    sources = [SourceFile("receipts.sql", RECEIPTS), SourceFile("sales.sql", sales(clauses))]
+    return compiled(sources, {}, Cache())["shop.sales"]
+
+
+def test_indexes_of_the_warehouse_are_declared_over_data_columns() -> None:
+    declared = asset("STORED IN WAREHOUSE INDEX (product), UNIQUE (PRICE, product)").dataset
+    assert declared.warehouse == WarehouseOptions(
+        indexes=(Index(("product",)), Index(("price", "product"), unique=True))
+    )
+    assert declared.warehouse.clauses == ("INDEX (product), UNIQUE (price, product)",)
+
+
+@pytest.mark.parametrize(
+    ("store", "clause"),
+    [("WAREHOUSE", "INDEX (product)")],
+)
+def test_a_clause_that_changes_no_row_is_the_same_code(store: str, clause: str) -> None:
+    assert asset(f"STORED IN {store} {clause}").code_version == asset(f"STORED IN {store}").code_version
+
+
+def test_a_column_may_have_the_name_of_a_clause() -> None:
+    clauses = "EXPECT small: price > 0 AND index < 3 INDEX (index)"
+    declared = asset(f"STORED IN WAREHOUSE {clauses}")
+    assert declared.dataset.warehouse.indexes == (Index(("index",)),)
+    assert declared.compiled.expectations == (("small", "price > 0 AND index < 3"),)
+    laid_out = formatted(SourceFile("sales.sql", sales(f"STORED IN WAREHOUSE {clauses}")))
+    assert "\n  EXPECT small: price > 0 AND index < 3\n  INDEX (index)\n" in laid_out
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "INDEX (product), UNIQUE (price, product)",
+        "INDEX (" + ", ".join(f"column_{number}" for number in range(12)) + "), UNIQUE (product)",
+    ],
+)
+def test_the_layout_of_a_clause_says_the_same(clause: str) -> None:
+    text = sales(f"STORED IN WAREHOUSE {clause.lower()}")
+    once = formatted(SourceFile("sales.sql", text))
+    assert formatted(SourceFile("sales.sql", once)) == once
+    assert parse(SourceFile("sales.sql", once)).indexes != ()
+    assert clause.split(" ", maxsplit=1)[0] in once
+
+
+def problems(clauses: str) -> list[str]:
+    with pytest.raises(SqlErrors) as caught:
+        asset(clauses)
+    return [f"{problem.place} {problem.message}" for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "place", "message"),
+    [
+        ("STORED IN WAREHOUSE INDEX (prodct)", "5:28", "shop.sales has no column prodct. Did you mean product?"),
+        ("STORED IN WAREHOUSE INDEX (day)", "5:28", "day is a partition column, which has one value in each batch"),
+        ("STORED IN WAREHOUSE INDEX product", "5:27", "expected '(', found 'product'; write INDEX (product)"),
+        (
+            "STORED IN WAREHOUSE INDEX ()",
+            "5:27",
+            "no column between the parentheses; write for example INDEX (product)",
+        ),
+        ("STORED IN WAREHOUSE INDEX (product, PRODUCT)", "5:37", "PRODUCT is named twice; take one out."),
+        ("STORED IN WAREHOUSE INDEX (price), (price)", "5:36", "this index is declared twice; take one of them out."),
+        ("INDEX (product)", "5:1", "shop.sales is stored in the lake; write STORED IN WAREHOUSE, or leave it out."),
+    ],
+)
+def test_what_cannot_be_is_told_at_its_place(clauses: str, place: str, message: str) -> None:
+    assert [
+        problem for problem in problems(clauses) if problem.startswith(f"sales.sql:{place} ") and message in problem
+    ]

@@ -115,4 +115,5 @@ class WarehouseOptions:
     @property
     def clauses(self) -> tuple[str, ...]:
         """The options that SQL can say, as the clauses of a file."""
-        return (f"INDEX {', '.join(map(str, self.indexes))}",) if self.indexes else ()
+        indexes = (f"INDEX {', '.join(map(str, self.indexes))}",) if self.indexes else ()
+        return indexes if self.compact is None else (*indexes, f"COMPACT {self.compact.upper()}")

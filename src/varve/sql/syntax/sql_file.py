@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.landing.rejection import RejectInto
     from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.key import Value
+    from varve.model.store_options import Period
     from varve.sql.syntax.errors import Problem, SourceFile, Span
 
 
@@ -180,6 +181,7 @@ class SqlDataset:
         incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         indexes: the indexes of its period tables.
+        compact: the period whose tables are put together into one when it is over.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -208,6 +210,7 @@ class SqlDataset:
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
+    compact: Period | None = None
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

@@ -1,4 +1,4 @@
-"""Parses the clauses that say how batches are stored: INDEX.
+"""Parses the clauses that say how batches are stored: INDEX, COMPACT.
 
 Not here: whether the columns that they name are there (varve/sql/checks/storage.py).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from varve.model.store_options import Period
 from varve.sql.syntax.sql_file import DeclaredIndex, NamedColumn
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ def parse_indexes(at: Cursor) -> tuple[DeclaredIndex, ...]:
         indexes.append(index)
         if not at.takes(","):
             return tuple(indexes)
+
+
+def parse_period(at: Cursor) -> Period:
+    """Parse the period of COMPACT. Raises SqlError."""
+    choice = at.choice("the period whose tables are put together", *(period.upper() for period in Period))
+    return Period(choice.lower())
 
 
 def parse_column_names(at: Cursor, example: str) -> tuple[NamedColumn, ...]:

@@ -13,6 +13,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest
+from varve.model.store_options import Period
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
 from varve.sql.syntax.lexer import ContinuedComment, tokens_of
 
@@ -27,12 +28,13 @@ CLAUSES = (
     ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
+    ("COMPACT",),
     ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 
 
 # Clauses whose word may be the name of a column too: in an expression they begin where one of these words follows.
-_MAY_BE_NAMES = {"INDEX": {"(", "UNIQUE"}}
+_MAY_BE_NAMES = {"INDEX": {"(", "UNIQUE"}, "COMPACT": {period.upper() for period in Period}}
 # Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 

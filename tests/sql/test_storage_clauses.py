@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from varve.model.store_options import Index, Period, WarehouseOptions
+from varve.model.store_options import Index, LakeOptions, Period, WarehouseOptions
 from varve.sql.cache import Cache
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -21,8 +21,8 @@ FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
 LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
 {}
 """
-RECEIPTS = HEAD.format("receipts", "(product STRING, price DOUBLE, index INT)", "EXTERNAL")
-QUERY = "AS SELECT product, price, index FROM shop.receipts WHERE receipts.day = :day"
+RECEIPTS = HEAD.format("receipts", "(product STRING, price DOUBLE, index INT, sizes ARRAY<INT>)", "EXTERNAL")
+QUERY = "AS SELECT product, price, index, sizes FROM shop.receipts WHERE receipts.day = :day"
 
 
 def sales(clauses: str) -> str:
@@ -48,9 +48,15 @@ def test_tables_are_put_together_by_a_period() -> None:
     assert declared.warehouse.clauses == ("COMPACT WEEK",)
 
 
+def test_rows_are_sorted_in_their_files() -> None:
+    declared = asset("SORTED BY (product, PRICE)").dataset
+    assert declared.lake == LakeOptions(sort=("product", "price"))
+    assert declared.lake.clauses == ("SORTED BY (product, price)",)
+
+
 @pytest.mark.parametrize(
     ("store", "clause"),
-    [("WAREHOUSE", "INDEX (product)"), ("WAREHOUSE", "COMPACT MONTH")],
+    [("WAREHOUSE", "INDEX (product)"), ("WAREHOUSE", "COMPACT MONTH"), ("LAKE", "SORTED BY (price)")],
 )
 def test_a_clause_that_changes_no_row_is_the_same_code(store: str, clause: str) -> None:
     assert asset(f"STORED IN {store} {clause}").code_version == asset(f"STORED IN {store}").code_version
@@ -70,6 +76,7 @@ def test_a_column_may_have_the_name_of_a_clause() -> None:
     [
         "INDEX (product), UNIQUE (price, product)",
         "COMPACT MONTH",
+        "SORTED BY (product, price)",
         "INDEX (" + ", ".join(f"column_{number}" for number in range(12)) + "), UNIQUE (product)",
     ],
 )
@@ -102,6 +109,19 @@ def problems(clauses: str) -> list[str]:
         ("STORED IN WAREHOUSE COMPACT WEEKLY", "5:29", "found 'WEEKLY'. Did you mean WEEK?"),
         ("STORED IN WAREHOUSE COMPACT", "6:1", "the period whose tables are put together: DAY, WEEK, MONTH, YEAR"),
         ("COMPACT WEEK", "5:1", "COMPACT is for tables of the warehouse, and shop.sales is stored in the lake"),
+        ("SORTED BY (prize)", "5:12", "shop.sales has no column prize. Did you mean price?"),
+        (
+            "SORTED BY (price, sizes)",
+            "5:19",
+            "sizes is of type ARRAY<INT>, whose values have no order: SORTED BY needs",
+        ),
+        ("SORTED BY price", "5:11", "expected '(', found 'price'; write SORTED BY (product)."),
+        ("SORTED product", "5:1", "unexpected 'SORTED' in the header. Write SORTED BY (product)."),
+        (
+            "STORED IN WAREHOUSE SORTED BY (price)",
+            "5:21",
+            "SORTED BY is for files of the lake, and shop.sales is stored",
+        ),
         ("INDEX (product)", "5:1", "shop.sales is stored in the lake; write STORED IN WAREHOUSE, or leave it out."),
     ],
 )

@@ -35,6 +35,11 @@ class LakeOptions:
                 raise VarveError(f"{name} is {limit}; write a number above 0, or None for no limit.")
 
     @property
+    def clauses(self) -> tuple[str, ...]:
+        """The options that SQL can say, as the clauses of a file."""
+        return (f"SORTED BY ({', '.join(self.sort)})",) if self.sort else ()
+
+    @property
     def columns(self) -> frozenset[str]:
         """Every data column that the options name."""
         return frozenset((*self.sort, *self.bounds))

@@ -13,7 +13,7 @@ from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
 from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
-from varve.sql.checks.storage import column_problems, storage_problems, warehouse_options
+from varve.sql.checks.storage import column_problems, lake_options, storage_problems, warehouse_options
 from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
@@ -40,7 +40,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         problems += partition_problems(sql, inferred)
     # Where the query has errors, nobody knows its columns.
     names = [column.name for column in declared]
-    problems += [] if problems or not declared else [*expectation_problems(sql, names), *column_problems(sql, names)]
+    problems += [] if problems or not declared else [*expectation_problems(sql, names), *column_problems(sql, declared)]
     for column in declared:
         try:
             kind = ColumnType(column.type)
@@ -82,6 +82,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             incremental=sql.incremental,
             reject_into=sql.reject_into,
             warehouse=warehouse_options(sql, names),
+            lake=lake_options(sql, names),
         )
     except VarveError as error:
         # A problem with the file names concerns the option `files`.

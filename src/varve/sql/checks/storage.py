@@ -1,4 +1,4 @@
-"""What is wrong with the clauses that say how batches are stored, and the options that they mean: INDEX, COMPACT.
+"""What is wrong with the clauses that say how batches are stored, and the options that they mean.
 
 Not here: their syntax (varve/sql/syntax/storage_clauses.py), and the code that follows the options (varve/stores).
 """
@@ -9,28 +9,37 @@ from typing import TYPE_CHECKING
 
 from varve.model.dataset import StoreKind
 from varve.model.errors import nearest, some
-from varve.model.store_options import Index, WarehouseOptions
+from varve.model.store_options import Index, LakeOptions, WarehouseOptions
 from varve.sql.syntax.sql_file import TimeSeries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from varve.sql.syntax.errors import Problem
-    from varve.sql.syntax.sql_file import NamedColumn, SqlDataset
+    from varve.sql.syntax.sql_file import ColumnDefinition, NamedColumn, SqlDataset
 
-# Clauses about the tables of the warehouse.
+# Clauses about the tables of the warehouse, and about parquet files.
 _OF_TABLES = ("INDEX", "COMPACT")
+_OF_FILES = ("SORTED BY",)
+_NESTED = ("ARRAY", "MAP", "STRUCT")
 
 
 def storage_problems(sql: SqlDataset) -> Iterator[Problem]:
     """Yield a problem for each clause that belongs to another store."""
-    given = [clause for clause in _OF_TABLES if clause in dict(sql.spans)]
-    for clause in given if sql.store != StoreKind.WAREHOUSE else ():
-        yield sql.problem(
-            sql.span_of(clause),
-            f"{clause} is for tables of the warehouse, and {sql.name} is stored in the {sql.store}; write STORED IN "
-            "WAREHOUSE, or leave it out.",
-        )
+    is_table = sql.store == StoreKind.WAREHOUSE
+    for clause, span in sql.spans:
+        if clause in _OF_TABLES and not is_table:
+            yield sql.problem(
+                span,
+                f"{clause} is for tables of the warehouse, and {sql.name} is stored in the {sql.store}; write STORED "
+                "IN WAREHOUSE, or leave it out.",
+            )
+        elif clause in _OF_FILES and is_table:
+            yield sql.problem(
+                span,
+                f"{clause} is for files of the lake, and {sql.name} is stored in the warehouse; write INDEX, or leave "
+                "it out.",
+            )
     if sql.compact is not None and not any(isinstance(generator, TimeSeries) for generator in sql.generators):
         yield sql.problem(
             sql.span_of("COMPACT"),
@@ -39,8 +48,10 @@ def storage_problems(sql: SqlDataset) -> Iterator[Problem]:
         )
 
 
-def column_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each name in these clauses that is none of the data columns `columns`."""
+def column_problems(sql: SqlDataset, columns: Sequence[ColumnDefinition]) -> Iterator[Problem]:
+    """Yield a problem for each name in these clauses that is none of the data columns, or one without an order."""
+    names = [column.name for column in columns]
+    types = {column.name.lower(): column.type for column in columns}
     of_partition = {column.name.lower() for column in sql.partition_columns}
     for clause, column in _named_columns(sql):
         if column.name.lower() in of_partition:
@@ -49,19 +60,32 @@ def column_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem
                 f"{column.name} is a partition column, which has one value in each batch: {clause} is about the other "
                 "columns; leave it out.",
             )
-        elif column.name.lower() not in {name.lower() for name in columns}:
-            remedy = nearest(column.name, columns) or f" It has {some(columns)}."
+        elif column.name.lower() not in types:
+            remedy = nearest(column.name, names) or f" It has {some(names)}."
             yield sql.problem(column.span, f"{sql.name} has no column {column.name}.{remedy}")
+        elif (kind := types[column.name.lower()]).upper().startswith(_NESTED):
+            yield sql.problem(
+                column.span,
+                f"{column.name} is of type {kind}, whose values have no order: {clause} needs columns that have one; "
+                "leave it out.",
+            )
 
 
-def warehouse_options(sql: SqlDataset, columns: Sequence[str]) -> WarehouseOptions:
-    """Return how the period tables of a file's dataset are made; `columns` are its data columns."""
-    spelt = {name.lower(): name for name in columns}
+def warehouse_options(sql: SqlDataset, names: Sequence[str]) -> WarehouseOptions:
+    """Return how the period tables of a file's dataset are made; `names` are those of its data columns."""
+    spelt = {name.lower(): name for name in names}
     indexes = [Index(tuple(spelt[name] for name in index.names), unique=index.unique) for index in sql.indexes]
     return WarehouseOptions(indexes=tuple(indexes), compact=sql.compact)
+
+
+def lake_options(sql: SqlDataset, names: Sequence[str]) -> LakeOptions:
+    """Return how the parquet files of a file's dataset are made; `names` are those of its data columns."""
+    spelt = {name.lower(): name for name in names}
+    return LakeOptions(sort=tuple(spelt[column.name.lower()] for column in sql.sorted_by))
 
 
 def _named_columns(sql: SqlDataset) -> Iterator[tuple[str, NamedColumn]]:
     """Yield the columns that these clauses name, each with the word of its clause."""
     for index in sql.indexes:
         yield from (("INDEX", column) for column in index.columns)
+    yield from (("SORTED BY", column) for column in sql.sorted_by)

@@ -22,7 +22,7 @@ from varve.sql.syntax.clauses import parse_columns, parse_generator, parse_named
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
 from varve.sql.syntax.external import LANDING
 from varve.sql.syntax.sql_file import Allowed, Body, OnUpstreamChange, SqlDataset, TimeSeries, Using
-from varve.sql.syntax.storage_clauses import parse_indexes, parse_period
+from varve.sql.syntax.storage_clauses import parse_column_names, parse_indexes, parse_period
 from varve.sql.syntax.suggestions import clause_hint
 from varve.sql.syntax.timeseries import length_of_time
 from varve.sql.syntax.tokens import Cursor
@@ -303,6 +303,9 @@ class _Header:
 
     def _compact(self) -> None:
         self.fields["compact"] = parse_period(self.at)
+
+    def _sorted(self) -> None:
+        self.fields["sorted_by"] = parse_column_names(self.at, "SORTED BY (product)")
 
     def _external(self) -> None:
         """Parse nothing: only OPTIONS may follow the word."""

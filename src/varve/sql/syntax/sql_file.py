@@ -182,6 +182,8 @@ class SqlDataset:
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         indexes: the indexes of its period tables.
         compact: the period whose tables are put together into one when it is over.
+        sorted_by: the columns by which the rows of each file are sorted.
+        bounds: the columns whose lowest and highest value the catalog keeps for each batch.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -211,6 +213,8 @@ class SqlDataset:
     full_scans: tuple[tuple[str, Span], ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
     compact: Period | None = None
+    sorted_by: tuple[NamedColumn, ...] = ()
+    bounds: tuple[NamedColumn, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

@@ -15,6 +15,7 @@ _OF_TABLES = {
     "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
     "TBLPROPERTIES": "Write TAGS (name = 'value').",
     "CLUSTERED": "Leave it out.",
+    "SORTED": "Write SORTED BY (product).",
     "PARTITION": "Write PARTITIONED BY (day STRING).",
     "PARTITIONED": "Write PARTITIONED BY (day STRING).",
     "WHERE": "A condition stands in the query, behind AS SELECT ....",

@@ -54,9 +54,20 @@ def test_rows_are_sorted_in_their_files() -> None:
     assert declared.lake.clauses == ("SORTED BY (product, price)",)
 
 
+def test_the_catalog_keeps_the_bounds_of_columns() -> None:
+    declared = asset("SORTED BY (product) BOUNDS (price, index)").dataset
+    assert declared.lake == LakeOptions(sort=("product",), bounds=("price", "index"))
+    assert declared.lake.clauses == ("SORTED BY (product)", "BOUNDS (price, index)")
+
+
 @pytest.mark.parametrize(
     ("store", "clause"),
-    [("WAREHOUSE", "INDEX (product)"), ("WAREHOUSE", "COMPACT MONTH"), ("LAKE", "SORTED BY (price)")],
+    [
+        ("WAREHOUSE", "INDEX (product)"),
+        ("WAREHOUSE", "COMPACT MONTH"),
+        ("LAKE", "SORTED BY (price)"),
+        ("LAKE", "BOUNDS (price)"),
+    ],
 )
 def test_a_clause_that_changes_no_row_is_the_same_code(store: str, clause: str) -> None:
     assert asset(f"STORED IN {store} {clause}").code_version == asset(f"STORED IN {store}").code_version
@@ -77,6 +88,7 @@ def test_a_column_may_have_the_name_of_a_clause() -> None:
         "INDEX (product), UNIQUE (price, product)",
         "COMPACT MONTH",
         "SORTED BY (product, price)",
+        "BOUNDS (product, price)",
         "INDEX (" + ", ".join(f"column_{number}" for number in range(12)) + "), UNIQUE (product)",
     ],
 )
@@ -115,6 +127,11 @@ def problems(clauses: str) -> list[str]:
             "5:19",
             "sizes is of type ARRAY<INT>, whose values have no order: SORTED BY needs",
         ),
+        ("BOUNDS (price, prize)", "5:16", "shop.sales has no column prize. Did you mean price?"),
+        ("BOUNDS (day)", "5:9", "day is a partition column, which has one value in each batch: BOUNDS is about"),
+        ("BOUNDS (sizes)", "5:9", "sizes is of type ARRAY<INT>, whose values have no order: BOUNDS needs"),
+        ("BOUNDS price", "5:8", "expected '(', found 'price'; write BOUNDS (price)."),
+        ("STORED IN WAREHOUSE BOUNDS (price)", "5:21", "is stored in the warehouse; leave it out."),
         ("SORTED BY price", "5:11", "expected '(', found 'price'; write SORTED BY (product)."),
         ("SORTED product", "5:1", "unexpected 'SORTED' in the header. Write SORTED BY (product)."),
         (

@@ -37,7 +37,8 @@ class LakeOptions:
     @property
     def clauses(self) -> tuple[str, ...]:
         """The options that SQL can say, as the clauses of a file."""
-        return (f"SORTED BY ({', '.join(self.sort)})",) if self.sort else ()
+        named = (("SORTED BY", self.sort), ("BOUNDS", self.bounds))
+        return tuple(f"{words} ({', '.join(columns)})" for words, columns in named if columns)
 
     @property
     def columns(self) -> frozenset[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Clauses about the tables of the warehouse, and about parquet files.
 _OF_TABLES = ("INDEX", "COMPACT")
-_OF_FILES = ("SORTED BY",)
+_OF_FILES = ("SORTED BY", "BOUNDS")
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 
 
@@ -37,8 +37,8 @@ def storage_problems(sql: SqlDataset) -> Iterator[Problem]:
         elif clause in _OF_FILES and is_table:
             yield sql.problem(
                 span,
-                f"{clause} is for files of the lake, and {sql.name} is stored in the warehouse; write INDEX, or leave "
-                "it out.",
+                f"{clause} is for files of the lake, and {sql.name} is stored in the warehouse; leave it out"
+                f"{', or write INDEX' if clause == 'SORTED BY' else ''}.",
             )
     if sql.compact is not None and not any(isinstance(generator, TimeSeries) for generator in sql.generators):
         yield sql.problem(
@@ -81,7 +81,10 @@ def warehouse_options(sql: SqlDataset, names: Sequence[str]) -> WarehouseOptions
 def lake_options(sql: SqlDataset, names: Sequence[str]) -> LakeOptions:
     """Return how the parquet files of a file's dataset are made; `names` are those of its data columns."""
     spelt = {name.lower(): name for name in names}
-    return LakeOptions(sort=tuple(spelt[column.name.lower()] for column in sql.sorted_by))
+    return LakeOptions(
+        sort=tuple(spelt[column.name.lower()] for column in sql.sorted_by),
+        bounds=tuple(spelt[column.name.lower()] for column in sql.bounds),
+    )
 
 
 def _named_columns(sql: SqlDataset) -> Iterator[tuple[str, NamedColumn]]:
@@ -89,3 +92,4 @@ def _named_columns(sql: SqlDataset) -> Iterator[tuple[str, NamedColumn]]:
     for index in sql.indexes:
         yield from (("INDEX", column) for column in index.columns)
     yield from (("SORTED BY", column) for column in sql.sorted_by)
+    yield from (("BOUNDS", column) for column in sql.bounds)

@@ -307,6 +307,9 @@ class _Header:
     def _sorted(self) -> None:
         self.fields["sorted_by"] = parse_column_names(self.at, "SORTED BY (product)")
 
+    def _bounds(self) -> None:
+        self.fields["bounds"] = parse_column_names(self.at, "BOUNDS (price)")
+
     def _external(self) -> None:
         """Parse nothing: only OPTIONS may follow the word."""
 

@@ -1,4 +1,4 @@
-"""Parses the clauses that say how batches are stored: INDEX, COMPACT, SORTED BY.
+"""Parses the clauses that say how batches are stored: INDEX, COMPACT, SORTED BY, BOUNDS.
 
 Not here: whether the columns that they name are there (varve/sql/checks/storage.py).
 """

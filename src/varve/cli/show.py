@@ -210,6 +210,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
             for mapping in mappings
         },
         "wait": repr(edge.wait),
+        "wait_clause": edge.wait.clause,
         "exact_in_dagster": dagster_mapping.exact,
         "why_not": dagster_mapping.why,
     }
@@ -256,6 +257,8 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
         console.print(f"reads {upstream['dataset']}", highlight=False)
         for name, rule in upstream["rules"].items():
             console.print(f"      {name}: {rule}", highlight=False)
+        if upstream["wait_clause"]:
+            console.print(f"      {upstream['wait_clause']}", highlight=False)
         if upstream["why_not"]:
             console.print(f"      Dagster's mapping covers more: {upstream['why_not']}", highlight=False, style="dim")
     for reader in shown["broken_readers"]:

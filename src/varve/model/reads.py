@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import Value
 
 
+_UNITS = ((86_400, "DAY"), (3_600, "HOUR"), (60, "MINUTE"), (1, "SECOND"))
+
+
 class Unit(StrEnum):
     """Whose windows an offset counts: the windows of the reader, or of the upstream dataset."""
 
@@ -150,6 +153,15 @@ class Wait:
         if self.at_least is not None and self.missing:
             raise VarveError(f"{self}: say at_least or missing, not both.")
 
+    @property
+    def clause(self) -> str:
+        """The wait as the clause of a SQL file; empty for the default, to wait for all."""
+        if self == Wait():
+            return ""
+        amount = f"ALL BUT {self.missing}" if self.missing else "ALL"
+        amount = amount if self.at_least is None else f"AT LEAST {self.at_least}"
+        return f"WAIT {amount}" if self.deadline is None else f"WAIT {amount} UNTIL {length_text(self.deadline)}"
+
 
 @dataclass(frozen=True)
 class Reads:
@@ -173,6 +185,13 @@ class Reads:
 
     def __iter__(self) -> Iterator[tuple[str, Rule]]:
         return iter(sorted(self.rules.items()))
+
+
+def length_text(length: dt.timedelta) -> str:
+    """A length of time as SQL files write it, in the largest unit that divides it: `6 HOURS`."""
+    seconds = int(length.total_seconds())
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
+    return f"{seconds // size} {unit}{'' if seconds == size else 'S'}"
 
 
 def _positive(windows: int) -> int:

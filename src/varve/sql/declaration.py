@@ -12,7 +12,13 @@ from varve.model.errors import VarveError
 from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
-from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
+from varve.sql.checks.problems import (
+    declared_problems,
+    expectation_problems,
+    partition_problems,
+    type_problems,
+    wait_problems,
+)
 from varve.sql.checks.storage import column_problems, lake_options, storage_problems, warehouse_options
 from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
 def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
     """Return the dataset that a file declares. Raises SqlErrors with every problem in it."""
-    problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql)]
+    problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql), *wait_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(

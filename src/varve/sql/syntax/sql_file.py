@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.landing.rejection import RejectInto
     from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.key import Value
+    from varve.model.reads import Wait
     from varve.model.store_options import Period
     from varve.sql.syntax.errors import Problem, SourceFile, Span
 
@@ -156,6 +157,18 @@ class DeclaredIndex:
 
 
 @dataclass(frozen=True)
+class DeclaredWait:
+    """A wait of WAIT, and the datasets of its OF with the span of each name; none: all that have no wait of their own.
+
+    The span is that of the wait.
+    """
+
+    wait: Wait
+    datasets: tuple[tuple[str, Span], ...]
+    span: Span
+
+
+@dataclass(frozen=True)
 class Using:
     """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is the span of its query."""
 
@@ -180,6 +193,7 @@ class SqlDataset:
         using: the inputs of a foreign transformation.
         incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
+        waits: for how many partitions of the datasets that it reads a partition waits, and until when.
         indexes: the indexes of its period tables.
         compact: the period whose tables are put together into one when it is over.
         sorted_by: the columns by which the rows of each file are sorted.
@@ -211,6 +225,7 @@ class SqlDataset:
     reject_into: RejectInto | None = None
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
+    waits: tuple[DeclaredWait, ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
     compact: Period | None = None
     sorted_by: tuple[NamedColumn, ...] = ()

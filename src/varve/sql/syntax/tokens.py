@@ -28,13 +28,18 @@ CLAUSES = (
     ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
-    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",),
+    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("WAIT",),
     ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 
 
 # Clauses whose word may be the name of a column too: in an expression they begin where one of these words follows.
-_MAY_BE_NAMES = {"INDEX": {"(", "UNIQUE"}, "COMPACT": {period.upper() for period in Period}, "BOUNDS": {"("}}
+_MAY_BE_NAMES = {
+    "INDEX": {"(", "UNIQUE"},
+    "COMPACT": {period.upper() for period in Period},
+    "BOUNDS": {"("},
+    "WAIT": {"ALL", "AT"},
+}
 # Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 

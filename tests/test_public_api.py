@@ -52,7 +52,7 @@ API = {
     "Partitioning": "dimensions",
     "Period": "enum DAY, WEEK, MONTH, YEAR",
     "Policy": "on_upstream_change=, on_code_change=, forward_from=, refresh_last=, retention=, "
-    "partitions_per_run=, by_itself=",
+    "partitions_per_run=, by_itself=, retain_batches=, retain_last=",
     "Project": "root, assets, definitions=, commands=, deployment=, values=, file=",
     "Reads": "dataset, rules=, wait=, columns=",
     "Same": "of=",

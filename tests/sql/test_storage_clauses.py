@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,12 +62,27 @@ def test_the_catalog_keeps_the_bounds_of_columns() -> None:
 
 
 @pytest.mark.parametrize(
+    ("clause", "age", "last"),
+    [
+        ("RETAIN BATCHES 30 DAYS", dt.timedelta(days=30), 0),
+        ("RETAIN BATCHES LAST 3", None, 3),
+        ("RETAIN BATCHES 6 HOURS AND LAST 2", dt.timedelta(hours=6), 2),
+    ],
+)
+def test_a_dataset_retains_its_replaced_batches(clause: str, age: dt.timedelta | None, last: int) -> None:
+    policy = asset(clause.lower()).dataset.policy
+    assert (policy.retain_batches, policy.retain_last) == (age, last)
+    assert policy.clauses == (clause,)
+
+
+@pytest.mark.parametrize(
     ("store", "clause"),
     [
         ("WAREHOUSE", "INDEX (product)"),
         ("WAREHOUSE", "COMPACT MONTH"),
         ("LAKE", "SORTED BY (price)"),
         ("LAKE", "BOUNDS (price)"),
+        ("LAKE", "RETAIN BATCHES 3 DAYS"),
     ],
 )
 def test_a_clause_that_changes_no_row_is_the_same_code(store: str, clause: str) -> None:
@@ -88,6 +104,7 @@ def test_a_column_may_have_the_name_of_a_clause() -> None:
         "INDEX (product), UNIQUE (price, product)",
         "COMPACT MONTH",
         "SORTED BY (product, price)",
+        "RETAIN BATCHES 30 DAYS AND LAST 2",
         "BOUNDS (product, price)",
         "INDEX (" + ", ".join(f"column_{number}" for number in range(12)) + "), UNIQUE (product)",
     ],
@@ -132,6 +149,10 @@ def problems(clauses: str) -> list[str]:
         ("BOUNDS (sizes)", "5:9", "sizes is of type ARRAY<INT>, whose values have no order: BOUNDS needs"),
         ("BOUNDS price", "5:8", "expected '(', found 'price'; write BOUNDS (price)."),
         ("STORED IN WAREHOUSE BOUNDS (price)", "5:21", "is stored in the warehouse; leave it out."),
+        ("RETAIN BATCHES", "6:1", "expected a length, for example 1 DAY, a whole number from 1, found 'AS'."),
+        ("RETAIN BATCHES -3 DAYS", "5:16", "a whole number from 1, found '-'."),
+        ("RETAIN BATCHES 3 DAYS AND 2", "5:27", "expected LAST, found '2'; write RETAIN BATCHES 30 DAYS AND LAST 3."),
+        ("RETAIN 3 DAYS", "5:1", "unexpected 'RETAIN' in the header. Write RETAIN BATCHES 30 DAYS, of batches that"),
         ("SORTED BY price", "5:11", "expected '(', found 'price'; write SORTED BY (product)."),
         ("SORTED product", "5:1", "unexpected 'SORTED' in the header. Write SORTED BY (product)."),
         (

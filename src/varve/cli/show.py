@@ -196,7 +196,8 @@ def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
 
 def _clauses(dataset: Dataset) -> tuple[str, ...]:
     """Return what a dataset says of its batches, as the clauses of a SQL file."""
-    return dataset.warehouse.clauses if dataset.store == StoreKind.WAREHOUSE else dataset.lake.clauses
+    stored = dataset.warehouse.clauses if dataset.store == StoreKind.WAREHOUSE else dataset.lake.clauses
+    return (*stored, *dataset.policy.clauses)
 
 
 def _edge(edge: Edge) -> dict[str, Any]:

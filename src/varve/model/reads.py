@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.errors import VarveError
+from varve.model.lengths import length_text
 from varve.model.partitions.key import text_of
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import Value
-
-
-_UNITS = ((86_400, "DAY"), (3_600, "HOUR"), (60, "MINUTE"), (1, "SECOND"))
 
 
 class Unit(StrEnum):
@@ -185,13 +183,6 @@ class Reads:
 
     def __iter__(self) -> Iterator[tuple[str, Rule]]:
         return iter(sorted(self.rules.items()))
-
-
-def length_text(length: dt.timedelta) -> str:
-    """A length of time as SQL files write it, in the largest unit that divides it: `6 HOURS`."""
-    seconds = int(length.total_seconds())
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
-    return f"{seconds // size} {unit}{'' if seconds == size else 'S'}"
 
 
 def _positive(windows: int) -> int:

@@ -108,6 +108,8 @@ def _policy(sql: SqlDataset) -> Policy:
         forward_from=sql.forward_from,
         refresh_last=sql.refresh_last,
         retention=retention,
+        retain_batches=sql.retain_batches,
+        retain_last=sql.retain_last,
         # A query that reads nothing but its scope can be computed as soon as its window is over.
         by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
     )

@@ -291,6 +291,15 @@ class _Header:
                 break
         self.fields["allows"], self.fields["full_scans"] = frozenset(allowances), tuple(tables.items())
 
+    def _retain(self) -> None:
+        """RETAIN BATCHES: sweeps keep replaced batches for so long, and so many of each partition."""
+        if not self.at.sees("LAST"):
+            self.fields["retain_batches"] = length_of_time(self.at)
+            if not self.at.takes("AND"):
+                return
+        self.at.needs("LAST", example="RETAIN BATCHES 30 DAYS AND LAST 3")
+        self.fields["retain_last"], _ = self.at.number("how many batches of each partition")
+
     def _wait(self) -> None:
         self.fields["waits"] = parse_waits(self.at)
 

@@ -193,6 +193,8 @@ class SqlDataset:
         using: the inputs of a foreign transformation.
         incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
+        retain_batches: how long a sweep keeps a batch after it was replaced; None: as the sweep says.
+        retain_last: how many replaced batches of each partition a sweep keeps.
         waits: for how many partitions of the datasets that it reads a partition waits, and until when.
         indexes: the indexes of its period tables.
         compact: the period whose tables are put together into one when it is over.
@@ -225,6 +227,8 @@ class SqlDataset:
     reject_into: RejectInto | None = None
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
+    retain_batches: dt.timedelta | None = None
+    retain_last: int = 0
     waits: tuple[DeclaredWait, ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
     compact: Period | None = None

@@ -15,6 +15,7 @@ _OF_TABLES = {
     "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
     "TBLPROPERTIES": "Write TAGS (name = 'value').",
     "CLUSTERED": "Leave it out.",
+    "RETAIN": "Write RETAIN BATCHES 30 DAYS, of batches that were replaced; RETENTION of TIMESERIES is of windows.",
     "SORTED": "Write SORTED BY (product).",
     "PARTITION": "Write PARTITIONED BY (day STRING).",
     "PARTITIONED": "Write PARTITIONED BY (day STRING).",

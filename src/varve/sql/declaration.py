@@ -28,11 +28,16 @@ from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, 
 from varve.sql.syntax.type_names import UNKNOWN, declared_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
+    from varve.sql.types.outputs import Output
 
 
-def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
+def dataset_of(
+    sql: SqlDataset, scopes: Scopes, queries: Inference | None, upstreams: Mapping[str, Dataset] | None = None
+) -> Dataset:
     """Return the dataset that a file declares. Raises SqlErrors with every problem in it."""
     problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql), *wait_problems(sql)]
     columns = []
@@ -41,6 +46,7 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         ColumnDefinition(output.name, declared_name(output.type), sql.name_span, nullable=output.nullable)
         for output in inferred
     )
+    inherited = _inherited_comments(inferred, upstreams or {})
     problems += type_problems(sql, inferred)
     if not sql.columns:
         problems += partition_problems(sql, inferred)
@@ -64,7 +70,8 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
                 )
             )
             continue
-        columns.append(Column(column.name, kind, column.comment, column.nullable))
+        comment = column.comment or inherited.get(column.name.lower(), "")
+        columns.append(Column(column.name, kind, comment, column.nullable))
     if not declared and (queries is None or not queries.findings):
         problems.append(
             sql.problem(
@@ -97,6 +104,23 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         about = "OPTIONS files" if about_files else "REJECT INTO" if about_rejected else ""
         span = sql.span_of("INCREMENTAL" if "INCREMENTAL" in str(error) else about)
         raise SqlErrors([sql.problem(span, str(error))]) from None
+
+
+def _inherited_comments(outputs: Iterable[Output], upstreams: Mapping[str, Dataset]) -> dict[str, str]:
+    """Return the comments of the columns that a query passes on as they are, by their name in the result, lower case.
+
+    Where a UNION passes on several columns, their comments must be the same.
+    """
+    written = {
+        (name, column.name.lower()): column.comment
+        for name, upstream in upstreams.items()
+        for column in upstream.schema.columns
+    }
+    comments = {
+        output.name.lower(): {written.get((dataset, column.lower()), "") for dataset, column in output.copy_of}
+        for output in outputs
+    }
+    return {name: next(iter(texts)) for name, texts in comments.items() if len(texts) == 1}
 
 
 def _policy(sql: SqlDataset) -> Policy:

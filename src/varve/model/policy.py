@@ -85,10 +85,12 @@ class Policy:
 
     @property
     def clauses(self) -> tuple[str, ...]:
-        """How long batches are retained, as the clause of a file; empty where nothing is said."""
+        """How long partitions and batches are kept, as the words of a file; empty where nothing is said."""
+        windows = () if self.retention is None else (f"RETENTION {length_text(self.retention)}",)
         age = () if self.retain_batches is None else (length_text(self.retain_batches),)
         last = (f"LAST {self.retain_last}",) if self.retain_last else ()
-        return (f"RETAIN BATCHES {' AND '.join([*age, *last])}",) if age or last else ()
+        batches = (f"RETAIN BATCHES {' AND '.join([*age, *last])}",) if age or last else ()
+        return (*windows, *batches)
 
 
 def instant_of(text: str, timezone: str = "UTC") -> float:

@@ -199,7 +199,7 @@ def _is_word(part: Sequence[Token], at: int, text: str) -> bool:
     before = part[at - 1].text if at else ""
     # A name stands first in a list, before a type, an equals sign or IN.
     named = before in {"(", ","} and text[part[at].start :].split(maxsplit=1)[0].upper() not in {
-        "INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR",
+        "INTERVAL", "CRON", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR",
     }  # fmt: skip
     return not named and after != "="
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from varve.model.errors import nearest
 from varve.sql.syntax.tokens import CLAUSES, clause_names
 
-_OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
+_OF_TIMESERIES = {"RETENTION", "START", "END", "LAST", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
 # Clauses of CREATE TABLE.
 _OF_TABLES = {
     "STORED": "Write STORED IN LAKE or STORED IN WAREHOUSE.",

@@ -66,7 +66,7 @@ API = {
     "VarveError": "error",
     "VarveProject": "*, project=, deployment=, sensors_on=, in_process=",
     "Wait": "at_least=, missing=, deadline=",
-    "WarehouseOptions": "indexes=, old_snapshots=, stall_milliseconds=, compact=",
+    "WarehouseOptions": "indexes=, old_snapshots=, stall_milliseconds=, compact=, grants=",
     "asset": "dataset, *, reads=, code_version=, about=",
     "captured_asset": "captured",
     "definitions": "project, *, resources=, sensors_on=, in_process=",

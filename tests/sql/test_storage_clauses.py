@@ -43,6 +43,12 @@ def test_indexes_of_the_warehouse_are_declared_over_data_columns() -> None:
     assert declared.warehouse.clauses == ("INDEX (product), UNIQUE (price, product)",)
 
 
+def test_roles_are_granted_the_view() -> None:
+    declared = asset("STORED IN WAREHOUSE grant select to Analysts, 'Bi-team'").dataset
+    assert declared.warehouse == WarehouseOptions(grants=("analysts", "Bi-team"))
+    assert declared.warehouse.clauses == ("GRANT SELECT TO analysts, Bi-team",)
+
+
 def test_tables_are_put_together_by_a_period() -> None:
     declared = asset("STORED IN WAREHOUSE COMPACT WEEK").dataset
     assert declared.warehouse == WarehouseOptions(compact=Period.WEEK)
@@ -80,6 +86,7 @@ def test_a_dataset_retains_its_replaced_batches(clause: str, age: dt.timedelta |
     [
         ("WAREHOUSE", "INDEX (product)"),
         ("WAREHOUSE", "COMPACT MONTH"),
+        ("WAREHOUSE", "GRANT SELECT TO analysts"),
         ("LAKE", "SORTED BY (price)"),
         ("LAKE", "BOUNDS (price)"),
         ("LAKE", "RETAIN BATCHES 3 DAYS"),
@@ -104,6 +111,7 @@ def test_a_column_may_have_the_name_of_a_clause() -> None:
         "INDEX (product), UNIQUE (price, product)",
         "COMPACT MONTH",
         "SORTED BY (product, price)",
+        "GRANT SELECT TO analysts, 'bi-team'",
         "RETAIN BATCHES 30 DAYS AND LAST 2",
         "BOUNDS (product, price)",
         "INDEX (" + ", ".join(f"column_{number}" for number in range(12)) + "), UNIQUE (product)",
@@ -153,6 +161,11 @@ def problems(clauses: str) -> list[str]:
         ("RETAIN BATCHES -3 DAYS", "5:16", "a whole number from 1, found '-'."),
         ("RETAIN BATCHES 3 DAYS AND 2", "5:27", "expected LAST, found '2'; write RETAIN BATCHES 30 DAYS AND LAST 3."),
         ("RETAIN 3 DAYS", "5:1", "unexpected 'RETAIN' in the header. Write RETAIN BATCHES 30 DAYS, of batches that"),
+        ("STORED IN WAREHOUSE GRANT SELECT TO a, A", "5:40", "a is named twice; take one out."),
+        ("STORED IN WAREHOUSE GRANT SELECT TO", "6:1", "expected a role, found 'AS'"),
+        ("STORED IN WAREHOUSE GRANT SELECT TO (a)", "5:37", "found '('; write for example GRANT SELECT TO analysts"),
+        ("STORED IN WAREHOUSE GRANT ALL TO a", "5:21", "unexpected 'GRANT' in the header. Write GRANT SELECT TO analy"),
+        ("GRANT SELECT TO a", "5:1", "GRANT SELECT TO is for tables of the warehouse, and shop.sales is stored in"),
         ("SORTED BY price", "5:11", "expected '(', found 'price'; write SORTED BY (product)."),
         ("SORTED product", "5:1", "unexpected 'SORTED' in the header. Write SORTED BY (product)."),
         (

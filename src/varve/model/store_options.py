@@ -107,12 +107,14 @@ class WarehouseOptions:
             then raise this number.
         compact: the period whose tables are put together into one when a later period has begun, for example a weekly
             table that is loaded every hour; None keeps one table for each partition.
+        grants: the roles of the server that may select from the view. The administrator creates them.
     """
 
     indexes: tuple[Index, ...] = ()
     old_snapshots: OldSnapshots = OldSnapshots.FAIL
     stall_milliseconds: int = 80
     compact: Period | None = None
+    grants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.stall_milliseconds < 1:
@@ -122,4 +124,5 @@ class WarehouseOptions:
     def clauses(self) -> tuple[str, ...]:
         """The options that SQL can say, as the clauses of a file."""
         indexes = (f"INDEX {', '.join(map(str, self.indexes))}",) if self.indexes else ()
-        return indexes if self.compact is None else (*indexes, f"COMPACT {self.compact.upper()}")
+        compact = () if self.compact is None else (f"COMPACT {self.compact.upper()}",)
+        return (*indexes, *compact, *((f"GRANT SELECT TO {', '.join(self.grants)}",) if self.grants else ()))

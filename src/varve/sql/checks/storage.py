@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from varve.sql.syntax.sql_file import ColumnDefinition, NamedColumn, SqlDataset
 
 # Clauses about the tables of the warehouse, and about parquet files.
-_OF_TABLES = ("INDEX", "COMPACT")
+_OF_TABLES = ("INDEX", "COMPACT", "GRANT SELECT TO")
 _OF_FILES = ("SORTED BY", "BOUNDS")
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 
@@ -75,7 +75,7 @@ def warehouse_options(sql: SqlDataset, names: Sequence[str]) -> WarehouseOptions
     """Return how the period tables of a file's dataset are made; `names` are those of its data columns."""
     spelt = {name.lower(): name for name in names}
     indexes = [Index(tuple(spelt[name] for name in index.names), unique=index.unique) for index in sql.indexes]
-    return WarehouseOptions(indexes=tuple(indexes), compact=sql.compact)
+    return WarehouseOptions(indexes=tuple(indexes), compact=sql.compact, grants=tuple(role.name for role in sql.grants))
 
 
 def lake_options(sql: SqlDataset, names: Sequence[str]) -> LakeOptions:

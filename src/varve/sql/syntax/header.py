@@ -29,7 +29,7 @@ from varve.sql.syntax.clauses import (
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
 from varve.sql.syntax.external import LANDING
 from varve.sql.syntax.sql_file import Allowed, Body, OnUpstreamChange, SqlDataset, TimeSeries, Using
-from varve.sql.syntax.storage_clauses import parse_column_names, parse_indexes, parse_period
+from varve.sql.syntax.storage_clauses import parse_column_names, parse_indexes, parse_period, parse_roles
 from varve.sql.syntax.suggestions import clause_hint
 from varve.sql.syntax.timeseries import length_of_time
 from varve.sql.syntax.tokens import Cursor
@@ -290,6 +290,9 @@ class _Header:
             if not more:
                 break
         self.fields["allows"], self.fields["full_scans"] = frozenset(allowances), tuple(tables.items())
+
+    def _grant(self) -> None:
+        self.fields["grants"] = parse_roles(self.at)
 
     def _retain(self) -> None:
         """RETAIN BATCHES: sweeps keep replaced batches for so long, and so many of each partition."""

@@ -136,6 +136,14 @@ class Named:
 
 
 @dataclass(frozen=True)
+class NamedRole:
+    """A role of the warehouse's server that GRANT names, as it is written there."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
 class NamedColumn:
     """A column that a clause names, as it is written there."""
 
@@ -195,6 +203,7 @@ class SqlDataset:
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         retain_batches: how long a sweep keeps a batch after it was replaced; None: as the sweep says.
         retain_last: how many replaced batches of each partition a sweep keeps.
+        grants: the roles that may select from the view, as they are written.
         waits: for how many partitions of the datasets that it reads a partition waits, and until when.
         indexes: the indexes of its period tables.
         compact: the period whose tables are put together into one when it is over.
@@ -229,6 +238,7 @@ class SqlDataset:
     full_scans: tuple[tuple[str, Span], ...] = ()
     retain_batches: dt.timedelta | None = None
     retain_last: int = 0
+    grants: tuple[NamedRole, ...] = ()
     waits: tuple[DeclaredWait, ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
     compact: Period | None = None

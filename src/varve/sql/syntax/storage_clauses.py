@@ -1,4 +1,4 @@
-"""Parses the clauses that say how batches are stored: INDEX, COMPACT, SORTED BY, BOUNDS.
+"""Parses the clauses that say how batches are stored: INDEX, COMPACT, SORTED BY, BOUNDS, GRANT.
 
 Not here: whether the columns that they name are there (varve/sql/checks/storage.py).
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sqlglot.tokenizer_core import TokenType
+
 from varve.model.store_options import Period
-from varve.sql.syntax.sql_file import DeclaredIndex, NamedColumn
+from varve.sql.syntax.sql_file import DeclaredIndex, NamedColumn, NamedRole
 
 if TYPE_CHECKING:
     from varve.sql.syntax.tokens import Cursor
@@ -34,6 +36,24 @@ def parse_period(at: Cursor) -> Period:
     """Parse the period of COMPACT. Raises SqlError."""
     choice = at.choice("the period whose tables are put together", *(period.upper() for period in Period))
     return Period(choice.lower())
+
+
+def parse_roles(at: Cursor) -> tuple[NamedRole, ...]:
+    """Parse the roles of GRANT SELECT TO: names, or texts where they have other signs. Raises SqlError."""
+    roles = dict[str, NamedRole]()
+    while True:
+        is_text = at.token is not None and at.token.token_type is TokenType.STRING
+        if at.clause():
+            at.fail(f"expected a role, found {at.shown_token}; write for example GRANT SELECT TO analysts, 'bi-team'.")
+        name, span = (
+            at.string("a role") if is_text else at.name("a role", example="GRANT SELECT TO analysts, 'bi-team'")
+        )
+        name = name if is_text else name.lower()
+        if name in roles:
+            at.fail(f"{name} is named twice; take one out.", span)
+        roles[name] = NamedRole(name, span)
+        if not at.takes(","):
+            return tuple(roles.values())
 
 
 def parse_column_names(at: Cursor, example: str) -> tuple[NamedColumn, ...]:

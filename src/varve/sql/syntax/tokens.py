@@ -28,7 +28,7 @@ CLAUSES = (
     ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
-    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("WAIT",), ("RETAIN", "BATCHES"),
+    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("WAIT",), ("RETAIN", "BATCHES"), ("GRANT", "SELECT", "TO"),
     ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 

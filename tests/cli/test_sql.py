@@ -76,7 +76,10 @@ def test_show_prints_what_a_file_says_of_its_batches(copy: Path) -> None:
     name = "bigdataflow.products_sales"
     assert "\nSORTED BY (revenue)\nBOUNDS (nb_sales)\n" in run("show", name, "--in", str(copy))
     shown = json.loads(run("show", name, "--in", str(copy), "--json"))
-    assert shown["stored"] == {"store": "lake", "clauses": ["SORTED BY (revenue)", "BOUNDS (nb_sales)"]}
+    assert shown["stored"] == {
+        "store": "lake",
+        "clauses": ["SORTED BY (revenue)", "BOUNDS (nb_sales)", "RETENTION 30 DAYS"],
+    }
 
 
 def test_graph_tells_which_column_is_made_of_which() -> None:

@@ -20,7 +20,6 @@ from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.mappings import compiled
 from varve.dagster.partitions.sets_sensor import sets_of
-from varve.model.dataset import StoreKind
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
@@ -196,8 +195,7 @@ def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
 
 def _clauses(dataset: Dataset) -> tuple[str, ...]:
     """Return what a dataset says of its batches, as the clauses of a SQL file."""
-    stored = dataset.warehouse.clauses if dataset.store == StoreKind.WAREHOUSE else dataset.lake.clauses
-    return (*stored, *dataset.policy.clauses)
+    return (*dataset.warehouse.clauses, *dataset.lake.clauses, *dataset.policy.clauses)
 
 
 def _edge(edge: Edge) -> dict[str, Any]:

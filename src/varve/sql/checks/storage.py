@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 # Clauses about the tables of the warehouse, and about parquet files.
 _OF_TABLES = ("INDEX", "COMPACT", "GRANT SELECT TO")
 _OF_FILES = ("SORTED BY", "BOUNDS")
+# The clauses that each store follows. A store that a package adds has files, as far as it has any of them.
+_FOLLOWED: dict[str, tuple[str, ...]] = {StoreKind.LAKE: _OF_FILES, StoreKind.WAREHOUSE: _OF_TABLES}
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 
 
 def storage_problems(sql: SqlDataset) -> Iterator[Problem]:
     """Yield a problem for each clause that belongs to another store."""
-    is_table = sql.store == StoreKind.WAREHOUSE
+    followed = _FOLLOWED.get(sql.store, _OF_FILES)
     for clause, span in sql.spans:
-        if clause in _OF_TABLES and not is_table:
+        if clause in _OF_TABLES and clause not in followed:
             yield sql.problem(
                 span,
                 f"{clause} is for tables of the warehouse, and {sql.name} is stored in the {sql.store}; write STORED "
                 "IN WAREHOUSE, or leave it out.",
             )
-        elif clause in _OF_FILES and is_table:
+        elif clause in _OF_FILES and clause not in followed:
             yield sql.problem(
                 span,
-                f"{clause} is for files of the lake, and {sql.name} is stored in the warehouse; leave it out"
+                f"{clause} is for files of the lake, and {sql.name} is stored in the {sql.store}; leave it out"
                 f"{', or write INDEX' if clause == 'SORTED BY' else ''}.",
             )
     if sql.compact is not None and not any(isinstance(generator, TimeSeries) for generator in sql.generators):

@@ -52,7 +52,7 @@ API = {
     "Partitioning": "dimensions",
     "Period": "enum DAY, WEEK, MONTH, YEAR",
     "Policy": "on_upstream_change=, on_code_change=, forward_from=, refresh_last=, retention=, "
-    "partitions_per_run=, by_itself=",
+    "partitions_per_run=, by_itself=, retain_batches=, retain_last=",
     "Project": "root, assets, definitions=, commands=, deployment=, values=, file=",
     "Reads": "dataset, rules=, wait=, columns=",
     "Same": "of=",
@@ -66,7 +66,7 @@ API = {
     "VarveError": "error",
     "VarveProject": "*, project=, deployment=, sensors_on=, in_process=",
     "Wait": "at_least=, missing=, deadline=",
-    "WarehouseOptions": "indexes=, old_snapshots=, stall_milliseconds=, compact=",
+    "WarehouseOptions": "indexes=, old_snapshots=, stall_milliseconds=, compact=, grants=",
     "asset": "dataset, *, reads=, code_version=, about=",
     "captured_asset": "captured",
     "definitions": "project, *, resources=, sensors_on=, in_process=",

@@ -69,6 +69,19 @@ def test_show_prints_the_seed_s_scope_and_dependencies() -> None:
     assert "- bigdataflow.stores_sales/day=2022-03-31/store=Paris" in output
 
 
+def test_show_prints_what_a_file_says_of_its_batches(copy: Path) -> None:
+    file = copy / "products_sales.sql"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("INSERT (", "SORTED BY (revenue) BOUNDS (nb_sales)\n  INSERT ("), encoding="utf-8")
+    name = "bigdataflow.products_sales"
+    assert "\nSORTED BY (revenue)\nBOUNDS (nb_sales)\n" in run("show", name, "--in", str(copy))
+    shown = json.loads(run("show", name, "--in", str(copy), "--json"))
+    assert shown["stored"] == {
+        "store": "lake",
+        "clauses": ["SORTED BY (revenue)", "BOUNDS (nb_sales)", "RETENTION 30 DAYS"],
+    }
+
+
 def test_graph_tells_which_column_is_made_of_which() -> None:
     output = run("graph", "--columns", "--in", str(EXAMPLE))
     assert "bigdataflow.products_sales.revenue <- bigdataflow.stores_sales.revenue" in output

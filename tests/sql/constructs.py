@@ -124,6 +124,20 @@ SELECT * FROM (SELECT day AS d, store AS k FROM b.sales EXCEPT SELECT CAST(day A
 SELECT * FROM (SELECT day AS d, store AS k FROM b.sales EXCEPT ALL SELECT CAST(day AS STRING), store FROM b.costs) u WHERE u.d = pd
 SELECT * FROM ((SELECT day AS d, n FROM b.sales ORDER BY n, id LIMIT 9) UNION ALL SELECT day, n FROM b.sales WHERE store = st) u WHERE u.d = pd
 SELECT c.cost, u.n FROM b.costs c JOIN (SELECT day AS d, n FROM b.sales WHERE day = pd UNION ALL SELECT day, n FROM b.sales WHERE store = st) u ON CAST(c.day AS STRING) = u.d WHERE c.store = st
+SELECT u.n FROM (SELECT n, 'Paris' AS shop FROM b.sales WHERE day = pd UNION ALL SELECT cost, 'Detroit' FROM b.costs WHERE day = dd) u WHERE u.shop = st
+SELECT u.a, u.n FROM (SELECT 'Paris' AS a, 'x' AS b, 1 AS n UNION ALL SELECT s.store, s.day AS store, s.n FROM b.sales s WHERE s.day = pd) u WHERE u.a = st
+SELECT u.a, u.n FROM (SELECT 'Paris' AS a, 'Paris' AS b, 1 AS n UNION ALL SELECT s.day AS k, s.store AS k, s.n FROM b.sales s) u WHERE u.a = pd AND u.b = st
+SELECT s.n, c.shop FROM b.sales s JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
+SELECT s.n, c.area FROM b.sales s JOIN (SELECT 'Paris' AS shop, 'Paris' AS area UNION ALL SELECT 'Lyon', 'Detroit') c ON s.store = c.shop WHERE s.day = pd AND c.area = st
+SELECT s.n, c.shop FROM b.sales s LEFT JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
+SELECT s.n, c.shop FROM (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon' UNION ALL SELECT NULL) c LEFT JOIN b.sales s ON s.store = c.shop AND s.day = pd
+SELECT s.n, c.shop FROM b.sales s FULL JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop AND s.day = pd
+SELECT s.n FROM b.sales s LEFT SEMI JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
+SELECT s.n FROM b.sales s LEFT ANTI JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
+SELECT c.shop FROM (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c LEFT ANTI JOIN b.sales s ON s.store = c.shop AND s.day = pd
+SELECT s.n, k.cost FROM b.sales s JOIN (SELECT 'Paris' AS shop, cost, day AS d FROM b.costs UNION ALL SELECT store, cost, day FROM b.costs) k ON s.store = k.shop AND CAST(k.d AS STRING) = s.day WHERE s.day = pd
+SELECT s.n FROM b.sales s JOIN (SELECT 'Paris' AS shop EXCEPT SELECT 'Lyon') c ON s.store <> c.shop WHERE s.day = pd
+SELECT s.n FROM b.sales s JOIN (SELECT 'Paris' AS shop, n FROM b.sales WHERE day = pd UNION ALL SELECT 'Lyon', NULL) c ON s.store = c.shop OR s.n = c.n WHERE s.day = pd
 SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = s.day)
 SELECT s.n FROM b.sales s WHERE s.day = pd AND NOT EXISTS (SELECT 1 FROM b.costs c WHERE c.day = s.day AND c.store = s.store)
 SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = DATE_SUB(s.day, 1) AND c.cost > 2)

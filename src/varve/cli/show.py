@@ -67,6 +67,7 @@ def show(
     shown: dict[str, Any] = {
         "dataset": dataset.name,
         "dimensions": [_dimension(dimension, members) for dimension in dataset.partitioning.dimensions],
+        "stored": {"store": dataset.store, "clauses": list(_clauses(dataset))},
         "reads": [_edge(edge) for edge in graph.edges[dataset.name]],
         "broken_readers": broken_values(
             broken_dataset for broken_dataset in graph.broken if dataset.name in broken_dataset.reads
@@ -192,6 +193,11 @@ def _dimension(dimension: Dimension, members: Members | None) -> dict[str, Any]:
     return dimension_values | {"kind": kind, "keys": keys[:_LISTED], "count": len(keys)}
 
 
+def _clauses(dataset: Dataset) -> tuple[str, ...]:
+    """Return what a dataset says of its batches, as the clauses of a SQL file."""
+    return (*dataset.warehouse.clauses, *dataset.lake.clauses, *dataset.policy.clauses)
+
+
 def _edge(edge: Edge) -> dict[str, Any]:
     dagster_mapping = compiled(edge.dependency)
     mappings = edge.dependency.dimension_mappings
@@ -203,6 +209,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
             for mapping in mappings
         },
         "wait": repr(edge.wait),
+        "wait_clause": edge.wait.clause,
         "exact_in_dagster": dagster_mapping.exact,
         "why_not": dagster_mapping.why,
     }
@@ -243,10 +250,14 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
         )
         table.add_row(dimension["name"], dimension["kind"], keys)
     console.print(table)
+    for clause in shown["stored"]["clauses"]:
+        console.print(clause, markup=False, highlight=False, soft_wrap=True)
     for upstream in shown["reads"]:
         console.print(f"reads {upstream['dataset']}", highlight=False)
         for name, rule in upstream["rules"].items():
             console.print(f"      {name}: {rule}", highlight=False)
+        if upstream["wait_clause"]:
+            console.print(f"      {upstream['wait_clause']}", highlight=False)
         if upstream["why_not"]:
             console.print(f"      Dagster's mapping covers more: {upstream['why_not']}", highlight=False, style="dim")
     for reader in shown["broken_readers"]:

@@ -125,6 +125,7 @@ def of_sql(sql_asset: SqlAsset) -> Computation:
             PlannedReads(
                 dataset=sql_asset.upstreams[upstream],
                 dependency=sql_asset.dependency(upstream),
+                wait=sql_asset.compiled.waits[upstream],
                 columns=sql_asset.compiled.columns[upstream],
             ),
         )

@@ -175,7 +175,11 @@ class Dataset:
             store=self.store,
             comment=f"Rows of the files of {self.name} that cannot be read as they are declared.",
             owners=self.owners,
-            policy=Policy(retention=self.policy.retention),
+            policy=Policy(
+                retention=self.policy.retention,
+                retain_batches=self.policy.retain_batches,
+                retain_last=self.policy.retain_last,
+            ),
             rejected_of=self.name,
         )
 

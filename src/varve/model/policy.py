@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pendulum
 
 from varve.model.errors import VarveError
+from varve.model.lengths import length_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -51,6 +52,8 @@ class Policy:
         partitions_per_run: the largest number of partitions in one run; None: the number in the settings.
         by_itself: for a dataset that reads nothing: whether each window runs when it is complete. Without it such a
             dataset runs by schedules, by hand and in backfills.
+        retain_batches: how long a sweep keeps a batch after it was replaced, at least; None: as the sweep says.
+        retain_last: how many replaced batches of each partition a sweep keeps at least.
     """
 
     on_upstream_change: OnUpstreamChange = OnUpstreamChange.REBUILD
@@ -60,6 +63,8 @@ class Policy:
     retention: dt.timedelta | None = None
     partitions_per_run: int | None = None
     by_itself: bool = False
+    retain_batches: dt.timedelta | None = None
+    retain_last: int = 0
 
     def check(self, *, has_time: bool) -> None:
         """Raise VarveError where the policy cannot hold for a dataset with or without a time dimension."""
@@ -67,6 +72,8 @@ class Policy:
             raise VarveError("its policy: refresh_last is 0 or more, and partitions_per_run 1 or more.")
         if self.retention is not None and self.retention.total_seconds() <= 0:
             raise VarveError(f"its policy: a retention of {self.retention} would keep nothing.")
+        if self.retain_last < 0 or (self.retain_batches is not None and self.retain_batches.total_seconds() < 0):
+            raise VarveError("its policy: retain_batches and retain_last are 0 or more.")
         if (self.on_code_change is OnCodeChange.FORWARD) != bool(self.forward_from):
             raise VarveError("its policy: on_code_change is FORWARD exactly where forward_from says from when.")
         if self.forward_from:
@@ -75,6 +82,15 @@ class Policy:
                 raise VarveError("its policy: FORWARD FROM names a window of time, and it has no time dimension.")
         if not has_time and (self.refresh_last or self.retention is not None):
             raise VarveError("its policy: refresh_last and retention count windows, and it has no time dimension.")
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """How long partitions and batches are kept, as the words of a file; empty where nothing is said."""
+        windows = () if self.retention is None else (f"RETENTION {length_text(self.retention)}",)
+        age = () if self.retain_batches is None else (length_text(self.retain_batches),)
+        last = (f"LAST {self.retain_last}",) if self.retain_last else ()
+        batches = (f"RETAIN BATCHES {' AND '.join([*age, *last])}",) if age or last else ()
+        return (*windows, *batches)
 
 
 def instant_of(text: str, timezone: str = "UTC") -> float:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.errors import VarveError
+from varve.model.lengths import length_text
 from varve.model.partitions.key import text_of
 
 if TYPE_CHECKING:
@@ -149,6 +150,15 @@ class Wait:
             raise VarveError(f"{self}: counts of partitions are not negative.")
         if self.at_least is not None and self.missing:
             raise VarveError(f"{self}: say at_least or missing, not both.")
+
+    @property
+    def clause(self) -> str:
+        """The wait as the clause of a SQL file; empty for the default, to wait for all."""
+        if self == Wait():
+            return ""
+        amount = f"ALL BUT {self.missing}" if self.missing else "ALL"
+        amount = amount if self.at_least is None else f"AT LEAST {self.at_least}"
+        return f"WAIT {amount}" if self.deadline is None else f"WAIT {amount} UNTIL {length_text(self.deadline)}"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,12 @@ class LakeOptions:
                 raise VarveError(f"{name} is {limit}; write a number above 0, or None for no limit.")
 
     @property
+    def clauses(self) -> tuple[str, ...]:
+        """The options that SQL can say, as the clauses of a file."""
+        named = (("SORTED BY", self.sort), ("BOUNDS", self.bounds))
+        return tuple(f"{words} ({', '.join(columns)})" for words, columns in named if columns)
+
+    @property
     def columns(self) -> frozenset[str]:
         """Every data column that the options name."""
         return frozenset((*self.sort, *self.bounds))
@@ -85,6 +91,9 @@ class Index:
         if not self.columns:
             raise VarveError("an index has at least one column.")
 
+    def __str__(self) -> str:
+        return f"{'UNIQUE ' if self.unique else ''}({', '.join(self.columns)})"
+
 
 @dataclass(frozen=True, slots=True)
 class WarehouseOptions:
@@ -98,13 +107,22 @@ class WarehouseOptions:
             then raise this number.
         compact: the period whose tables are put together into one when a later period has begun, for example a weekly
             table that is loaded every hour; None keeps one table for each partition.
+        grants: the roles of the server that may select from the view. The administrator creates them.
     """
 
     indexes: tuple[Index, ...] = ()
     old_snapshots: OldSnapshots = OldSnapshots.FAIL
     stall_milliseconds: int = 80
     compact: Period | None = None
+    grants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.stall_milliseconds < 1:
             raise VarveError("stall_milliseconds is at least 1: without a limit readers would queue for ever.")
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """The options that SQL can say, as the clauses of a file."""
+        indexes = (f"INDEX {', '.join(map(str, self.indexes))}",) if self.indexes else ()
+        compact = () if self.compact is None else (f"COMPACT {self.compact.upper()}",)
+        return (*indexes, *compact, *((f"GRANT SELECT TO {', '.join(self.grants)}",) if self.grants else ()))

@@ -103,6 +103,7 @@ def with_answered_types(outputs: Sequence[Output], columns: Mapping[str, str]) -
             kind.lower(),
             inferred[name.lower()].nullable if name.lower() in inferred else True,
             inferred[name.lower()].sources if name.lower() in inferred else stars,
+            inferred[name.lower()].copy_of if name.lower() in inferred else frozenset(),
         )
         for name, kind in columns.items()
     )

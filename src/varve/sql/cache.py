@@ -124,7 +124,7 @@ def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, ans
 
 def _visible_schema(dataset: Dataset) -> str:
     """Everything of a dataset that a reader's compilation depends on."""
-    columns = [(column.name, str(column.type), column.nullable) for column in dataset.schema.columns]
+    columns = [(column.name, str(column.type), column.nullable, column.comment) for column in dataset.schema.columns]
     return repr((dataset.name, columns, dataset.partitioning))
 
 

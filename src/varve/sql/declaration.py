@@ -12,7 +12,14 @@ from varve.model.errors import VarveError
 from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
-from varve.sql.checks.problems import declared_problems, expectation_problems, partition_problems, type_problems
+from varve.sql.checks.problems import (
+    declared_problems,
+    expectation_problems,
+    partition_problems,
+    type_problems,
+    wait_problems,
+)
+from varve.sql.checks.storage import column_problems, lake_options, storage_problems, warehouse_options
 from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
@@ -21,24 +28,31 @@ from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, 
 from varve.sql.syntax.type_names import UNKNOWN, declared_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
+    from varve.sql.types.outputs import Output
 
 
-def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Dataset:
+def dataset_of(
+    sql: SqlDataset, scopes: Scopes, queries: Inference | None, upstreams: Mapping[str, Dataset] | None = None
+) -> Dataset:
     """Return the dataset that a file declares. Raises SqlErrors with every problem in it."""
-    problems = [*foreign_problems(sql, queries), *external_problems(sql)]
+    problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql), *wait_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
     declared = sql.columns or tuple(
         ColumnDefinition(output.name, declared_name(output.type), sql.name_span, nullable=output.nullable)
         for output in inferred
     )
+    inherited = _inherited_comments(inferred, upstreams or {})
     problems += type_problems(sql, inferred)
     if not sql.columns:
         problems += partition_problems(sql, inferred)
     # Where the query has errors, nobody knows its columns.
-    problems += [] if problems or not declared else expectation_problems(sql, [column.name for column in declared])
+    names = [column.name for column in declared]
+    problems += [] if problems or not declared else [*expectation_problems(sql, names), *column_problems(sql, declared)]
     for column in declared:
         try:
             kind = ColumnType(column.type)
@@ -56,7 +70,8 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
                 )
             )
             continue
-        columns.append(Column(column.name, kind, column.comment, column.nullable))
+        comment = column.comment or inherited.get(column.name.lower(), "")
+        columns.append(Column(column.name, kind, comment, column.nullable))
     if not declared and (queries is None or not queries.findings):
         problems.append(
             sql.problem(
@@ -79,6 +94,8 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
             external=external_of(sql),
             incremental=sql.incremental,
             reject_into=sql.reject_into,
+            warehouse=warehouse_options(sql, names),
+            lake=lake_options(sql, names),
         )
     except VarveError as error:
         # A problem with the file names concerns the option `files`.
@@ -87,6 +104,23 @@ def dataset_of(sql: SqlDataset, scopes: Scopes, queries: Inference | None) -> Da
         about = "OPTIONS files" if about_files else "REJECT INTO" if about_rejected else ""
         span = sql.span_of("INCREMENTAL" if "INCREMENTAL" in str(error) else about)
         raise SqlErrors([sql.problem(span, str(error))]) from None
+
+
+def _inherited_comments(outputs: Iterable[Output], upstreams: Mapping[str, Dataset]) -> dict[str, str]:
+    """Return the comments of the columns that a query passes on as they are, by their name in the result, lower case.
+
+    Where a UNION passes on several columns, their comments must be the same.
+    """
+    written = {
+        (name, column.name.lower()): column.comment
+        for name, upstream in upstreams.items()
+        for column in upstream.schema.columns
+    }
+    comments = {
+        output.name.lower(): {written.get((dataset, column.lower()), "") for dataset, column in output.copy_of}
+        for output in outputs
+    }
+    return {name: next(iter(texts)) for name, texts in comments.items() if len(texts) == 1}
 
 
 def _policy(sql: SqlDataset) -> Policy:
@@ -98,6 +132,8 @@ def _policy(sql: SqlDataset) -> Policy:
         forward_from=sql.forward_from,
         refresh_last=sql.refresh_last,
         retention=retention,
+        retain_batches=sql.retain_batches,
+        retain_last=sql.retain_last,
         # A query that reads nothing but its scope can be computed as soon as its window is over.
         by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
     )

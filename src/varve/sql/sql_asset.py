@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.model.reads import Wait
 from varve.sql.code.version import code_version
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import PlannedDependency, QueryPlan
@@ -52,6 +53,7 @@ class CompiledDataset:
         outputs: the columns of its query; empty where it is no SELECT.
         scans: for each of its queries, the scans of datasets.
         ways: by upstream dataset, the rules that approximate the exact dependency for Dagster.
+        waits: by upstream dataset, for how many of its partitions a partition waits.
         columns: by upstream dataset, the data columns that it may need; None: all of them, because it is not certain.
         expectations: the names and the conditions of EXPECT.
         entry: the `module:function` or program that it names.
@@ -63,6 +65,7 @@ class CompiledDataset:
     outputs: tuple[Output, ...]
     scans: tuple[tuple[CompiledScan, ...], ...]
     ways: Mapping[str, tuple[DimensionMapping, ...]]
+    waits: Mapping[str, Wait]
     columns: Mapping[str, tuple[str, ...] | None]
     tags: tuple[tuple[str, str], ...]
     expectations: tuple[tuple[str, str], ...]
@@ -143,11 +146,19 @@ def compile_dataset(  # noqa: PLR0917
             ).dimension_mappings
             for name, upstream in upstreams.items()
         },
+        {name: _wait(sql, name) for name in upstreams},
         {name: _columns_needed(sql, queries, upstream) for name, upstream in upstreams.items()},
         sql.tags,
         tuple((expectation.name, expectation.text) for expectation in sql.expectations),
         sql.entry,
     )
+
+
+def _wait(sql: SqlDataset, upstream: str) -> Wait:
+    """Return how long a partition waits for a dataset: as its own wait says, else the one for all, else for all."""
+    own = [declared.wait for declared in sql.waits if upstream in dict(declared.datasets)]
+    of_all = [declared.wait for declared in sql.waits if not declared.datasets]
+    return next(iter([*own, *of_all]), Wait())
 
 
 def _columns_needed(sql: SqlDataset, queries: Inference, upstream: Dataset) -> tuple[str, ...] | None:

@@ -209,7 +209,7 @@ def _compile(  # noqa: PLR0917
         # file.
         return None
     try:
-        dataset = dataset_of(sql, scopes, queries)
+        dataset = dataset_of(sql, scopes, queries, upstreams)
     except SqlErrors as error:
         problems += error.problems
         return None

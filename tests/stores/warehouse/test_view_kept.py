@@ -165,7 +165,7 @@ def test_a_comment_that_somebody_has_removed_stays_away_and_a_new_view_has_all_o
 def test_a_warehouse_of_before_learns_which_comments_are_ours(shop: Shop) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})
-    run(shop, "drop table varve.view_comment, varve.stray, varve.loading, varve.sealed")
+    run(shop, "drop table varve.view_comment, varve.stray, varve.loading, varve.sealed, varve.view_grant")
     shop.publish(sales, {key(1): [("pen", 1)]})
     shop.publish(replace(sales, comment="Other."), {key(1): [("pen", 1)]})
     assert comments_of(shop.connection, sales)[None] == "Other."

@@ -16,7 +16,7 @@ from varve.model.batch import BatchId, BatchState
 from varve.model.errors import NotKept, VarveError, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import psycopg
 
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from varve.model.inventory import DescribedBatch
 
 _ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedBatches:
+    """The replaced batches of a dataset that a sweep keeps: for so long, and so many of each partition."""
+
+    age: dt.timedelta
+    last: int
+
+
 NOTHING_CHANGED = "Nothing was changed."
 
 
@@ -125,14 +135,27 @@ class History:
         """Delete the pins that have expired. Returns how many there were."""
         return self.connection.execute(statements.FORGET_EXPIRED).rowcount
 
-    def retired(self, dataset: str | None, *, older_than: dt.timedelta, keep_last: int) -> list[Retired]:
+    def retired(
+        self,
+        dataset: str | None,
+        *,
+        older_than: dt.timedelta,
+        keep_last: int,
+        declared: Mapping[str, RetainedBatches | None] | None = None,
+    ) -> list[Retired]:
         """Every retired batch, with the reason for which a sweep keeps it (empty: it does not).
 
         A sweep keeps batches that are pinned; batches of partitions whose Hive table lags, because it may still show
-        them; batches that were retired within `older_than`; the `keep_last` newest of each partition; and batches that
-        were current at any time since the oldest living build began, because they may be its inputs.
+        them; batches that were retired within `older_than`; the `keep_last` newest of each partition; batches that
+        were current at any time since the oldest living build began, because they may be its inputs; and those that
+        their dataset retains: `declared` has what datasets say, None where that cannot be read, so that all are kept.
         """
-        rows = self.connection.execute(statements.RETIRED, (dataset, dataset, older_than, keep_last))
+        names = list(declared or ())
+        retained = [(declared or {})[name] for name in names]
+        ages = [None if batches is None else batches.age for batches in retained]
+        lasts = [None if batches is None else batches.last for batches in retained]
+        parameters = (dataset, dataset, older_than, keep_last, names, ages, lasts)
+        rows = self.connection.execute(statements.RETIRED, parameters)
         return [retired_of(row) for row in rows]
 
     def mark_swept(self, retired: Iterable[Retired]) -> int:

@@ -82,8 +82,8 @@ class Retired:
     """A batch that readers do not see any more.
 
     Attributes:
-        kept: why a sweep keeps it: `pinned`, `shown`, `recent`, `last`, `in use`, `environment`; empty
-            where it may be deleted.
+        kept: why a sweep keeps it: `pinned`, `environment`, `shown`, `recent`, `last`, `declared`, `broken`, `in use`;
+            empty where it may be deleted.
     """
 
     dataset: str

@@ -93,9 +93,13 @@ RETIRED = """
             select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
         when r.was_current and r.age <= %s then 'last'
+        when k.dataset is not null and k.age is null then 'broken'
+        when r.retired_at > clock_timestamp() - k.age or r.was_current and r.age <= k.last then 'declared'
         when r.retired_at >= (select began from oldest) then 'in use'
         else '' end
-    from retired r join varve.dataset d using (dataset) order by r.dataset, r.partition, r.batch_id
+    from retired r join varve.dataset d using (dataset)
+    left join unnest(%s::text[], %s::interval[], %s::int[]) as k (dataset, age, last) on k.dataset = r.dataset
+    order by r.dataset, r.partition, r.batch_id
 """
 # Two statements: pins must be read after the batches are locked, or a pin that is set at this moment would be missed.
 LOCK_RETIRED = """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
+from varve.catalog.history.history import RetainedBatches
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
@@ -16,6 +17,7 @@ from varve.cli.environments.work import drop as drop_environment
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
 from varve.model.errors import ServiceUnavailable, VarveError, counted
+from varve.project import NoProject
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _KEPT_BECAUSE = {
     "shown": "the Hive table may still show it",
     "recent": "retired too recently",
     "last": "among the last of its partition",
+    "declared": "as their datasets say by RETAIN BATCHES",
+    "broken": "the files of their datasets have errors, and may say that they are retained",
     "in use": "a run that lives may read it",
 }
 
@@ -96,7 +100,8 @@ def sweep(
             for name in report.expired_environments:
                 drop_environment(name)
             _catch_up(catalog, stores, kinds)
-        retired = history.retired(dataset, older_than=older_than, keep_last=keep_last)
+        declared = _declared(kinds)
+        retired = history.retired(dataset, older_than=older_than, keep_last=keep_last, declared=declared)
         for batch in retired:
             if batch.kept:
                 report.kept.setdefault(batch.kept, Amount()).add(batch.size)
@@ -153,6 +158,23 @@ def show(console: Console, report: Report) -> None:
         console.print(f"Left: {problem}", markup=False, soft_wrap=True)
     if not report.done:
         console.print("Nothing was changed: this was a dry run.")
+
+
+def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:
+    """What these datasets say of how long their batches are retained; None where their files cannot be read."""
+    try:
+        graph = chosen_graph()
+    except NoProject:
+        return {}
+    declared: dict[str, RetainedBatches | None] = {}
+    for name in names:
+        dataset = graph.datasets.get(name)
+        if dataset is not None:
+            policy = dataset.policy
+            declared[name] = RetainedBatches(policy.retain_batches or dt.timedelta(0), policy.retain_last)
+        elif graph.broken_dataset(name) is not None:
+            declared[name] = None
+    return declared
 
 
 def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:

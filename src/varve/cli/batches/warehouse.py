@@ -31,7 +31,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command("migrate")
 def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Make a dataset's view exactly as it is declared, where a column has another type or is to go.
+    """Make a dataset's view exactly as it is declared, where a column has another type or is to go, or by its grants.
 
     Tables stay, the view and all that depends on it are made anew in one transaction: readers see the one or the other.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.files import changes_text
 from varve.cli.files.against import compare
+from varve.cli.files.roles import refuse_missing_roles
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
@@ -60,6 +61,7 @@ def check(
         if spark:
             files = ask_columns(root, files, cache)
         files.checked()
+        refuse_missing_roles(files.values())
         if spark:
             ask_spark(root, files, cache)
         problems: Sequence[Problem] = ()

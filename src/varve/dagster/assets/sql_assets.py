@@ -86,6 +86,7 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
         _argument(name): PlannedReads(
             dataset=sql_asset.upstreams[name],
             dependency=sql_asset.dependency(name),
+            wait=sql_asset.compiled.waits[name],
             columns=sql_asset.compiled.columns[name],
         )
         for name in sql_asset.reads

@@ -14,7 +14,7 @@ from varve.model.errors import nearest, some
 from varve.sql.checks.habits import call_span, dialect_problems
 from varve.sql.names.scope_variables import name_clashes, variable_of
 from varve.sql.names.written_query import UnplacedName, written_query
-from varve.sql.syntax.body import span_of
+from varve.sql.syntax.body import reads_of, span_of
 from varve.sql.syntax.sql_file import Allowed, SqlDataset
 from varve.sql.syntax.type_names import declared_name
 
@@ -64,6 +64,24 @@ def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[De
                     f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with "
                     f"a variable of the scope, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.",
                 )
+
+
+def wait_problems(sql: SqlDataset) -> Iterator[Problem]:
+    """Yield a problem for each wait for what the queries do not read."""
+    reads = reads_of(sql.queries)
+    if sql.queries and sql.waits and not reads:
+        yield sql.problem(sql.span_of("WAIT"), "WAIT is for what a query reads, and this one reads no dataset.")
+        return
+    for wait in sql.waits if sql.queries else ():
+        for name, span in wait.datasets:
+            if name not in reads:
+                yield sql.problem(
+                    span, f"{name} is not read, so that nothing waits for it.{nearest(name, reads) or _reads(reads)}"
+                )
+
+
+def _reads(names: Sequence[str]) -> str:
+    return f" It reads {some(names)}."
 
 
 def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:

@@ -28,7 +28,7 @@ from varve.sql.pushdown.relations import (
 from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class RelationTreeBuilder:
@@ -75,7 +75,7 @@ class RelationTreeBuilder:
         return SetOperationRelation(left.names, types, left=left, right=right, cut=limited)
 
     def _selection(self, node: exp.Select, ctes: Mapping[str, Cte | None], outer: Outer) -> SelectRelation:
-        names = tuple(projection.alias_or_name for projection in node.selects)
+        names = _unique([projection.alias_or_name for projection in node.selects])
         types = tuple(simple_name(projection.type) for projection in node.selects)
         selection = SelectRelation(names, types, node=node, outer=outer, ctes=ctes)
         from_ = node.args.get("from_") or node.args.get("from")
@@ -177,6 +177,14 @@ class RelationTreeBuilder:
                 self._cte(table.name, ctes, {})
             else:
                 self._scan(table)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, of which those that were there before have their place behind them.
+
+    A branch of a union is read by places, so that two of its columns may have one name: `UNION ALL SELECT 'a', 'a'`.
+    """
+    return tuple(f"{name}@{place}" if name in names[:place] else name for place, name in enumerate(names))
 
 
 def nested_queries(node: exp.Expr) -> list[exp.Expr]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.pushdown.constants import constant_conditions
 from varve.sql.pushdown.equalities import with_implied_conditions
 from varve.sql.pushdown.grouping import is_aggregate, is_determined_by
 from varve.sql.pushdown.outer_joins import null_rejected
@@ -219,12 +220,9 @@ class _Pushdown:
             is_fixed = column.table == SCOPE or column.table.startswith("@")
             return column.copy() if is_fixed else selection.traced(column)
 
-        pushed = (
-            []
-            if source.sealed
-            else [replaced(condition, seen) for condition in conditions if not nested_queries(condition)]
-        )
-        self.into(source.relation, pushed)
+        plain = [] if source.sealed else [condition for condition in conditions if not nested_queries(condition)]
+        by_constants = constant_conditions(selection, source, plain)
+        self.into(source.relation, [replaced(condition, seen) for condition in (*plain, *by_constants)])
 
 
 def _is_ambiguous(condition: exp.Expr, projections: Mapping[str, exp.Expr]) -> bool:

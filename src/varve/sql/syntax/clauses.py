@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest
+from varve.model.reads import Wait
 from varve.sql.syntax.body import parse_expression, parse_type
 from varve.sql.syntax.errors import SourceFile, Span
-from varve.sql.syntax.sql_file import ColumnDefinition, DynamicSet, Generator, Named, ValueList
-from varve.sql.syntax.timeseries import parse_timeseries
+from varve.sql.syntax.sql_file import ColumnDefinition, DeclaredWait, DynamicSet, Generator, Named, ValueList
+from varve.sql.syntax.timeseries import length_of_time, parse_timeseries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.model.partitions.key import Value
     from varve.sql.syntax.tokens import Cursor
 
@@ -101,6 +104,50 @@ def _values(at: Cursor) -> tuple[Value, ...]:
     if not values:
         at.fail("the list is empty: there would be no scope at all. Write for example ('Detroit', 'Paris').", opened)
     return tuple(values)
+
+
+def parse_waits(at: Cursor) -> tuple[DeclaredWait, ...]:
+    """Parse `ALL | AT LEAST n | ALL BUT n [UNTIL time] [OF db.table {, db.table}]`, one or more. Raises SqlError."""
+    waits, example = list[DeclaredWait](), "WAIT AT LEAST 20 UNTIL 6 HOURS"
+    while True:
+        begin = at.span
+        amount = at.choice(f"for how many partitions it waits (as in {example})", "ALL BUT", "AT LEAST", "ALL")
+        count = 0 if amount == "ALL" else at.number("how many partitions")[0]
+        deadline = length_of_time(at) if at.takes("UNTIL") else None
+        datasets, more = dict[str, Span](), False
+        if at.takes("OF"):
+            more = parse_datasets(at, datasets, f"{example} OF shop.receipts", ("ALL", "AT"))
+        else:
+            more = at.takes(",")
+        if any(not wait.datasets for wait in waits) and not datasets:
+            at.fail("two waits are for all datasets; write OF db.table behind one of them, or take it out.", begin)
+        if both := sorted({name for wait in waits for name, _ in wait.datasets} & set(datasets)):
+            at.fail(f"{both[0]} has a wait already; take one of them out.", datasets[both[0]])
+        wait = Wait(
+            at_least=count if amount == "AT LEAST" else None,
+            missing=count if amount == "ALL BUT" else 0,
+            deadline=deadline,
+        )
+        waits.append(DeclaredWait(wait, tuple(datasets.items()), Span(begin.start, at.behind)))
+        if not more:
+            return tuple(waits)
+
+
+def parse_datasets(at: Cursor, places: dict[str, Span], example: str, others: Sequence[str]) -> bool:
+    """Parse `db.table {, db.table}` into `places`; return whether a comma and one of the `others` follow.
+
+    Raises SqlError.
+    """
+    while True:
+        start = at.span.start
+        db, _ = at.name("a dataset", example=example)
+        at.needs(".", example=example)
+        table, _ = at.name("a dataset", example=example)
+        places[f"{db}.{table}".lower()] = Span(start, at.behind)
+        if not at.takes(","):
+            return False
+        if any(at.sees(*words.split()) for words in others):
+            return True
 
 
 def parse_named_expressions(at: Cursor, sign: str, example: str) -> tuple[Named, ...]:

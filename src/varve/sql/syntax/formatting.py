@@ -8,7 +8,7 @@ Not here: what the words mean (header.py).
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
@@ -32,6 +32,7 @@ CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERI
 RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CODE CHANGE REBUILD IGNORE HOLD FORWARD FROM EXPECT REFRESH
 LAST ALLOW FULL SCAN OF CLOCK
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
+INDEX UNIQUE COMPACT SORTED BY BOUNDS WAIT ALL AT LEAST BUT UNTIL RETAIN BATCHES AND GRANT SELECT
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
 # Clauses of which only the first words belong to the grammar: expressions of the author follow.
@@ -73,7 +74,7 @@ def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
     places, depth, at = [0], 0, 0
     while at < len(tokens):
         cursor.place = at
-        words = cursor.clause() if depth == 0 and at else None
+        words = cursor.clause_behind_expression() if depth == 0 and at else None
         # AS within USING begins no clause, and the options of a body stand on its line.
         goes_on = words == ("AS",) or (words == ("OPTIONS",) and _ends(tokens[places[-1] :]))
         if words and not goes_on:
@@ -146,7 +147,7 @@ def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[S
     if part[0].text.upper() == "CREATE":
         start = next((at for at, token in enumerate(part) if token.token_type is TokenType.L_PAREN), len(part))
     end = len(part)
-    if start < end and part[start].token_type is TokenType.L_PAREN and part[-1].token_type is TokenType.R_PAREN:
+    if start < end and _surrounded(part[start:]):
         start, end = start + 1, end - 1
     depth, begin = 0, start
     for at in range(start, end):
@@ -157,6 +158,14 @@ def _items(part: Sequence[Token], text: str, words: Sequence[str]) -> Iterator[S
             begin = at + 1
     if begin < end:
         yield part[begin:end]
+
+
+def _surrounded(part: Sequence[Token]) -> bool:
+    """Whether the first token is a parenthesis that the last one closes."""
+    depths = list(
+        accumulate((token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN) for token in part)
+    )
+    return depths[0] == 1 and depths[-1] == 0 and 0 not in depths[:-1]
 
 
 def _joined(part: Sequence[Token], text: str, *, whole: bool, words: int) -> str:
@@ -190,7 +199,7 @@ def _is_word(part: Sequence[Token], at: int, text: str) -> bool:
     before = part[at - 1].text if at else ""
     # A name stands first in a list, before a type, an equals sign or IN.
     named = before in {"(", ","} and text[part[at].start :].split(maxsplit=1)[0].upper() not in {
-        "INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR",
+        "INTERVAL", "CRON", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR",
     }  # fmt: skip
     return not named and after != "="
 
@@ -215,7 +224,11 @@ def _meaning(dataset: SqlDataset) -> object:
         ],
         dataset.on_upstream_change, dataset.on_code_change, dataset.forward_from,
         dataset.refresh_last, dataset.end_offset, dataset.incremental,
-        dataset.reject_into, dataset.allows,
+        dataset.reject_into, dataset.allows, [(index.names, index.unique) for index in dataset.indexes],
+        dataset.compact, [column.name for column in dataset.sorted_by],
+        [column.name for column in dataset.bounds],
+        [grant.name for grant in dataset.grants], dataset.retain_batches, dataset.retain_last,
+        [(wait.wait, [name for name, _ in wait.datasets]) for wait in dataset.waits],
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
         [query.sql("spark") for query in dataset.queries], dataset.in_comment,
     )  # fmt: skip

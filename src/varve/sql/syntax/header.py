@@ -18,10 +18,18 @@ from varve.model.landing.growth import Incremental
 from varve.model.landing.rejection import RejectInto
 from varve.model.policy import OnCodeChange, instant_of
 from varve.sql.syntax.body import parse_query
-from varve.sql.syntax.clauses import parse_columns, parse_generator, parse_named_expressions, parse_named_texts
+from varve.sql.syntax.clauses import (
+    parse_columns,
+    parse_datasets,
+    parse_generator,
+    parse_named_expressions,
+    parse_named_texts,
+    parse_waits,
+)
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
 from varve.sql.syntax.external import LANDING
 from varve.sql.syntax.sql_file import Allowed, Body, OnUpstreamChange, SqlDataset, TimeSeries, Using
+from varve.sql.syntax.storage_clauses import parse_column_names, parse_indexes, parse_period, parse_roles
 from varve.sql.syntax.suggestions import clause_hint
 from varve.sql.syntax.timeseries import length_of_time
 from varve.sql.syntax.tokens import Cursor
@@ -275,7 +283,7 @@ class _Header:
         while True:
             allowed = Allowed(self.at.choice("what to allow", *words).lower())
             if allowed is Allowed.FULL_SCAN and self.at.takes("OF"):
-                more = self._tables(tables)
+                more = parse_datasets(self.at, tables, "ALLOW FULL SCAN OF shop.products", words)
             else:
                 allowances.add(allowed)
                 more = self.at.takes(",")
@@ -283,19 +291,32 @@ class _Header:
                 break
         self.fields["allows"], self.fields["full_scans"] = frozenset(allowances), tuple(tables.items())
 
-    def _tables(self, places: dict[str, Span]) -> bool:
-        """Parse `db.table {, db.table}` of FULL SCAN OF; return whether a comma and something else to allow follow."""
-        at, example = self.at, "ALLOW FULL SCAN OF shop.products"
-        while True:
-            start = at.span.start
-            db, _ = at.name("a dataset", example=example)
-            at.needs(".", example=example)
-            table, _ = at.name("a dataset", example=example)
-            places[f"{db}.{table}".lower()] = Span(start, at.behind)
-            if not at.takes(","):
-                return False
-            if any(at.sees(*allowance.value.upper().split()) for allowance in Allowed):
-                return True
+    def _grant(self) -> None:
+        self.fields["grants"] = parse_roles(self.at)
+
+    def _retain(self) -> None:
+        """RETAIN BATCHES: sweeps keep replaced batches for so long, and so many of each partition."""
+        if not self.at.sees("LAST"):
+            self.fields["retain_batches"] = length_of_time(self.at)
+            if not self.at.takes("AND"):
+                return
+        self.at.needs("LAST", example="RETAIN BATCHES 30 DAYS AND LAST 3")
+        self.fields["retain_last"], _ = self.at.number("how many batches of each partition")
+
+    def _wait(self) -> None:
+        self.fields["waits"] = parse_waits(self.at)
+
+    def _index(self) -> None:
+        self.fields["indexes"] = parse_indexes(self.at)
+
+    def _compact(self) -> None:
+        self.fields["compact"] = parse_period(self.at)
+
+    def _sorted(self) -> None:
+        self.fields["sorted_by"] = parse_column_names(self.at, "SORTED BY (product)")
+
+    def _bounds(self) -> None:
+        self.fields["bounds"] = parse_column_names(self.at, "BOUNDS (price)")
 
     def _external(self) -> None:
         """Parse nothing: only OPTIONS may follow the word."""
@@ -366,6 +387,15 @@ class _Header:
         if "end_offset" in self.fields and not has_time:
             word = next(clause for clause in ("OPEN WINDOWS", "WINDOWS AHEAD") if clause in self.spans)
             self._problem(self.spans[word], f"{word} counts windows of time, and no generator is a TIMESERIES.")
+        for wait in self.fields.get("waits", ()):
+            if body is Body.EXTERNAL:
+                self._problem(wait.span, "WAIT is for what a query reads, and EXTERNAL reads no dataset; leave it out.")
+            elif wait.wait.deadline is not None and not has_time:
+                self._problem(
+                    wait.span,
+                    "UNTIL counts from the end of a window, and no generator is a TIMESERIES; write AT LEAST or ALL "
+                    "BUT without it.",
+                )
         if self.fields.get("forward_from") and not has_time:
             self._problem(
                 self.spans["ON CODE CHANGE"],

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from varve.model.landing.rejection import RejectInto
     from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.key import Value
+    from varve.model.reads import Wait
+    from varve.model.store_options import Period
     from varve.sql.syntax.errors import Problem, SourceFile, Span
 
 
@@ -134,6 +136,47 @@ class Named:
 
 
 @dataclass(frozen=True)
+class NamedRole:
+    """A role of the warehouse's server that GRANT names, as it is written there."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class NamedColumn:
+    """A column that a clause names, as it is written there."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class DeclaredIndex:
+    """An index of `INDEX`: of these columns, in this order."""
+
+    columns: tuple[NamedColumn, ...]
+    unique: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, lower case."""
+        return tuple(column.name.lower() for column in self.columns)
+
+
+@dataclass(frozen=True)
+class DeclaredWait:
+    """A wait of WAIT, and the datasets of its OF with the span of each name; none: all that have no wait of their own.
+
+    The span is that of the wait.
+    """
+
+    wait: Wait
+    datasets: tuple[tuple[str, Span], ...]
+    span: Span
+
+
+@dataclass(frozen=True)
 class Using:
     """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is the span of its query."""
 
@@ -158,6 +201,14 @@ class SqlDataset:
         using: the inputs of a foreign transformation.
         incremental: the settings of INCREMENTAL; None where the header does not have it.
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
+        retain_batches: how long a sweep keeps a batch after it was replaced; None: as the sweep says.
+        retain_last: how many replaced batches of each partition a sweep keeps.
+        grants: the roles that may select from the view, as they are written.
+        waits: for how many partitions of the datasets that it reads a partition waits, and until when.
+        indexes: the indexes of its period tables.
+        compact: the period whose tables are put together into one when it is over.
+        sorted_by: the columns by which the rows of each file are sorted.
+        bounds: the columns whose lowest and highest value the catalog keeps for each batch.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -185,6 +236,14 @@ class SqlDataset:
     reject_into: RejectInto | None = None
     allows: frozenset[Allowed] = frozenset()
     full_scans: tuple[tuple[str, Span], ...] = ()
+    retain_batches: dt.timedelta | None = None
+    retain_last: int = 0
+    grants: tuple[NamedRole, ...] = ()
+    waits: tuple[DeclaredWait, ...] = ()
+    indexes: tuple[DeclaredIndex, ...] = ()
+    compact: Period | None = None
+    sorted_by: tuple[NamedColumn, ...] = ()
+    bounds: tuple[NamedColumn, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

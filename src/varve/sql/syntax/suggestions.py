@@ -8,13 +8,16 @@ from __future__ import annotations
 from varve.model.errors import nearest
 from varve.sql.syntax.tokens import CLAUSES, clause_names
 
-_OF_TIMESERIES = {"RETENTION", "START", "END", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
+_OF_TIMESERIES = {"RETENTION", "START", "END", "LAST", "TIMEZONE", "ANCHOR", "INTERVAL", "CRON", "TIMESERIES"}
 # Clauses of CREATE TABLE.
 _OF_TABLES = {
     "STORED": "Write STORED IN LAKE or STORED IN WAREHOUSE.",
     "LOCATION": "Where it lies is Varve's; leave it out, or write STORED IN WAREHOUSE.",
     "TBLPROPERTIES": "Write TAGS (name = 'value').",
     "CLUSTERED": "Leave it out.",
+    "RETAIN": "Write RETAIN BATCHES 30 DAYS, of batches that were replaced; RETENTION of TIMESERIES is of windows.",
+    "GRANT": "Write GRANT SELECT TO analysts.",
+    "SORTED": "Write SORTED BY (product).",
     "PARTITION": "Write PARTITIONED BY (day STRING).",
     "PARTITIONED": "Write PARTITIONED BY (day STRING).",
     "WHERE": "A condition stands in the query, behind AS SELECT ....",

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from varve.sql.syntax.tokens import Cursor
 
 _EXAMPLE = "TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')"
-_WORDS = ("INTERVAL", "CRON", "START", "END", "RETENTION", "TIMEZONE", "ANCHOR")
+_WORDS = ("INTERVAL", "CRON", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR")
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 UNITS = (*_SECONDS, *_MONTHS)
+_SHORT = dt.timedelta(days=92)
 
 
 def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
@@ -34,23 +35,33 @@ def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
     span = Span(start, at.behind)
     if ("INTERVAL" in arguments) == ("CRON" in arguments):
         at.fail(f"a time series has either INTERVAL or CRON; write {_EXAMPLE}.", span)
-    if "START" not in arguments:
-        at.fail(f"START is missing; write {_EXAMPLE}.", span)
+    if "START" not in arguments and "LAST" not in arguments:
+        at.fail(f"START is missing; write {_EXAMPLE}, or LAST 30 DAYS for a series that moves with time.", span)
+    for word in ("START", "END", "RETENTION") if "LAST" in arguments else ():
+        if word in arguments:
+            at.fail(f"LAST says from when to when windows are kept, and {word} too; take one out.", spans[word])
     timezone = arguments.get("TIMEZONE", "UTC")
     try:
         stretch(timezone, 0)
     except VarveError as error:
         at.fail(str(error), spans["TIMEZONE"])
-    first = _moment(at, arguments["START"], timezone, spans["START"])
+    first = _first(at, arguments, timezone, spans)
     end = _moment(at, arguments["END"], timezone, spans["END"]) if "END" in arguments else None
     anchor = _moment(at, arguments["ANCHOR"], timezone, spans["ANCHOR"]) if "ANCHOR" in arguments else first
     tiling = _tiling(at, arguments, spans, anchor)
+    if "LAST" in arguments and "ANCHOR" not in arguments and isinstance(tiling, Every):
+        at.fail(
+            "such windows are counted from a moment, and a series with LAST has no START: write ANCHOR '2024-01-01'.",
+            spans["INTERVAL"],
+        )
     if "ANCHOR" in arguments and not isinstance(tiling, Every):
         at.fail("ANCHOR is for intervals that calendars do not know, such as INTERVAL 90 MINUTES.", spans["ANCHOR"])
     try:
         calendar_of(tiling, timezone)
     except VarveError as error:
         at.fail(str(error), spans.get("CRON", span))
+    if "LAST" in arguments:
+        first = pendulum.from_timestamp(calendar_of(tiling, timezone).floor(int(first.timestamp())), tz=timezone)
     _check_bounds(at, tiling, first, end, spans)
     return TimeSeries(variable, tiling, first, end, _retention(arguments), span)
 
@@ -68,7 +79,9 @@ def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:
         if word in arguments:
             at.fail(f"{word} is given twice; take one out.", begin)
         value_at = at.span
-        arguments[word] = _length(at) if word in {"INTERVAL", "RETENTION"} else at.string(f"the value of {word}")[0]
+        arguments[word] = (
+            _length(at) if word in {"INTERVAL", "RETENTION", "LAST"} else at.string(f"the value of {word}")[0]
+        )
         spans[word] = Span(value_at.start, at.behind)
         if not at.sees(")"):
             at.needs(",", example=_EXAMPLE)
@@ -138,8 +151,21 @@ def _check_bounds(
         )
 
 
+def _first(at: Cursor, arguments: dict[str, Any], timezone: str, spans: dict[str, Span]) -> pendulum.DateTime:
+    """Return START; for LAST, a moment before all windows that are kept now, which most loads of the file agree about.
+
+    Windows between that moment and those that are kept are past their retention, so that it matters to nobody which it
+    is: it is the begin of the month, or of the year, in which the oldest window lies that is kept.
+    """
+    if "START" in arguments:
+        return _moment(at, arguments["START"], timezone, spans["START"])
+    length = _as_time(*arguments["LAST"])
+    return (pendulum.now(timezone) - length).start_of("month" if length < _SHORT else "year")
+
+
 def _retention(arguments: dict[str, Any]) -> dt.timedelta | None:
-    return _as_time(*arguments["RETENTION"]) if "RETENTION" in arguments else None
+    given = arguments.get("LAST", arguments.get("RETENTION"))
+    return None if given is None else _as_time(*given)
 
 
 def length_of_time(at: Cursor) -> dt.timedelta:

@@ -13,6 +13,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest
+from varve.model.store_options import Period
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
 from varve.sql.syntax.lexer import ContinuedComment, tokens_of
 
@@ -26,11 +27,19 @@ CLAUSES = (
     ("ON", "UPSTREAM", "CHANGE"), ("ON", "CODE", "CHANGE"),
     ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
-    ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("OPTIONS",), ("EXTERNAL",), ("PYTHON",),
-    ("SPARK",), ("USING",), ("AS",),
+    ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
+    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("WAIT",), ("RETAIN", "BATCHES"), ("GRANT", "SELECT", "TO"),
+    ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 
 
+# Clauses whose word may be the name of a column too: in an expression they begin where one of these words follows.
+_MAY_BE_NAMES = {
+    "INDEX": {"(", "UNIQUE"},
+    "COMPACT": {period.upper() for period in Period},
+    "BOUNDS": {"("},
+    "WAIT": {"ALL", "AT"},
+}
 # Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 
@@ -139,13 +148,21 @@ class Cursor:
         """Return the words of the clause that begins here; None where none does."""
         return next((words for words in CLAUSES if self.sees(*words)), None)
 
+    def clause_behind_expression(self) -> tuple[str, ...] | None:
+        """Return the words of the clause that begins here, where the word may belong to an expression too."""
+        words = self.clause()
+        if words is None or words[-1] not in _MAY_BE_NAMES:
+            return words
+        following = self.tokens[self.place + len(words) : self.place + len(words) + 1]
+        return words if any(_is(token, word) for token in following for word in _MAY_BE_NAMES[words[-1]]) else None
+
     def expression(self, what: str) -> Span:
         """Move past an expression: to a comma, a closing parenthesis, a clause or the end, outside parentheses."""
         begin, depth = self.place, 0
         while (token := self.token) is not None:
             if depth == 0 and (
                 token.token_type in {TokenType.COMMA, TokenType.R_PAREN, TokenType.SEMICOLON}
-                or (self.clause() and self.place > begin)
+                or (self.clause_behind_expression() and self.place > begin)
                 or (self.place > begin and self._begins_something_else())
             ):
                 break

@@ -81,7 +81,7 @@ def qualified(
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     walk = Walk(lowered, types, frozenset(not_null))
-    outputs = tuple(Output(column.name, *column.cell) for column in walk.query(tree, {}, {}))
+    outputs = tuple(Output(column.name, *column.cell, column.copy_of) for column in walk.query(tree, {}, {}))
     return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
 
 

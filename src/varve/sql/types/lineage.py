@@ -5,7 +5,7 @@ Not here: how names are qualified (inference.py), and the type of each kind of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 class _SourceColumn:
     """A column of a source.
 
-    `star` holds the columns of datasets that it is a copy of, if no text between them and it names them.
+    `star` holds the columns of datasets that it is a copy of, if no text between them and it names them; `copy_of`
+    holds them whatever names them.
     """
 
     name: str
     cell: Cell
     star: frozenset[ColumnName] = frozenset()
+    copy_of: frozenset[ColumnName] = frozenset()
 
 
 @dataclass
@@ -81,7 +83,9 @@ class Walk:
             kind = common_type([left_column.cell.type, right_column.cell.type])
             nullable = left_column.cell.nullable or (right_column.cell.nullable and isinstance(node, exp.Union))
             cell = Cell(kind, nullable, left_column.cell.sources | right_column.cell.sources)
-            columns.append(_SourceColumn(left_column.name, cell, left_column.star | right_column.star))
+            both_copied = left_column.copy_of and right_column.copy_of
+            copy_of = left_column.copy_of | right_column.copy_of if both_copied else frozenset()
+            columns.append(_SourceColumn(left_column.name, cell, left_column.star | right_column.star, copy_of))
         return columns
 
     def _select(
@@ -115,7 +119,10 @@ class Walk:
         for projection in node.selects:
             cell = typed(projection.unalias(), lookup)
             projection.type = _data_type(cell.type)
-            result_columns.append(_SourceColumn(projection.alias_or_name, cell, self._stars(projection, sources)))
+            copied = _copied_column(projection, sources)
+            star = copied.star if copied and "line" not in projection.unalias().this.meta else frozenset()
+            copy_of = copied.copy_of if copied else frozenset()
+            result_columns.append(_SourceColumn(projection.alias_or_name, cell, star, copy_of))
         for name, value in node.args.items():
             if name in {"expressions", "from", "from_", "joins", "laterals", "with", "with_"}:
                 continue
@@ -149,23 +156,19 @@ class Walk:
             if not node.db:
                 return ctes.get(node.name)
             dataset = f"{node.db}.{node.name}"
+            itself = {name: frozenset({(dataset, name)}) for name in self.schemas.get(dataset, {})}
             return [
-                _SourceColumn(name, Cell(kind, (dataset, name) not in self.not_null, frozenset({(dataset, name)})),
-                       frozenset({(dataset, name)}))
+                _SourceColumn(
+                    name,
+                    Cell(kind, (dataset, name) not in self.not_null, itself[name]),
+                    star=itself[name],
+                    copy_of=itself[name],
+                )
                 for name, kind in self.schemas.get(dataset, {}).items()
-            ]  # fmt: skip
+            ]
         if isinstance(node, exp.Subquery | exp.Lateral) and isinstance(node.this, exp.Query):
             return _with_alias_columns(self.query(node.this, ctes, outer), node)
         return None
-
-    def _stars(
-        self, projection: exp.Expr, sources: Mapping[str, Sequence[_SourceColumn] | None]
-    ) -> frozenset[ColumnName]:
-        column = projection.unalias()
-        if not isinstance(column, exp.Column) or "line" in column.this.meta:
-            return frozenset()
-        column_of_source = _column_named(sources.get(column.table), column.name)
-        return column_of_source.star if column_of_source else frozenset()
 
 
 @dataclass
@@ -219,6 +222,12 @@ class _Lookup:
             self.walk.findings.append(finding)
 
 
+def _copied_column(projection: exp.Expr, sources: Mapping[str, Sequence[_SourceColumn] | None]) -> _SourceColumn | None:
+    """Return the column of a source that a projection passes on as it is; None where it computes something."""
+    column = projection.unalias()
+    return _column_named(sources.get(column.table), column.name) if isinstance(column, exp.Column) else None
+
+
 def _column_named(columns: Sequence[_SourceColumn] | None, name: str) -> _SourceColumn | None:
     return next((column for column in columns or () if column.name == name), None)
 
@@ -227,8 +236,7 @@ def _nullable(columns: Sequence[_SourceColumn] | None) -> Sequence[_SourceColumn
     if columns is None:
         return None
     return [
-        _SourceColumn(column.name, Cell(column.cell.type, nullable=True, sources=column.cell.sources), column.star)
-        for column in columns
+        replace(column, cell=Cell(column.cell.type, nullable=True, sources=column.cell.sources)) for column in columns
     ]
 
 
@@ -238,7 +246,7 @@ def _with_alias_columns(columns: list[_SourceColumn], node: exp.Expr) -> list[_S
     names = [column.name for column in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
     if len(names) != len(columns):
         return columns
-    return [_SourceColumn(name, column.cell, column.star) for name, column in zip(names, columns, strict=True)]
+    return [replace(column, name=name) for name, column in zip(names, columns, strict=True)]
 
 
 def _data_type(kind: str) -> exp.DataType:

@@ -18,7 +18,7 @@ from psycopg import sql
 from varve.model.errors import VarveError, some
 from varve.stores.postgres.types import type_sql
 from varve.stores.warehouse import projection, publish
-from varve.stores.warehouse.tables import notes, shape, view
+from varve.stores.warehouse.tables import grants, notes, shape, view
 from varve.stores.warehouse.tables.dependents import dependents
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
@@ -77,12 +77,27 @@ def _migrate_once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migra
     connection = catalog.connection
     existing = projection.existing_columns(connection, dataset)
     wanted = shape.declared_shape(dataset)
-    if not existing or tuple(existing) == wanted.plain:
+    if not existing:
         return Migration((), (), ())
+    grants.refuse_missing_roles(connection, dataset)
+    if tuple(existing) == wanted.plain:
+        return _regrant(connection, dataset, dry_run=dry_run)
     with connection.transaction():
         milliseconds = publish.lock_publishers(connection, dataset)
         publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)], milliseconds)
         migration = _rebuild(catalog, dataset, existing, wanted)
+        if dry_run:
+            raise _DryRunDone(migration)
+    return migration
+
+
+def _regrant(connection: psycopg.Connection, dataset: Dataset, *, dry_run: bool) -> Migration:
+    """Make the view's grants those that are declared; the view itself is as it is declared."""
+    with connection.transaction():
+        texts = tuple(statement.as_string(connection) for statement in grants.changes(connection, dataset))
+        for text in texts:
+            connection.execute(text.encode())
+        migration = Migration(texts, texts, ())
         if dry_run:
             raise _DryRunDone(migration)
     return migration

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from varve.model.errors import NOTHING_LOST, VarveError, some
-from varve.stores.warehouse.tables import dependents, notes, roles, shape, view
+from varve.stores.warehouse.tables import dependents, grants, notes, roles, shape, view
 from varve.stores.warehouse.tables.naming import leaf_view, periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
 
@@ -56,7 +56,7 @@ class ViewPlan:
     Attributes:
         first: create new leaves, which no reader has locked.
         last: replace views, for which readers wait, in the order in which readers lock them.
-        comments: set changed comments, and the grants of a new view.
+        comments: set changed comments and grants.
     """
 
     first: tuple[sql.Composed, ...]
@@ -150,6 +150,7 @@ def plan(
         tuple(last),
         (
             *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
+            *grants.changes(connection, dataset),
             *_comments(connection, dataset, dict(change.renames), comments_before, fresh=is_new),
         ),
     )

@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from varve.model.errors import NOTHING_LOST, PublishTimeout
 from varve.model.store_options import OldSnapshots
 from varve.stores.warehouse import budget, projection
-from varve.stores.warehouse.tables import notes, roles, view
+from varve.stores.warehouse.tables import grants, notes, roles, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -98,6 +98,7 @@ def change(catalog: Catalog, changed: Iterable[Build], point: Callable[[], None]
     roles.refuse_blindness(catalog.connection)
     for build in builds:
         budget.refuse_or_warn(catalog, build)
+        grants.refuse_missing_roles(catalog.connection, build.dataset)
     _wait_for_snapshots(
         catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], subject, deadline
     )

@@ -22,7 +22,7 @@ from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.reading import PinnedReader
-from varve.stores.warehouse.tables import notes, shape
+from varve.stores.warehouse.tables import grants, notes, shape
 from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
 
@@ -65,6 +65,7 @@ class WarehouseStore:
         types.refuse_what_postgresql_cannot_hold(build.dataset)
         # Refuses before Spark computes anything what the publish would refuse.
         projection.change_of(connection, build.dataset)
+        grants.refuse_missing_roles(connection, build.dataset)
         self._refuse_missing_parts(build)
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEAF_TABLES = 50
 
 # The last table of tables.sql.
-_HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'sealed'"
+_HAS_ALL = "select from pg_catalog.pg_tables where schemaname = 'varve' and tablename = 'view_grant'"
 _COMMENTS = "select nullif(column_name, ''), comment from varve.view_comment where dataset = %s"
 _FORGET_ENDED = """
     delete from varve.loading l

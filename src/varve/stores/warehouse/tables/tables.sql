@@ -67,3 +67,10 @@ create table if not exists varve.sealed (
     rows bigint not null,
     hash numeric not null
 );
+
+-- To which roles we have granted SELECT on a view, because its dataset declared it.
+create table if not exists varve.view_grant (
+    dataset text not null,
+    role_name text not null,
+    primary key (dataset, role_name)
+);

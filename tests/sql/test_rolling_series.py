@@ -1,0 +1,94 @@
+"""`TIMESERIES(..., LAST 30 DAYS)`: a series without START, whose windows are the last ones that are complete."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pendulum
+import pytest
+
+from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.model.partitions.windows import why_not_there
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile, SqlErrors
+from varve.sql.syntax.formatting import formatted
+
+if TYPE_CHECKING:
+    from varve.model.dataset import Dataset
+
+TEXT = """CREATE DATASET shop.recent (n INT)
+PARTITIONED BY (at STRING)
+FOR t IN TIMESERIES({})
+LET at = DATE_FORMAT(t, "yyyy-MM-dd'T'HH:mm")
+AS SELECT 1 AS n;
+"""
+
+
+def recent(arguments: str) -> Dataset:
+    return compiled([SourceFile("recent.sql", TEXT.format(arguments))], {})["shop.recent"].dataset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "windows"),
+    [
+        ("INTERVAL 1 DAY, LAST 30 DAYS", 30),
+        ("interval 1 day, last 1 day, timezone 'America/New_York'", 1),
+        ("INTERVAL 1 HOUR, LAST 2 DAYS, TIMEZONE 'Asia/Kolkata'", 48),
+        ("INTERVAL 1 WEEK, LAST 4 WEEKS", 4),
+        ("CRON '0 6 * * *', LAST 10 DAYS", 10),
+        ("INTERVAL 90 MINUTES, LAST 3 HOURS, ANCHOR '2024-01-01'", 2),
+        ("INTERVAL 1 DAY, LAST 2 YEARS", 732),
+    ],
+)
+def test_the_windows_are_the_last_that_are_complete(arguments: str, windows: int) -> None:
+    dataset = recent(arguments)
+    time = dataset.partitioning.time
+    assert time is not None
+    for now in (pendulum.now("UTC"), pendulum.now("UTC").add(days=400, hours=5)):
+        at = now.timestamp()
+        starts = [time.start_of(value) for value in time.keys(now=now)]
+        there = [start for start in starts if not why_not_there(time, start, at, dataset.policy.retention)]
+        # In a zone whose clocks change a day may have 23 or 25 hours.
+        assert abs(len(there) - windows) <= ("HOUR" in arguments and "Kolkata" not in arguments)
+        assert there == starts[-len(there) :]
+        assert time.calendar.following(there[-1]) == time.calendar.floor(int(at))
+
+
+def test_dagster_has_the_same_windows() -> None:
+    keys = dataset_partitions_def(recent("INTERVAL 1 DAY, LAST 30 DAYS")).get_partition_keys()
+    today = dt.datetime.now(dt.UTC).date()
+    assert len(keys) == 30
+    assert keys[-1].startswith((today - dt.timedelta(days=1)).isoformat())
+
+
+def test_a_series_that_moves_is_the_same_code_as_one_with_a_start() -> None:
+    versions = {
+        compiled([SourceFile("recent.sql", TEXT.format(arguments))], {})["shop.recent"].code_version
+        for arguments in ("INTERVAL 1 DAY, LAST 30 DAYS", "INTERVAL 1 DAY, START '2024-01-01', RETENTION 30 DAYS")
+    }
+    assert len(versions) == 1
+
+
+def test_its_layout_says_the_same() -> None:
+    once = formatted(SourceFile("recent.sql", TEXT.format("interval 1 day, last 30 days")))
+    assert "FOR t IN TIMESERIES(INTERVAL 1 DAY, LAST 30 DAYS)\n" in once
+    assert formatted(SourceFile("recent.sql", once)) == once
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "message"),
+    [
+        ("INTERVAL 1 DAY", "3:5", "START is missing; write TIMESERIES(INTERVAL 1 DAY, START '2024-01-01'), or LAST 30"),
+        ("INTERVAL 1 DAY, LAST 30 DAYS, START '2024-01-01'", "3:57", "and START too; take one out."),
+        ("INTERVAL 1 DAY, LAST 30 DAYS, RETENTION 3 DAYS", "3:61", "and RETENTION too; take one out."),
+        ("INTERVAL 1 DAY, LAST -1 DAYS", "3:42", "a whole number from 1, found '-'."),
+        ("INTERVAL 1 DAY, LAST 30", "3:44", "expected a unit"),
+        ("INTERVAL 90 MINUTES, LAST 3 DAYS", "3:30", "a series with LAST has no START: write ANCHOR '2024-01-01'."),
+    ],
+)
+def test_what_is_no_series_is_told_at_its_place(arguments: str, place: str, message: str) -> None:
+    with pytest.raises(SqlErrors) as caught:
+        recent(arguments)
+    (problem,) = caught.value.problems
+    assert (problem.place, message in problem.message) == (f"recent.sql:{place}", True), problem

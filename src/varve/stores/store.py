@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -122,6 +123,33 @@ class Store(Protocol):
     @abstractmethod
     def repair(self, dataset: Dataset) -> int:
         """The same by looking at what readers are really shown and what batches say of themselves; how many."""
+        ...
+
+    @abstractmethod
+    def refuse_drop(self, dataset_name: str) -> None:
+        """Raise VarveError, with all owners, where something of others needs what readers are shown of the dataset."""
+        ...
+
+    @abstractmethod
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """Call `end`, which ends the dataset in the catalog in one transaction, and return what it returns.
+
+        Where readers can be shown nothing of it any more in the same transaction, they are.
+        Raises PublishTimeout, VarveError where something of others depends on it, and what `end` raises.
+        """
+        ...
+
+    @abstractmethod
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """Show readers nothing of the dataset any more, note the drop in the store's own record, and tell the catalog.
+
+        Safe to repeat, also where a dataset of the same name has been made since. Raises ServiceUnavailable.
+        """
+        ...
+
+    @abstractmethod
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """Remove what the store itself remembers of a dropped dataset, after all data of it was deleted."""
         ...
 
     @abstractmethod

@@ -89,7 +89,7 @@ RETIRED = """
             and c.projected_batch_id is distinct from c.batch_id) or exists (
             select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
-        when r.age <= %s then 'last'
+        when r.age <= %s and strpos(r.dataset, '#') = 0 then 'last'
         when r.retired_at >= (select began from oldest) then 'in use'
         else '' end
     from retired r join varve.dataset d using (dataset) order by r.dataset, r.partition, r.batch_id

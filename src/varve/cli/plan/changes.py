@@ -67,12 +67,13 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
 def headline(change: CodeChange) -> str:
     """Return what has happened to a dataset, in one line."""
     count = f"{len(change.partitions):,} of {counted(change.of, 'partition')}"
+    stay = f"{counted(change.of, 'partition')} stay until `varve drop {change.dataset}`"
     return {
         CodeChangeKind.ADDED: f"{change.dataset}: new",
         CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
         CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
-        CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {change.of:,} partitions stay",
+        CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {stay}",
     }[change.kind]
 
 

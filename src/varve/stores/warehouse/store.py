@@ -17,7 +17,7 @@ from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
-from varve.stores.warehouse import clean, compact, examine, projection, publish
+from varve.stores.warehouse import clean, compact, drop, examine, projection, publish
 from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -163,6 +164,21 @@ class WarehouseStore:
         if wrong:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
         return len(wrong)
+
+    def refuse_drop(self, dataset_name: str) -> None:
+        """See `Store.refuse_drop`: views, functions and whatever else PostgreSQL knows."""
+        drop.refuse_dependents(self.catalog.connection, dataset_name)
+
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """See `Store.drop`: the view goes in the same transaction."""
+        return drop.drop(self.catalog, dataset_name, end, seconds=self.publish_seconds)
+
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.finish_drop`."""
+        drop.finish(self.catalog, dropped)
+
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.forget_drop`: its tables have remembered it, and are gone."""
 
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`: tables describe their batches, and the view shows which are current."""

@@ -112,7 +112,7 @@ class Catalog(ProjectionProgress, CatalogReader):
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.connection.execute(statements.LET_GO, (name, paths))
-            if build.registered != (declared := declaration(build.dataset)):
+            if build.registered != (declared := declaration(build.dataset, build.registered)):
                 self.connection.execute(statements.REGISTER, (name, build.dataset.store, Jsonb(declared)))
 
     def publish_all(self, builds: Iterable[Build]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
+    from varve.model.evolution import Consequence, DeclaredColumns
     from varve.model.inventory import Finding, Leftover, StoreInventory
     from varve.services.settings import Settings
 
@@ -173,6 +174,7 @@ class StoreType:
         open: a store by the settings, over the catalog's connection; the session is opened when it is first needed.
         in_folders: whether a batch is a folder of files, which other programs may read by its location.
         address: the location of a batch as a person finds it, where that is more than the catalog keeps.
+        consequences: what follows where a declaration with the second columns replaces one with the first.
     """
 
     name: str
@@ -180,3 +182,4 @@ class StoreType:
     open: Callable[[Settings, Catalog, Callable[[], SparkSession]], Store]
     in_folders: bool = False
     address: Callable[[Dataset, str], str] = lambda _, location: location
+    consequences: Callable[[DeclaredColumns, DeclaredColumns], Sequence[Consequence]] = lambda _, __: ()

@@ -5,21 +5,26 @@ Not here: what it is (varve/planning/changes/code_changes.py), and applying it (
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 from rich.text import Text
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.plans import CodePlan, Plans
+from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
 from varve.model.errors import counted
 from varve.planning.changes.code_changes import CodeChangeKind
+from varve.stores.open import consequences_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.cli.plan.open_plan import OpenPlan
+    from varve.model.evolution import Consequence
     from varve.planning.changes.code_changes import CodeChange
 
 _SIGNS = {
@@ -34,7 +39,18 @@ _DIFF_LINES = 24
 
 def code_plan(open_plan: OpenPlan) -> CodePlan:
     """Return what the code here changes, with a number where something is to be decided."""
-    return Plans(open_plan.connection, chosen_graph(), open_plan.members).kept(pendulum.now("UTC"), by=who())
+    graph = chosen_graph()
+    plan = Plans(open_plan.connection, graph, open_plan.members).kept(pendulum.now("UTC"), by=who())
+    published = {name: (store, before) for name, store, before in Catalog(open_plan.connection).declared()}
+
+    def consequences(change: CodeChange) -> tuple[Consequence, ...]:
+        dataset = graph.datasets.get(change.dataset)
+        if dataset is None or dataset.name not in published:
+            return ()
+        return tuple(consequences_of(*published[dataset.name], dataset.store, declaration(dataset)))
+
+    changes = [replace(change, consequences=consequences(change)) for change in plan.changes]
+    return replace(plan, changes=tuple(changes))
 
 
 def plan_values(plan: CodePlan) -> dict[str, Any]:
@@ -80,6 +96,7 @@ def headline(change: CodeChange) -> str:
 def details(change: CodeChange) -> list[str]:
     """Return what follows from a change, a line each."""
     lines = [column.message(change.dataset) for column in change.columns]
+    lines += [consequence.message for consequence in change.consequences]
     for reader, owners, columns in change.readers:
         what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")

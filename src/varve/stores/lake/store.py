@@ -238,4 +238,4 @@ def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession
     )  # fmt: skip
 
 
-LAKE = StoreType("lake", "parquet", _open, in_folders=True)
+LAKE = StoreType("lake", "parquet", _open, in_folders=True, consequences=evolve.consequences)

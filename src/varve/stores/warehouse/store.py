@@ -17,7 +17,7 @@ from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
-from varve.stores.warehouse import clean, compact, drop, examine, projection, publish
+from varve.stores.warehouse import clean, compact, drop, evolve, examine, migrate, projection, publish
 from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
@@ -66,6 +66,7 @@ class WarehouseStore:
         types.refuse_what_postgresql_cannot_hold(build.dataset)
         # Refuses before Spark computes anything what the publish would refuse.
         projection.change_of(connection, build.dataset)
+        evolve.refuse_former(build)
         self._refuse_missing_parts(build)
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
@@ -98,8 +99,9 @@ class WarehouseStore:
         publish.change(self.catalog, builds, point, self.publish_seconds)
 
     def published(self, build: Build) -> None:
-        """See `Store.published`: periods that are over are compacted."""
+        """See `Store.published`: periods that are over are compacted, and columns taken away leave the view."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
+        migrate.narrow(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""
@@ -231,7 +233,7 @@ def _address(dataset: Dataset, location: str) -> str:
     return f"{periods_schema(dataset)}.{location}"
 
 
-WAREHOUSE = StoreType("warehouse", "postgres", _open, address=_address)
+WAREHOUSE = StoreType("warehouse", "postgres", _open, address=_address, consequences=evolve.consequences)
 
 
 def in_warehouse(dataset: Dataset) -> bool:

@@ -315,7 +315,7 @@ def test_what_is_being_built_or_is_pinned_is_not_dropped(shop: Shop, workbench: 
         builder.release(build)
     History(catalog.connection).pin(dataset.name, batch.batch_id, owner="ann", reason="audit")
     message = refusal(shop)
-    assert f"1 batch are pinned: day=2026-11-01 batch {batch.batch_id} by ann (audit). Nothing was changed." in message
+    assert f"somebody has pinned 1 batch: day=2026-11-01 batch {batch.batch_id} by ann (audit). Nothing was" in message
     assert shown(workbench, dataset) == [(1, "pen")]
     History(catalog.connection).unpin(dataset.name, batch.batch_id)
     shop.json("drop", "shop.sales")

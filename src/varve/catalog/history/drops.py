@@ -129,8 +129,8 @@ class Drops:
         if pins := self.connection.execute(_PINNED, (name,)).fetchall():
             pinned = [f"{path} batch {batch} by {owner} ({reason})" for path, batch, owner, reason in pins]
             raise VarveError(
-                f"{name}: {counted(len(pins), 'batch')} are pinned: {some(pinned, limit=3)}. {_NOTHING_CHANGED} Ask "
-                f"those who pinned them; `varve unpin {name}` takes the pins off."
+                f"{name}: somebody has pinned {counted(len(pins), 'batch')}: {some(pinned, limit=3)}. "
+                f"{_NOTHING_CHANGED} Ask them whether they still need it; `varve unpin` takes pins off."
             )
 
     def drop(self, name: str, *, by: str) -> DroppedDataset:

@@ -181,6 +181,7 @@ class WarehouseStore:
 
     def forget_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.forget_drop`: its tables have remembered it, and are gone."""
+        notes.forget_batches(self.catalog.connection, dropped.remains)
 
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`: tables describe their batches, and the view shows which are current."""

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.history.drops import Drops
+from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.cdc.ending import ending_capture
 from varve.cli.batches import sweep
 from varve.cli.batches.history import opened
@@ -91,7 +91,8 @@ def drop(
     pinned batches, where something of others depends on its view, and where the source of its capture cannot be
     reached; AlreadyBuilding where a run builds or captures it.
     """
-    name = name.replace("/", ".")
+    # Also by the name that the sweep shows for what is left of an earlier drop.
+    name = declared_name(name.replace("/", "."))
     refuse_declared(name)
     settings = chosen_settings()
     with opened() as history:
@@ -100,7 +101,7 @@ def drop(
         kind = history.stores().get(name)
         with ending_capture(connection, settings, name, source_is_gone=source_is_gone, step=step) as capture:
             if kind is None and capture is None and not drops.of(name):
-                known = some(known_name for known_name in history.stores() if "#" not in known_name)
+                known = some(known_name for known_name in history.stores() if not is_dropped(known_name))
                 raise VarveError(f"nothing of {name!r} was ever built; there are {known or 'none'}.")
             report = _report(catalog, name, kind, capture)
             store = None if kind is None else open_store(kind, settings, catalog, sweep.session)

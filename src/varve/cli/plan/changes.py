@@ -16,15 +16,18 @@ from varve.catalog.plans import CodePlan, Plans
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
-from varve.model.errors import counted
+from varve.model.errors import VarveError, counted, some
+from varve.model.evolution import Consequence
 from varve.planning.changes.code_changes import CodeChangeKind
 from varve.stores.open import consequences_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from varve.cli.plan.open_plan import OpenPlan
-    from varve.model.evolution import Consequence
+    from varve.model.dataset import Dataset
     from varve.planning.changes.code_changes import CodeChange
 
 _SIGNS = {
@@ -41,16 +44,37 @@ def code_plan(open_plan: OpenPlan) -> CodePlan:
     """Return what the code here changes, with a number where something is to be decided."""
     graph = chosen_graph()
     plan = Plans(open_plan.connection, graph, open_plan.members).kept(pendulum.now("UTC"), by=who())
-    published = {name: (store, before) for name, store, before in Catalog(open_plan.connection).declared()}
+    catalog = Catalog(open_plan.connection)
+    published = {name: (store, before) for name, store, before in catalog.declared()}
 
     def consequences(change: CodeChange) -> tuple[Consequence, ...]:
         dataset = graph.datasets.get(change.dataset)
         if dataset is None or dataset.name not in published:
             return ()
-        return tuple(consequences_of(*published[dataset.name], dataset.store, declaration(dataset)))
+        follows = consequences_of(*published[dataset.name], dataset.store, declaration(dataset))
+        if any(consequence.refused for consequence in follows):
+            return tuple(follows)
+        return (*follows, *_left_over(dataset, sorted(catalog.current(dataset.name))))
 
     changes = [replace(change, consequences=consequences(change)) for change in plan.changes]
     return replace(plan, changes=tuple(changes))
+
+
+def _left_over(dataset: Dataset, current: Sequence[str]) -> list[Consequence]:
+    """Return what follows for current partitions that the dataset does not declare any more: of another grain, say."""
+    left = []
+    for path in current:
+        try:
+            dataset.partitioning.from_path(path)
+        except VarveError:
+            left.append(path)
+    if not left:
+        return []
+    message = (
+        f"{len(left):,} of {counted(len(current), 'partition')} are none of those that it declares now "
+        f"({some(left, limit=2)}): readers see them beside the new ones until `varve retire {dataset}`."
+    )
+    return [Consequence(message)]
 
 
 def plan_values(plan: CodePlan) -> dict[str, Any]:

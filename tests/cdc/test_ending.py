@@ -130,6 +130,18 @@ def test_a_capture_that_runs_is_not_ended(lab: Lab, name: str, catalog: Catalog)
     assert len(at_the_source(lab)) == 2
 
 
+def test_a_capture_of_which_nothing_was_applied_yet_is_found_and_ended(lab: Lab, catalog: Catalog) -> None:
+    lab.sql("insert into {t} (w, id) values (1, 1)")
+    lab.bootstrap()
+    name = lab.captured.dataset.name
+    (finding,) = [each for each in doctor(None).findings if each.dataset == name]
+    assert "whose source keeps its log for us, and no code declares it" in finding.problem
+    assert finding.remedy == f"Declare it again, or end it: `varve drop {name}`."
+    drop(name)
+    assert at_the_source(lab) == []
+    assert [each for each in doctor(None).findings if each.dataset == name] == []
+
+
 def test_a_dataset_that_was_never_captured_has_nothing_to_end(lab: Lab, catalog: Catalog) -> None:
     with ending_capture(catalog.connection, lab.settings, f"t{uuid.uuid4().hex[:8]}.plain") as capture:
         assert capture is None

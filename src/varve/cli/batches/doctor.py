@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.catalog.recovery.recovery import recover
-from varve.cdc.health import capture_findings
+from varve.cdc.health import capture_findings, captured_sources
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
@@ -158,6 +158,18 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     Finding(rejected_file["dataset"], rejected_file["partition"] or "", None, problem, remedy)
                 )
         examined.findings += capture_findings(history.connection, dataset)
+        examined.findings += [
+            Finding(
+                name,
+                "",
+                None,
+                f"a capture of {source} was begun, whose source keeps its log for us, and no code declares it",
+                f"Declare it again, or end it: `varve drop {name}`.",
+            )
+            for name, source in captured_sources(history.connection, dataset).items()
+            if name not in kinds and name not in chosen_graph().datasets
+            if chosen_graph().broken_dataset(name) is None
+        ]
         for kind in sorted(set(kinds.values())):
             for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:

@@ -68,9 +68,9 @@ class Shop:
         text = HEAD.format(db=self.db, name=name, columns=columns, store=store, rest=rest)
         (self.assets / f"{name}.sql").write_text(text.lstrip(), encoding="utf-8")
 
-    def run(self, *words: str) -> Result:
-        """`varve ...`, with the database's name in the place of `shop`."""
-        return CliRunner().invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
+    def run(self, *words: str, answers: str | None = None) -> Result:
+        """`varve ...`, with the database's name in the place of `shop`; `answers` are what a person types."""
+        return CliRunner().invoke(app, [word.replace("shop.", f"{self.db}.") for word in words], input=answers)
 
     def json(self, *words: str) -> Any:
         done = self.run(*words, "--json")

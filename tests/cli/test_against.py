@@ -140,11 +140,12 @@ class Repository:
         )  # fmt: skip
 
     def compared(self, against: str = "HEAD") -> dict[str, Any]:
-        """What `--against --json` says; its exit code is 1 exactly where something is broken for certain."""
+        """What `--against --json` says; its exit code is 1 exactly where something is broken for certain or refused."""
         done = self.check("--against", against, "--json")
         values: dict[str, Any] = json.loads(done.stdout)
         certain = [use for use in values["breaks"] if use["certain"]]
-        assert done.returncode == (1 if certain or values["problems"] else 0), done.stderr
+        refused = [each for each in values["consequences"] if each["refused"]]
+        assert done.returncode == (1 if certain or refused or values["problems"] else 0), done.stderr
         return values
 
 
@@ -265,6 +266,43 @@ def test_a_dataset_that_is_gone_is_named_with_its_readers(repository: Repository
         ("shop.sales", "removed"),
         ("shop.stock", "removed"),
     ]
+
+
+def test_what_becomes_of_the_batches_that_are_there_is_said_before_a_run_is_refused(repository: Repository) -> None:
+    def consequences() -> list[tuple[str, bool]]:
+        values = repository.compared()
+        return [
+            (each["message"], each["refused"]) for each in values["consequences"] if each["dataset"] == "shop.sales"
+        ]
+
+    repository.edit("sales.sql", "  pieces INT\n", "  pieces INT,\n  till STRING\n")
+    assert consequences() == [("till: NULL in partitions that are not computed again.", False)]
+    assert repository.check("--against", "HEAD").returncode == 0
+    repository.commit()
+    repository.edit("sales.sql", ",\n  till STRING\n", "\n")
+    assert consequences() == [
+        ("till: batches keep it, and readers of the Hive table do not see it from the next run on.", False),
+        ("The next run makes the Hive table again, which is missing for a moment.", False),
+    ]
+    repository.edit("sales.sql", "  pieces INT\n", "  pieces INT,\n  cashier STRING\n")
+    ((message, refused),) = consequences()
+    assert refused
+    assert message.startswith(
+        "Every run is refused. Renamed, or one dropped and another added: till STRING -> cashier STRING. Columns that"
+    )
+    done = repository.check("--against", "HEAD")
+    assert (done.returncode, "what HEAD has published of shop.sales" in done.stdout) == (1, True)
+    assert "| `shop.sales` | Every run is refused. " in repository.check("--against", "HEAD", "--markdown").stdout
+    repository.edit("sales.sql", "  cashier STRING", "  till STRING")
+    repository.edit("sales.sql", "PARTITIONED BY (day DATE)", "PARTITIONED BY (week DATE)")
+    repository.edit("sales.sql", "INSERT (day = today)", "INSERT (week = today)")
+    ((message, refused),) = consequences()
+    assert refused
+    assert "It was partitioned by day DATE, and now by week DATE." in message
+    repository.edit("sales.sql", "PARTITIONED BY (week DATE)", "PARTITIONED BY (day DATE)")
+    repository.edit("sales.sql", "INSERT (week = today)", "INSERT (day = today)")
+    repository.edit("sales.sql", "STORED IN LAKE", "STORED IN WAREHOUSE")
+    assert consequences()[0][0].startswith("It lies in the lake, and is declared in the warehouse: its batches do not")
 
 
 def test_a_pull_request_is_told_in_markdown(repository: Repository) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -20,9 +21,9 @@ from varve.cli.app import app
 from varve.cli.plan import planning
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
-from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.schema import Column, Schema
+from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.changes.code_changes import DeployedCode, code_changes
 from varve.planning.graph import Graph
 
@@ -88,6 +89,37 @@ def test_the_values_for_programs_and_for_a_pull_request(edited: Process) -> None
         ("shop.revenue", "forward", "2026-11-03")
     ]
     assert varve("plan", "--markdown").startswith("| | dataset |")
+
+
+def test_what_follows_for_the_batches_that_are_there_is_said_before_a_run_is_refused(
+    edited: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def declared(*columns: Column) -> str:
+        dataset = replace(edited.revenue, schema=Schema(columns))
+        commands_on(replace(edited, revenue=dataset).graph, monkeypatch)
+        return varve("plan")
+
+    discount = Column("discount", ColumnType.BIGINT)
+    first, *others = edited.revenue.schema.columns
+    assert "    discount: NULL in partitions that are not computed again.\n" in declared(first, *others, discount)
+    shown = declared(*others, discount)
+    assert (
+        f"    Every run is refused. Renamed, or one dropped and another added: {first.name} {first.type} -> " in shown
+    )
+    (change,) = json.loads(varve("plan", "--json"))["changes"]["datasets"]
+    assert [consequence["refused"] for consequence in change["consequences"]] == [True]
+
+
+def test_partitions_of_a_grain_that_is_not_declared_any_more_are_counted(
+    edited: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Cron's weeks begin with a Sunday, as the 1st is; the 2nd and the 3rd begin no window.
+    weekly = TimeDimension.of("day", "@weekly", "2026-10-25", "2026-11-22", timezone="Europe/Paris")
+    dataset = replace(edited.revenue, partitioning=Partitioning((weekly,)))
+    commands_on(replace(edited, revenue=dataset).graph, monkeypatch)
+    assert "2 of 3 partitions are none of those that it declares now (day=2026-11-02, day=2026-11-03): readers see" in (
+        varve("plan")
+    )
 
 
 def test_what_is_wrong_in_a_request_changes_nothing(edited: Process) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from varve.model.evolution import evolution, partition_problems, widens
+from varve.model.evolution import DeclaredColumns, evolution, former_problems, partition_problems, widens
 from varve.model.schema import Column, ColumnType
 
 INT, BIGINT, DOUBLE, STRING, DATE = (ColumnType(name) for name in ("INT", "BIGINT", "DOUBLE", "STRING", "DATE"))
@@ -26,7 +26,7 @@ def test_columns_that_may_be_null_are_added_and_types_widened() -> None:
 def test_every_other_change_is_told_by_name() -> None:
     change = evolution(BEFORE, [Column("a", DATE), Column("c", STRING, nullable=False)])
     assert change.problems == (
-        "Dropped or renamed: b STRING.",
+        "Renamed, or one dropped and another added: b STRING -> c STRING.",
         "Added, but may not be NULL, which it is in every older batch: c.",
         "a was INT and is DATE now, which does not hold all its values.",
     )
@@ -34,6 +34,23 @@ def test_every_other_change_is_told_by_name() -> None:
         "It was partitioned by day DATE, and now by day STRING."
     ]
     assert partition_problems([Column("day", DATE)], [Column("day", DATE, "comment")]) == []
+
+
+def test_a_column_that_is_taken_away_may_come_back_with_a_type_that_holds_its_values() -> None:
+    change = evolution(BEFORE, BEFORE[:1])
+    assert ([column.name for column in change.removed], change.problems) == (["b"], ())
+    former = [Column("n", INT), Column("b", STRING)]
+    for kind in (INT, BIGINT):
+        change = evolution(BEFORE[:1], [*BEFORE, Column("n", kind)], former)
+        assert ([column.name for column in change.added], change.widened, change.problems) == (["b", "n"], (), ())
+    assert evolution(BEFORE[:1], [BEFORE[0], Column("n", DATE)], former).problems == (
+        "n was INT and is DATE now, which does not hold all its values.",
+    )
+    # One that goes while a former one comes back is no new name.
+    assert evolution(BEFORE, [BEFORE[0], Column("n", INT)], former).problems == ()
+    assert former_problems(DeclaredColumns(former=tuple(former)), [*BEFORE, Column("n", STRING)]) == (
+        "n was INT and is STRING now, which does not hold all its values.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
@@ -76,14 +76,17 @@ class Catalog(ProjectionProgress, CatalogReader):
         row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
         assert row is not None
         current = self._pointers(dataset, paths)
+        registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
         expected = {key: BatchId(current[key.path]) if key.path in current else None for key in partitions}
         return Build(
-            dataset, tuple(partitions), BatchId(row[0]), run_id, expected, code_version=code_version, holds=False
-        )
+            dataset, tuple(partitions), BatchId(row[0]), run_id, expected, code_version=code_version, holds=False,
+            registered=None if registered is None else registered[0],
+        )  # fmt: skip
 
-    def register(self, dataset: Dataset) -> None:
-        """Note that the dataset is published with this declaration from now on."""
-        self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, Jsonb(declaration(dataset))))
+    def register(self, dataset: Dataset, before: Mapping[str, Any] | None) -> None:
+        """Note that the dataset is published with this declaration from now on; `before` is the one it had."""
+        declared = Jsonb(declaration(dataset, before))
+        self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, declared))
 
     def staged(self, build: Build, batches: Sequence[StagedBatch]) -> None:
         """Record for every batch of the build what lies in the store, and what it was made from (its trace)."""
@@ -132,8 +135,8 @@ class Catalog(ProjectionProgress, CatalogReader):
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.connection.execute(statements.LET_GO, (name, paths))
-            if build.registered != declaration(build.dataset):
-                self.register(build.dataset)
+            if build.registered != declaration(build.dataset, build.registered):
+                self.register(build.dataset, build.registered)
 
     def publish_all(self, builds: Iterable[Build]) -> None:
         """Publish several builds in one transaction, or in the caller's, all with the same time of publish."""

@@ -8,21 +8,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Batch, BatchId, Input
+from varve.model.evolution import DeclaredColumns
+from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from varve.model.dataset import Dataset
 
 
-def declaration(dataset: Dataset) -> dict[str, Any]:
-    """The declaration of a dataset, as the catalog and the manifests store it."""
+def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The declaration of a dataset, as the catalog and the manifests store it.
+
+    With the one `before` it, also the columns that earlier ones had: batches have them, and they keep their types.
+    """
+    earlier = columns_of(before or {})
+    names = set(dataset.schema.names)
+    former = {column.name: column.type for column in (*earlier.former, *earlier.data) if column.name not in names}
     return {
         "columns": [[column.name, column.type, column.nullable, column.comment] for column in dataset.schema.columns],
         "partition_columns": [[column.name, column.type] for column in dataset.partition_columns],
         "comment": dataset.comment,
+        **({"former_columns": [list(column) for column in former.items()]} if former else {}),
         **({} if (into := dataset.reject_into) is None else {"reject_into": [into.at_most, into.dataset]}),
     }
+
+
+def columns_of(declaration: Mapping[str, Any]) -> DeclaredColumns:
+    """The columns of a declaration, as the catalog stores it."""
+    data: Sequence[Sequence[Any]] = declaration.get("columns", [])
+    partitions: Sequence[Sequence[Any]] = declaration.get("partition_columns", [])
+    former: Sequence[Sequence[Any]] = declaration.get("former_columns", [])
+    return DeclaredColumns(
+        tuple(Column(name, ColumnType(kind), comment, nullable) for name, kind, nullable, comment, *_ in data),
+        tuple(Column(name, ColumnType(kind)) for name, kind, *_ in partitions),
+        tuple(Column(name, ColumnType(kind)) for name, kind, *_ in former),
+    )
 
 
 def batches_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, Batch]:

@@ -209,7 +209,7 @@ COUNTS = """
            (select count(*) from varve.batch x where x.dataset = d.dataset and x.state not in ('failed', 'swept'))
     from varve.dataset d
     left join varve.current c using (dataset) left join varve.batch b using (dataset, partition, batch_id)
-    group by d.dataset, d.store order by d.dataset
+    where strpos(d.dataset, '#') = 0 group by d.dataset, d.store order by d.dataset
 """
 ALL_DECLARED = """
     select dataset, store, declaration from varve.dataset d

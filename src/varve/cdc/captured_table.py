@@ -178,7 +178,7 @@ class CapturedTable:
     @property
     def slot(self) -> str:
         """The name of its replication slot and publication in the source."""
-        return "varve_" + self.dataset.name.replace(".", "_")[:56]
+        return slot_name(self.dataset.name)
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -201,6 +201,11 @@ class CapturedTable:
         """The names in the source of the columns that the dataset declares."""
         renamed = {name for name, column in self.renames.items() if column in self.names}
         return tuple(sorted(renamed | (self.names - set(self.renames.values()))))
+
+
+def slot_name(dataset: str) -> str:
+    """The name, in the source, of the replication slot and the publication of the dataset with this name."""
+    return "varve_" + dataset.replace(".", "_")[:56]
 
 
 class SourceRefused(VarveError):

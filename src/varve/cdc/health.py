@@ -27,6 +27,13 @@ def capture_findings(connection: psycopg.Connection, dataset: str | None) -> Ite
             yield from _findings(positions, position)
 
 
+def captured_sources(connection: psycopg.Connection, dataset: str | None) -> dict[str, str]:
+    """The source table of each dataset (None: of all) of which a capture was begun, whether or not it is declared."""
+    positions = Positions(connection)
+    listed = positions.all() if positions.exist() else []
+    return {position.dataset: position.source for position in listed if dataset in {None, position.dataset}}
+
+
 def _findings(positions: Positions, position: Position) -> Iterator[Finding]:
     name = position.dataset
     if position.state == "stopped":

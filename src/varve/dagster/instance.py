@@ -5,6 +5,7 @@ Not here: the storage and the launcher that a dagster.yaml names (internal.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,17 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
     # would cost a connection and a commit.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "100")
     return dg.DagsterInstance.get()
+
+
+def forget_materialisations(settings: Settings, name: str) -> None:
+    """Let Dagster show nothing of a dataset as materialised, should it be declared again; its runs stay.
+
+    Where there is no instance of Dagster's, there is nothing to forget.
+    """
+    with contextlib.suppress(NoProject), open_instance(settings) as instance:
+        key = dg.AssetKey(name.split("."))
+        if instance.has_asset_key(key):
+            instance.wipe_assets([key])
 
 
 def dagster_home(settings: Settings) -> Path:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.catalog.rows import declaration
 from varve.dagster.assets.datasets import DatasetAsset, with_rejected
 from varve.dagster.assets.python_files import broken_modules, python_assets
 from varve.dagster.assets.sql_assets import python_datasets
@@ -62,11 +63,13 @@ def _of_file(sql_asset: SqlAsset) -> Iterator[DatasetSnapshot]:
         None if made_of is None else {name: tuple(sorted(sources)) for name, sources in made_of.items()},
         sql_asset.source.path,
         code_version=sql_asset.code_version,
+        store=dataset.store,
+        declaration=declaration(dataset),
     )
     if (rejected := dataset.rejected_dataset()) is not None:
         yield DatasetSnapshot(
             rejected.name, columns_of(rejected), rejected.owners, file=sql_asset.source.path,
-            code_version=sql_asset.code_version,
+            code_version=sql_asset.code_version, store=rejected.store, declaration=declaration(rejected),
         )  # fmt: skip
 
 
@@ -96,6 +99,8 @@ def _of_asset(asset: DatasetAsset, folder: Path) -> DatasetSnapshot:
         file=_place(asset, folder),
         in_python=True,
         code_version=asset.code_version,
+        store=dataset.store,
+        declaration=declaration(dataset),
     )
 
 

@@ -1,7 +1,9 @@
 """How the declaration of a dataset may change while batches of the declaration before are still read.
 
-A column that is added reads as NULL in older batches, and a wider type holds every older value. Any other change would
-alter or hide the data of older batches.
+A column that is added reads as NULL in older batches, and a wider type holds every older value. A column that is taken
+away stays in the batches that have it, and nobody is shown it: declared again it is there again, so that its type is
+remembered. A column that goes while another comes may have been renamed, which would hide its values without a word.
+Any other change would alter the data of older batches.
 
 Not here: what the warehouse allows beyond this, and a breaking rebuild (varve/stores/warehouse/).
 """
@@ -32,21 +34,63 @@ class Evolution:
     Attributes:
         added: new columns.
         widened: columns that now have a wider type.
+        removed: columns that are not declared any more.
         problems: every other difference, as sentences for a message.
     """
 
     added: tuple[Column, ...]
     widened: tuple[Column, ...]
+    removed: tuple[Column, ...]
     problems: tuple[str, ...]
 
 
-def evolution(before: Sequence[Column], after: Sequence[Column]) -> Evolution:
-    """The difference between the columns of an older and a newer declaration."""
-    old = {column.name: column for column in before}
+@dataclass(frozen=True, slots=True)
+class DeclaredColumns:
+    """The columns of a declaration.
+
+    Attributes:
+        former: columns that earlier declarations had and this one has not; batches may have them.
+    """
+
+    data: tuple[Column, ...] = ()
+    partitions: tuple[Column, ...] = ()
+    former: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What follows from a changed declaration, before a run with it has published anything.
+
+    Attributes:
+        message: what follows, and what to do, in whole sentences.
+        refused: whether every run would be refused, whatever is done first.
+    """
+
+    message: str
+    refused: bool = False
+
+
+def evolution(before: Sequence[Column], after: Sequence[Column], former: Sequence[Column] = ()) -> Evolution:
+    """The difference between the columns of an older and a newer declaration.
+
+    `former` are columns of still older declarations, which batches may have.
+    """
+    old, names = {column.name: column for column in before}, {column.name for column in after}
     added = tuple(column for column in after if column.name not in old)
-    changed = tuple(column for column in after if column.name in old and column.type != old[column.name].type)
-    widened = tuple(column for column in changed if widens(old[column.name].type, column.type))
-    return Evolution(added, widened, tuple(_problems(old, after, added, [c for c in changed if c not in widened])))
+    removed = tuple(column for column in before if column.name not in names)
+    known = {column.name: column for column in former} | old
+    changed = tuple(column for column in after if column.name in known and column.type != known[column.name].type)
+    widened = tuple(column for column in changed if widens(known[column.name].type, column.type))
+    return Evolution(
+        added, tuple(column for column in widened if column.name in old), removed,
+        tuple(_problems(known, added, removed, [column for column in changed if column not in widened])),
+    )  # fmt: skip
+
+
+def former_problems(before: DeclaredColumns, after: Sequence[Column]) -> tuple[str, ...]:
+    """One sentence for each column that earlier declarations had with a type that does not hold its values now."""
+    former = {column.name: column for column in before.former}
+    return evolution((), [column for column in after if column.name in former], before.former).problems
 
 
 def partition_problems(before: Sequence[Column], after: Sequence[Column]) -> list[str]:
@@ -66,12 +110,14 @@ def widens(narrow: ColumnType, wide: ColumnType) -> bool:
 
 
 def _problems(
-    old: dict[str, Column], after: Sequence[Column], added: Iterable[Column], retyped: Iterable[Column]
+    known: dict[str, Column], added: Sequence[Column], removed: Sequence[Column], retyped: Iterable[Column]
 ) -> Iterable[str]:
-    names = {column.name for column in after}
-    if dropped := [f"{column.name} {column.type}" for column in old.values() if column.name not in names]:
-        yield f"Dropped or renamed: {', '.join(dropped)}."
+    new = [f"{column.name} {column.type}" for column in added if column.name not in known]
+    if removed and new:
+        gone = ", ".join(f"{column.name} {column.type}" for column in removed)
+        yield f"Renamed, or one dropped and another added: {gone} -> {', '.join(new)}."
     if strict := [column.name for column in added if not column.nullable]:
         yield f"Added, but may not be NULL, which it is in every older batch: {', '.join(strict)}."
     for column in retyped:
-        yield f"{column.name} was {old[column.name].type} and is {column.type} now, which does not hold all its values."
+        was = known[column.name].type
+        yield f"{column.name} was {was} and is {column.type} now, which does not hold all its values."

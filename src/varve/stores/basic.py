@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.catalog.history.drops import Drops
 from varve.stores.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -74,6 +76,21 @@ class BasicStore(Store):
     def repair(self, dataset: Dataset) -> int:
         """See `Store.repair`."""
         return self.follow(dataset)
+
+    def refuse_drop(self, dataset_name: str) -> None:
+        """See `Store.refuse_drop`: nothing else is shown to anybody."""
+
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """See `Store.drop`."""
+        del dataset_name
+        return end()
+
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.finish_drop`."""
+        Drops(self.catalog.connection).finished(dropped)
+
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.forget_drop`: it remembers nothing."""
 
     def inventory(self) -> Sequence[StoreInventory]:
         """See `Store.inventory`: its batches do not describe themselves."""

@@ -12,15 +12,18 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.rows import columns_of
 from varve.model.dataset import STORE_ENTRY_POINTS
 from varve.model.errors import VarveError, nearest
+from varve.model.evolution import Consequence
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.store import LAKE
 from varve.stores.store import StoreType
 from varve.stores.warehouse.store import WAREHOUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from pyspark.sql import SparkSession
 
@@ -59,6 +62,19 @@ def store_type(name: str) -> StoreType:
         f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "
         f"install the package that adds it, by an entry point of the group {STORE_ENTRY_POINTS}."
     )
+
+
+def consequences_of(
+    store_before: str, before: Mapping[str, Any], store: str, after: Mapping[str, Any]
+) -> Sequence[Consequence]:
+    """What follows for the batches of a dataset where one declaration, as the catalog keeps it, replaces another."""
+    if store_before != store:
+        text = (
+            f"It lies in the {store_before}, and is declared in the {store}: its batches do not move. Give the dataset "
+            "a new name, and drop the old one when its readers have moved."
+        )
+        return [Consequence(text, refused=True)]
+    return store_type(store).consequences(columns_of(before), columns_of(after))
 
 
 def open_store(name: str, settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> Store:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
+    from varve.model.evolution import Consequence, DeclaredColumns
     from varve.model.inventory import Finding, Leftover, StoreInventory
     from varve.services.settings import Settings
 
@@ -125,6 +127,33 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def refuse_drop(self, dataset_name: str) -> None:
+        """Raise VarveError, with all owners, where something of others needs what readers are shown of the dataset."""
+        ...
+
+    @abstractmethod
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """Call `end`, which ends the dataset in the catalog in one transaction, and return what it returns.
+
+        Where readers can be shown nothing of it any more in the same transaction, they are.
+        Raises PublishTimeout, VarveError where something of others depends on it, and what `end` raises.
+        """
+        ...
+
+    @abstractmethod
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """Show readers nothing of the dataset any more, note the drop in the store's own record, and tell the catalog.
+
+        Safe to repeat, also where a dataset of the same name has been made since. Raises ServiceUnavailable.
+        """
+        ...
+
+    @abstractmethod
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """Remove what the store itself remembers of a dropped dataset, after all data of it was deleted."""
+        ...
+
+    @abstractmethod
     def inventory(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...
@@ -158,6 +187,7 @@ class StoreType:
         open: a store by the settings, over the catalog's connection; the session is opened when it is first needed.
         in_folders: whether a batch is a folder of files, which other programs may read by its location.
         address: the location of a batch as a person finds it, where that is more than the catalog keeps.
+        consequences: what follows where a declaration with the second columns replaces one with the first.
     """
 
     name: str
@@ -165,3 +195,4 @@ class StoreType:
     open: Callable[[Settings, Catalog, Callable[[], SparkSession]], Store]
     in_folders: bool = False
     address: Callable[[Dataset, str], str] = lambda _, location: location
+    consequences: Callable[[DeclaredColumns, DeclaredColumns], Sequence[Consequence]] = lambda _, __: ()

@@ -29,7 +29,7 @@ _DECLARATIONS = """
     select d.dataset, d.declaration, count(c.partition), coalesce(sum(b.rows), 0)::bigint,
         coalesce(sum(b.bytes), 0)::bigint
     from varve.dataset d left join varve.current c using (dataset)
-    left join varve.batch b using (dataset, partition, batch_id) group by 1
+    left join varve.batch b using (dataset, partition, batch_id) where strpos(d.dataset, '#') = 0 group by 1
 """
 _SAME = "select id from varve.plan where digest = %s and applied_at is null order by id desc limit 1"
 _ADD = "insert into varve.plan (digest, contents, made_by) values (%s, %s, %s) returning id"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.history import statements
+from varve.catalog.history.drops import declared_name
 from varve.catalog.history.rows import CurrentChange, Reversal, batch_id_of, described_of, past_batch_of, retired_of
 from varve.catalog.rows import batches_of
 from varve.model.batch import BatchId, BatchState
@@ -185,9 +186,14 @@ class History:
         return None if row is None else row[0]
 
     def kept(self) -> list[tuple[str, str, BatchId, str | None]]:
-        """(dataset, partition, batch, location) of every batch whose data exists, or may be written right now."""
+        """(dataset, partition, batch, location) of every batch whose data exists, or may be written right now.
+
+        The dataset has the name under which its data lies, also where it was dropped since.
+        """
         rows = self.connection.execute(statements.KEPT)
-        return [(dataset, path, BatchId(batch_id), location) for dataset, path, batch_id, location in rows]
+        return [
+            (declared_name(dataset), path, BatchId(batch_id), location) for dataset, path, batch_id, location in rows
+        ]
 
     def present(self, dataset: str) -> list[Batch]:
         """Every batch whose data must exist: current and retired ones."""

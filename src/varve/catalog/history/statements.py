@@ -92,7 +92,7 @@ RETIRED = """
             and c.projected_batch_id is distinct from c.batch_id) or exists (
             select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
-        when r.was_current and r.age <= %s then 'last'
+        when r.was_current and r.age <= %s and strpos(r.dataset, '#') = 0 then 'last'
         when k.dataset is not null and k.age is null then 'broken'
         when r.retired_at > clock_timestamp() - k.age or r.was_current and r.age <= k.last then 'declared'
         when r.retired_at >= (select began from oldest) then 'in use'

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 FOLDER = "_changes"
 
 
+def folder_of(root: str, dataset: str) -> str:
+    """The folder of all generations of the dataset with this name, under the root of the lake."""
+    return f"{root}/{FOLDER}/{dataset.replace('.', '/', 1)}"
+
+
 @dataclass(frozen=True)
 class EventLog:
     """The batches of one dataset under the lake's root."""
@@ -41,7 +46,7 @@ class EventLog:
     @property
     def folder(self) -> str:
         """The folder of all generations. No folder in it has the name of a dataset batch, so that a sweep skips it."""
-        return f"{self.root}/{FOLDER}/{self.dataset.db}/{self.dataset.table}"
+        return folder_of(self.root, self.dataset.name)
 
     def generation(self, number: int) -> str:
         """The folder of a generation."""

@@ -50,6 +50,8 @@ _BEGIN = """
 _CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
 _CONFIRM = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
 _STOP = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s and state = 'running'"
+_END = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s"
+_FORGET = "delete from varve.cdc_position where dataset = %s"
 _APPLIED = """
     update varve.cdc_position
     set applied_lsn = %s, quarantine = %s, quarantined = %s, applied_at = clock_timestamp()
@@ -162,6 +164,14 @@ class Positions:
     def stop(self, dataset: str, reason: str) -> None:
         """Record that capture has stopped because the stream lacks the rows of the table, with the reason."""
         self.connection.execute(_STOP, (reason, dataset))
+
+    def end(self, dataset: str, reason: str) -> None:
+        """Record that the capture is being ended for good, whatever its state was."""
+        self.connection.execute(_END, (reason, dataset))
+
+    def forget(self, dataset: str) -> None:
+        """Delete the position: the capture was ended, and nothing of it is left at the source or here."""
+        self.connection.execute(_FORGET, (dataset,))
 
     def applied(self, before: Position, lsn: int, quarantine: str | None, quarantined: int) -> None:
         """Move the position, in the caller's transaction. Raises VarveError where another process has moved it."""

@@ -283,9 +283,14 @@ def publish(connection: psycopg.Connection, captured: CapturedTable) -> None:
 
 def unpublish(connection: psycopg.Connection, captured: CapturedTable) -> None:
     """Remove the slot and the publication, as far as they exist."""
-    if slot_of(connection, captured.slot) is not None:
-        connection.execute("select pg_drop_replication_slot(%s)", (captured.slot,))
-    connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(captured.slot)))
+    unpublish_slot(connection, captured.slot)
+
+
+def unpublish_slot(connection: psycopg.Connection, slot: str) -> None:
+    """The same by the name of the slot."""
+    if slot_of(connection, slot) is not None:
+        connection.execute("select pg_drop_replication_slot(%s)", (slot,))
+    connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(slot)))
 
 
 def refuse_other_server(captured: CapturedTable, expected: Server, server: Server) -> None:

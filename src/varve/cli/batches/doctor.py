@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.catalog.recovery.recovery import recover
-from varve.cdc.health import capture_findings
+from varve.cdc.health import capture_findings, captured_sources
 from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
+_FINISH_DROP = "`varve sweep` finishes that."
 
 
 @dataclass
@@ -81,7 +83,14 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
+        examined.findings += [
+            Finding(dropped.name, "", None, "it was dropped, and readers by name may still be shown it", _FINISH_DROP)
+            for dropped in Drops(history.connection).of(dataset)
+            if not dropped.finished
+        ]
         for name in kinds:
+            if is_dropped(name):
+                continue
             present = history.present(name)
             examined.datasets += 1
             examined.batches += len(present)
@@ -95,7 +104,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             if declared is None:
                 problem = f"the catalog has {counted(len(present), 'batch')} of it, and no code declares it"
                 examined.findings.append(
-                    Finding(name, "", None, problem, "Declare it again, or leave it to its readers.")
+                    Finding(name, "", None, problem, f"Declare it again, or end it: `varve drop {name}`.")
                 )
                 continue
             examined.findings += open_store(declared.store, settings, catalog, _session).examine(
@@ -127,13 +136,14 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         ]
         examined.findings += [
             Finding(
-                batch.dataset,
+                declared_name(batch.dataset),
                 batch.partition,
                 batch.batch_id,
                 "it was swept, and its data not deleted yet",
                 _SWEEP,
             )
-            for batch in history.undeleted(dataset)
+            for name in ([None] if dataset is None else kinds)
+            for batch in history.undeleted(name)
         ]
         examined.rejected = [
             rejected_file
@@ -148,6 +158,18 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     Finding(rejected_file["dataset"], rejected_file["partition"] or "", None, problem, remedy)
                 )
         examined.findings += capture_findings(history.connection, dataset)
+        examined.findings += [
+            Finding(
+                name,
+                "",
+                None,
+                f"a capture of {source} was begun, whose source keeps its log for us, and no code declares it",
+                f"Declare it again, or end it: `varve drop {name}`.",
+            )
+            for name, source in captured_sources(history.connection, dataset).items()
+            if name not in kinds and name not in chosen_graph().datasets
+            if chosen_graph().broken_dataset(name) is None
+        ]
         for kind in sorted(set(kinds.values())):
             for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.drops import declared_name
 from varve.catalog.history.history import History
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
@@ -42,12 +43,15 @@ def opened() -> AbstractContextManager[History]:
 def built(history: History, dataset: str | None) -> dict[str, str]:
     """Return the store kind of each dataset that was ever built: of this one, or of all where `dataset` is None.
 
+    Dropped datasets whose data is not deleted yet are among them, by the names that the catalog has for them.
+
     Raises VarveError where this dataset was never built.
     """
     kinds = history.stores()
-    if dataset is not None and dataset not in kinds:
-        raise VarveError(f"nothing of {dataset!r} was ever built; there are {', '.join(kinds) or 'none'}.")
-    return {name: kind for name, kind in kinds.items() if dataset in {None, name}}
+    names = sorted({declared_name(name) for name in kinds})
+    if dataset is not None and dataset not in names:
+        raise VarveError(f"nothing of {dataset!r} was ever built; there are {', '.join(names) or 'none'}.")
+    return {name: kind for name, kind in kinds.items() if dataset in {None, declared_name(name)}}
 
 
 def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limit: int) -> list[dict[str, Any]]:

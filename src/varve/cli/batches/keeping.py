@@ -1,4 +1,4 @@
-"""The commands over existing batches: history, folders, rollback, pin, unpin, reopen, sweep, doctor, repair.
+"""The commands over existing batches: history, folders, rollback, pin, unpin, reopen, sweep, drop, doctor, repair.
 
 Each command is a few lines over a module of its own, which is imported when the command runs; app.py adds them all.
 """
@@ -184,6 +184,42 @@ def sweep(
         dry_run=dry_run,
     )
     _print_values(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
+
+
+@app.command()
+def drop(
+    dataset: DatasetName,
+    *,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete its data at once, and not when the sweep would. Asks twice.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --purge: do not ask.")] = False,
+    source_is_gone: Annotated[
+        bool, typer.Option("--source-is-gone", help="Of a captured table: its source is no more, remove nothing there.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """End a dataset whose declaration was deleted: its Hive table or view, its capture, its rows in the catalog.
+
+    The data of its batches is deleted by the sweep, when their time has come. Refused where other datasets of the
+    project or things of others still need it; nothing of others is ever dropped. Killed at any point, run it again.
+    """
+    from varve.cli.batches import drop as drop_command
+    from varve.cli.selection import size_text
+
+    def confirm(report: drop_command.DropReport) -> bool:
+        if yes or dry_run:
+            return True
+        if as_json:
+            raise VarveError("--purge asks before it deletes, and --json cannot: say --yes too. Nothing was changed.")
+        batches = f"{counted(report.batches, 'batch')} ({size_text(report.size)}) of {report.dataset}"
+        if not typer.confirm(f"Delete {batches} for ever?"):
+            return False
+        return bool(typer.prompt("Write the name of the dataset") == report.dataset)
+
+    report = drop_command.drop(dataset, purge=purge, dry_run=dry_run, source_is_gone=source_is_gone, confirm=confirm)
+    _print_values(report.as_values(), as_json=as_json, show=lambda: drop_command.show(console, report))
 
 
 @app.command()

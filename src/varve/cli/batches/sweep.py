@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
+from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import built, opened
@@ -21,7 +22,7 @@ from varve.project import NoProject
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -92,34 +93,57 @@ def sweep(
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
-        stores = {kind: open_store(kind, settings, catalog, _session) for kind in set(kinds.values())}
+        stores = {kind: open_store(kind, settings, catalog, session) for kind in set(kinds.values())}
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
             report.expired_environments = [each.name for each in Environments(history.connection).all() if each.expired]
-            for name in report.expired_environments:
-                drop_environment(name)
+            for expired in report.expired_environments:
+                drop_environment(expired)
+            _finish_drops(report, history, stores, dataset)
             _catch_up(catalog, stores, kinds)
         declared = _declared(kinds)
-        retired = history.retired(dataset, older_than=older_than, keep_last=keep_last, declared=declared)
-        for batch in retired:
-            if batch.kept:
-                report.kept.setdefault(batch.kept, Amount()).add(batch.size)
-        if dry_run:
-            _count(report.batches, [*history.undeleted(dataset), *(batch for batch in retired if not batch.kept)])
-        else:
-            history.mark_swept([batch for batch in retired if not batch.kept])
-            for group in _in_groups(history.undeleted(dataset)):
-                store = stores[group[0].store]
-                deleted_locations = _delete(report, store, group[0].dataset, [batch.location for batch in group])
-                deleted_batches = [batch for batch in group if batch.location in deleted_locations]
-                history.deleted(deleted_batches)
-                _count(report.batches, deleted_batches)
+        # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
+        for name in [None] if dataset is None else kinds:
+            retired = history.retired(name, older_than=older_than, keep_last=keep_last, declared=declared)
+            if dry_run:
+                _note_kept(report, retired)
+                _count(report.batches, [*history.undeleted(name), *(batch for batch in retired if not batch.kept)])
+            else:
+                mark(report, history, retired)
+                delete_swept(report, history, stores, name)
         for store in stores.values():
             sweep_leftovers(report, history, store, dataset, orphans_older_than)
         for name in () if dry_run else kinds:
             Parts(history.connection).forget(name)
+        if not dry_run:
+            forget_dropped(history, stores, dataset)
     return report
+
+
+def mark(report: Report, history: History, retired: Sequence[Retired]) -> None:
+    """Mark as swept the batches that nothing keeps, and report those that something does."""
+    _note_kept(report, retired)
+    history.mark_swept([batch for batch in retired if not batch.kept])
+
+
+def delete_swept(report: Report, history: History, stores: Mapping[str, Store], name: str | None) -> None:
+    """Delete the data of batches that are marked as swept, of one dataset of the catalog or of all, and record that."""
+    for group in _in_groups(history.undeleted(name)):
+        store = stores[group[0].store]
+        deleted_locations = _delete(report, store, group[0].dataset, [batch.location for batch in group])
+        deleted_batches = [batch for batch in group if batch.location in deleted_locations]
+        history.deleted(deleted_batches)
+        _count(report.batches, deleted_batches)
+
+
+def forget_dropped(history: History, stores: Mapping[str, Store], dataset: str | None) -> None:
+    """Delete what the catalog and the stores remember of dropped datasets whose data is deleted."""
+    drops = Drops(history.connection)
+    for dropped in drops.of(dataset):
+        if dropped.finished and not drops.has_data(dropped):
+            stores[dropped.store].forget_drop(dropped)
+            drops.forget(dropped)
 
 
 def show(console: Console, report: Report) -> None:
@@ -191,6 +215,22 @@ def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) 
                 continue
 
 
+def _finish_drops(report: Report, history: History, stores: Mapping[str, Store], dataset: str | None) -> None:
+    """Finish the drops that were killed; what cannot be finished is reported, and its data is not swept."""
+    for dropped in Drops(history.connection).of(dataset):
+        if not dropped.finished:
+            try:
+                stores[dropped.store].finish_drop(dropped)
+            except VarveError as error:
+                report.problems.append(f"{dropped.name} was dropped, and readers may still see it: {error}")
+
+
+def _note_kept(report: Report, retired: Sequence[Retired]) -> None:
+    for batch in retired:
+        if batch.kept:
+            report.kept.setdefault(batch.kept, Amount()).add(batch.size)
+
+
 def sweep_leftovers(
     report: Report, history: History, store: Store, dataset: str | None, older_than: dt.timedelta
 ) -> None:
@@ -252,7 +292,8 @@ def _count(amounts: dict[str, Amount], batches: Iterable[Retired]) -> None:
         amounts.setdefault(batch.dataset, Amount()).add(batch.size)
 
 
-def _session() -> Any:
+def session() -> Any:
+    """Open a session of the chosen project's Spark."""
     from varve.services.spark import open_session
 
     return open_session(chosen_settings())

@@ -6,7 +6,7 @@ Not here: what counts as a break of a query (varve/sql/checks/breaking.py), who 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from varve.cli.files.versions import other_version
@@ -20,12 +20,14 @@ from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.sql_project import sources_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.header import declared_name, parse
+from varve.stores.open import consequences_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from varve.cli.files.versions import Version
+    from varve.model.evolution import Consequence
     from varve.sql.checks.breaking import Break
     from varve.sql.sql_files import SqlFiles
     from varve.sql.syntax.errors import Problem
@@ -63,12 +65,20 @@ class Comparison:
         changes: the datasets that are new, gone, or have other columns, each with who reads what has changed.
         broken_uses: every place that the change breaks.
         uncompared: the datasets that cannot be used in the other version, by name or file.
+        consequences: what follows for the batches that the other version has published, by dataset.
     """
 
     against: str
     changes: tuple[DatasetChange, ...]
     broken_uses: tuple[BrokenUse, ...]
     uncompared: tuple[str, ...]
+    consequences: Mapping[str, Sequence[Consequence]] = field(default_factory=dict)
+
+    @property
+    def harmless(self) -> bool:
+        """Whether no use is broken for certain, and of no dataset every run would be refused."""
+        refused = any(consequence.refused for listed in self.consequences.values() for consequence in listed)
+        return not self.breaks and not refused
 
     @property
     def breaks(self) -> list[BrokenUse]:
@@ -109,7 +119,22 @@ def compared_with(folder: Path, files: SqlFiles, other: Version, against: str) -
         tuple(dataset_changes(_comparable(old, other, new), _comparable(new, other, old), holds)),
         tuple(sorted(uses, key=lambda use: (use.upstream, use.column, use.dataset, use.place))),
         other.broken,
+        _consequences(old, now),
     )
+
+
+def _consequences(
+    old: Mapping[str, DatasetSnapshot], new: Mapping[str, DatasetSnapshot]
+) -> dict[str, Sequence[Consequence]]:
+    """What follows for the batches of each dataset that both versions have; another store is told as such."""
+    consequences: dict[str, Sequence[Consequence]] = {}
+    for name, after in sorted(new.items()):
+        before = old.get(name)
+        if before is None or before.declaration is None or after.declaration is None:
+            continue
+        if listed := consequences_of(before.store, before.declaration, after.store, after.declaration):
+            consequences[name] = listed
+    return consequences
 
 
 def _current(folder: Path, files: SqlFiles) -> dict[str, DatasetSnapshot]:

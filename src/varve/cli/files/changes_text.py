@@ -43,6 +43,11 @@ def as_values(comparison: Comparison) -> dict[str, Any]:
             }
             for use in comparison.broken_uses
         ],
+        "consequences": [
+            {"dataset": name, "message": consequence.message, "refused": consequence.refused}
+            for name, listed in comparison.consequences.items()
+            for consequence in listed
+        ],
         "uncompared": list(comparison.uncompared),
     }
 
@@ -65,6 +70,9 @@ def as_text(comparison: Comparison) -> Iterator[str]:
         else:
             note = "" if use.certain else " Its code has changed too: see that it fits."
             yield f"  {f'{use.place}: ' if use.place else ''}{use.message}{note}"
+    for name, listed in comparison.consequences.items():
+        yield f"what {comparison.against} has published of {name}"
+        yield from (f"  {consequence.message}" for consequence in listed)
     if comparison.uncompared:
         yield (f"Not compared, because {comparison.against} has errors in them: {some(comparison.uncompared)}.")
     yield _summary(comparison)
@@ -95,6 +103,12 @@ def as_markdown(comparison: Comparison) -> Iterator[str]:
                 for dataset, _, through, owners in _readers(change)
             ]
             yield f"| `{change.dataset}` | {_cell(what)} | {'<br>'.join(readers)} |"
+    if comparison.consequences:
+        yield ""
+        yield "| dataset | what follows for its batches |"
+        yield "|---|---|"
+        for name, listed in comparison.consequences.items():
+            yield f"| `{name}` | {_cell(' '.join(consequence.message for consequence in listed))} |"
     if comparison.uncompared:
         yield ""
         yield f"Not compared, because `{comparison.against}` has errors in them: {some(comparison.uncompared)}."
@@ -139,12 +153,14 @@ def _readers(change: DatasetChange) -> list[tuple[str, list[str], tuple[str, ...
 
 def _summary(comparison: Comparison) -> str:
     breaks: Sequence[BrokenUse] = comparison.breaks
+    refused = sorted(name for name, listed in comparison.consequences.items() if any(each.refused for each in listed))
+    runs = f" Every run of {some(refused)} would be refused." if refused else ""
     if not breaks:
-        return f"No dataset is broken by what has changed since {comparison.against}."
+        return f"No dataset is broken by what has changed since {comparison.against}.{runs}"
     datasets = sorted({use.dataset for use in breaks})
     owners = sorted({owner for use in breaks for owner in use.owners})
     whose = f", of {some(owners)}" if owners else ""
-    return f"{counted(len(datasets), 'dataset')} broken by what has changed since {comparison.against}{whose}."
+    return f"{counted(len(datasets), 'dataset')} broken by what has changed since {comparison.against}{whose}.{runs}"
 
 
 def _became(change: DatasetChange, against: str) -> str:

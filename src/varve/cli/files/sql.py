@@ -72,7 +72,7 @@ def check(
             _print_check(console, files, problems, comparison, modules, as_json=as_json, markdown=markdown)
             raise SqlErrors(problems) from None
     _print_check(console, files, problems, comparison, modules, as_json=as_json, markdown=markdown)
-    return not modules and (comparison is None or not comparison.breaks)
+    return not modules and (comparison is None or comparison.harmless)
 
 
 def _broken_modules(folder: Path) -> list[BrokenDataset]:
@@ -108,7 +108,7 @@ def _print_check(
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     show_broken(console, broken_values(modules))
-    if not problems and not modules and not markdown and (comparison is None or not comparison.breaks):
+    if not problems and not modules and not markdown and (comparison is None or comparison.harmless):
         console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
 
 

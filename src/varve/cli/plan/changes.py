@@ -5,21 +5,29 @@ Not here: what it is (varve/planning/changes/code_changes.py), and applying it (
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 from rich.text import Text
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.code.plans import CodePlan, Plans
+from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
-from varve.model.errors import counted
+from varve.model.errors import VarveError, counted, some
+from varve.model.evolution import Consequence
 from varve.planning.changes.code_changes import CodeChangeKind
+from varve.stores.open import consequences_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from varve.cli.plan.open_plan import OpenPlan
+    from varve.model.dataset import Dataset
     from varve.planning.changes.code_changes import CodeChange
 
 _SIGNS = {
@@ -34,7 +42,39 @@ _DIFF_LINES = 24
 
 def code_plan(open_plan: OpenPlan) -> CodePlan:
     """Return what the code here changes, with a number where something is to be decided."""
-    return Plans(open_plan.connection, chosen_graph(), open_plan.members).kept(pendulum.now("UTC"), by=who())
+    graph = chosen_graph()
+    plan = Plans(open_plan.connection, graph, open_plan.members).kept(pendulum.now("UTC"), by=who())
+    catalog = Catalog(open_plan.connection)
+    published = {name: (store, before) for name, store, before in catalog.declared()}
+
+    def consequences(change: CodeChange) -> tuple[Consequence, ...]:
+        dataset = graph.datasets.get(change.dataset)
+        if dataset is None or dataset.name not in published:
+            return ()
+        follows = consequences_of(*published[dataset.name], dataset.store, declaration(dataset))
+        if any(consequence.refused for consequence in follows):
+            return tuple(follows)
+        return (*follows, *_left_over(dataset, sorted(catalog.current(dataset.name))))
+
+    changes = [replace(change, consequences=consequences(change)) for change in plan.changes]
+    return replace(plan, changes=tuple(changes))
+
+
+def _left_over(dataset: Dataset, current: Sequence[str]) -> list[Consequence]:
+    """Return what follows for current partitions that the dataset does not declare any more: of another grain, say."""
+    left = []
+    for path in current:
+        try:
+            dataset.partitioning.from_path(path)
+        except VarveError:
+            left.append(path)
+    if not left:
+        return []
+    message = (
+        f"{len(left):,} of {counted(len(current), 'partition')} are none of those that it declares now "
+        f"({some(left, limit=2)}): readers see them beside the new ones until `varve retire {dataset}`."
+    )
+    return [Consequence(message)]
 
 
 def plan_values(plan: CodePlan) -> dict[str, Any]:
@@ -67,18 +107,20 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
 def headline(change: CodeChange) -> str:
     """Return what has happened to a dataset, in one line."""
     count = f"{len(change.partitions):,} of {counted(change.of, 'partition')}"
+    stay = f"{counted(change.of, 'partition')} stay until `varve drop {change.dataset}`"
     return {
         CodeChangeKind.ADDED: f"{change.dataset}: new",
         CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
         CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
-        CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {change.of:,} partitions stay",
+        CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {stay}",
     }[change.kind]
 
 
 def details(change: CodeChange) -> list[str]:
     """Return what follows from a change, a line each."""
     lines = [column.message(change.dataset) for column in change.columns]
+    lines += [consequence.message for consequence in change.consequences]
     for reader, owners, columns in change.readers:
         what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from varve.model.dataset import Dataset
+    from varve.model.evolution import Consequence
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Graph
 
@@ -80,6 +81,7 @@ class CodeChange:
         of: how many partitions the dataset has in all.
         downstream: by dataset, how many partitions read those, directly or not: the most that can follow.
         seconds: what computing them will take, by what earlier runs took; None where there was none.
+        consequences: what follows for the batches that are there from the declaration of columns, store and partitions.
     """
 
     dataset: str
@@ -98,6 +100,7 @@ class CodeChange:
     rows: int = 0
     size: int = 0
     seconds: float | None = None
+    consequences: tuple[Consequence, ...] = ()
 
     @property
     def needs_decision(self) -> bool:
@@ -130,6 +133,7 @@ class CodeChange:
             "rows": self.rows,
             "bytes": self.size,
             "seconds": self.seconds,
+            "consequences": [asdict(consequence) for consequence in self.consequences],
             "diff": self.source_diff(),
         }  # fmt: skip
 

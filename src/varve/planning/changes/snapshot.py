@@ -28,6 +28,8 @@ class DatasetSnapshot:
         file: where it is declared, as messages name it; "" where that is not known.
         in_python: whether Python declares it.
         code_version: a hash of the code that computes it; "" where that is not known.
+        store: where its batches lie; "" where that is not known.
+        declaration: its columns, as the catalog would keep them; None where that is not known.
     """
 
     name: str
@@ -38,6 +40,8 @@ class DatasetSnapshot:
     file: str = ""
     in_python: bool = False
     code_version: str = ""
+    store: str = ""
+    declaration: Mapping[str, Any] | None = None
 
     def reads_column(self, upstream: str, column: str) -> bool:
         """Whether it uses a column of a dataset; a dataset of which nothing says which columns it uses, uses all."""
@@ -68,6 +72,8 @@ def as_values(snapshots: Iterable[DatasetSnapshot]) -> list[dict[str, Any]]:
             "file": snapshot.file,
             "in_python": snapshot.in_python,
             "code_version": snapshot.code_version,
+            "store": snapshot.store,
+            "declaration": snapshot.declaration,
         }
         for snapshot in snapshots
     ]
@@ -87,6 +93,8 @@ def from_values(values: Iterable[Mapping[str, Any]]) -> dict[str, DatasetSnapsho
             value["file"],
             value["in_python"],
             value["code_version"],
+            value["store"],
+            value["declaration"],
         )
         for value in values
     }

@@ -340,7 +340,7 @@ class Promoter:
         at: dt.datetime,
     ) -> None:  # fmt: skip
         self.catalog.repoint(build, targets, reason=f"promoted from environment {promotion.environment}", at=at)
-        self.catalog.register(dataset)
+        self.catalog.register(dataset, build.registered)
         self.catalog.connection.execute(_LET_GO, (dataset.name, build.paths))
 
     def _follow(self, promotion: Promotion) -> None:

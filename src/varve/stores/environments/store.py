@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from varve.catalog.environments.overlay import EnvironmentCatalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -112,6 +113,22 @@ class EnvironmentStore:
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""
         self.store.hide(database, tables)
+
+    def refuse_drop(self, dataset_name: str) -> None:
+        """See `Store.refuse_drop`."""
+        self.store.refuse_drop(dataset_name)
+
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """See `Store.drop`."""
+        return self.store.drop(dataset_name, end)
+
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.finish_drop`."""
+        self.store.finish_drop(dropped)
+
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.forget_drop`."""
+        self.store.forget_drop(dropped)
 
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""

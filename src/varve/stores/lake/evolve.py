@@ -1,4 +1,4 @@
-"""Refuses a changed declaration, before anything is written, where older batches could not be read by it.
+"""What follows from a changed declaration in the lake, and the refusal where older batches could not be read by it.
 
 Not here: the rules (model/evolution.py) and the columns of the Hive table (projection.py).
 """
@@ -7,40 +7,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.model.errors import NOTHING_LOST, BadInput
-from varve.model.evolution import evolution, partition_problems
-from varve.model.schema import Column, ColumnType
+from varve.catalog.rows import columns_of
+from varve.model.errors import NOTHING_LOST, BadInput, some
+from varve.model.evolution import Consequence, evolution, partition_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from varve.model.build import Build
+    from varve.model.evolution import DeclaredColumns
+    from varve.model.schema import Column
+
+_REMEDY = (
+    "Columns that may be NULL can be added, types widened, and columns taken away, but not in the step in which "
+    "another is added: that may be a new name. For anything else give the dataset a new name, and drop the old one "
+    "when its readers have moved."
+)
 
 
 def refuse_breaking(build: Build) -> None:
     """Raise BadInput, with every difference, where batches of the last declaration cannot be read by this one."""
     if build.registered is None:
         return
-    before, partitioned = columns_of(build.registered)
     dataset = build.dataset
-    problems = [
-        *evolution(before, dataset.schema.columns).problems,
-        *partition_problems(partitioned, dataset.partition_columns),
-    ]
+    problems = _problems(columns_of(build.registered), dataset.schema.columns, dataset.partition_columns)
     if problems:
         raise BadInput(
             f"{build}: the declaration has changed in a way that its older batches do not follow. {' '.join(problems)} "
-            f"{NOTHING_LOST} Columns that may be NULL can be added and types widened; for anything else give the "
-            "dataset a new name, and drop the old one when its readers have moved."
+            f"{NOTHING_LOST} {_REMEDY}"
         )
 
 
-def columns_of(declaration: Mapping[str, Any]) -> tuple[list[Column], list[Column]]:
-    """The data columns and the partition columns of a declaration, as the catalog stores it."""
-    data: Sequence[Sequence[Any]] = declaration.get("columns", [])
-    partitioned: Sequence[Sequence[Any]] = declaration.get("partition_columns", [])
-    return (
-        [Column(name, ColumnType(kind), comment, nullable) for name, kind, nullable, comment, *_ in data],
-        [Column(name, ColumnType(kind)) for name, kind, *_ in partitioned],
-    )
+def consequences(before: DeclaredColumns, after: DeclaredColumns) -> list[Consequence]:
+    """What follows where the declaration with these columns replaces another one."""
+    if problems := _problems(before, after.data, after.partitions):
+        return [Consequence(f"Every run is refused. {' '.join(problems)} {_REMEDY}", refused=True)]
+    change = evolution(before.data, after.data, before.former)
+    follows = []
+    if change.added:
+        names = some(column.name for column in change.added)
+        follows.append(Consequence(f"{names}: NULL in partitions that are not computed again."))
+    if change.removed:
+        names = some(column.name for column in change.removed)
+        follows.append(
+            Consequence(f"{names}: batches keep it, and readers of the Hive table do not see it from the next run on.")
+        )
+    if change.removed or change.widened:
+        follows.append(Consequence("The next run makes the Hive table again, which is missing for a moment."))
+    return follows
+
+
+def _problems(before: DeclaredColumns, data: Sequence[Column], partitions: Sequence[Column]) -> list[str]:
+    return [
+        *evolution(before.data, data, before.former).problems,
+        *partition_problems(before.partitions, partitions),
+    ]

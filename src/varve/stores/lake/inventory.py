@@ -28,6 +28,13 @@ def take_inventory(layout: Layout) -> list[StoreInventory]:
     """The inventory of each dataset of which anything lies under the root."""
     files, _ = open_files(layout.root)
     units = [unit for unit in clean.units(layout) if clean.batch_of(unit.location) is not None]
+    records = {name: record.read(layout, name) for name in sorted({unit.dataset for unit in units})}
+    drops = {
+        name: max((entry.build_id.millis for entry in entries if entry.kind == record.DROP), default=0)
+        for name, entries in records.items()
+    }
+    # What is older than a drop is of a dataset that is no more: nobody may find it again under the same name.
+    units = [unit for unit in units if (clean.batch_of(unit.location) or 0) > drops[unit.dataset]]
     with ThreadPoolExecutor(_THREADS) as pool:
         batches = list(pool.map(lambda unit: _look(files, layout, unit), units))
     datasets = sorted({unit.dataset for unit in units})
@@ -35,7 +42,7 @@ def take_inventory(layout: Layout) -> list[StoreInventory]:
         StoreInventory(
             name,
             [batch for batch in batches if not isinstance(batch, Finding) and batch.dataset == name],
-            record.read(layout, name),
+            [entry for entry in records[name] if entry.build_id.millis > drops[name]],
             [batch for batch in batches if isinstance(batch, Finding) and batch.dataset == name],
         )
         for name in datasets

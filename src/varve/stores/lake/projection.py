@@ -168,15 +168,16 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
     """Give the table the columns that the dataset declares now.
 
-    New columns are added in place. Spark's catalog cannot widen a column, so that the table is created again over the
-    same files; readers may find it missing for a moment.
+    New columns are added in place. Spark's catalog cannot widen a column or take one away, so that the table is created
+    again over the same files; readers may find it missing for a moment.
     """
     if catalog.shown_columns(dataset.name) == declaration(dataset):
         return
     if spark.catalog.tableExists(table_name(dataset)):
         types = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
         existing = [column for column in dataset.schema.columns if column.name in types]
-        if any(widens(ColumnType(types[column.name]), column.type) for column in existing):
+        removed = types.keys() - {*dataset.schema.names, *dataset.partitioning.names}
+        if removed or any(widens(ColumnType(types[column.name]), column.type) for column in existing):
             spark.sql(f"DROP TABLE {table_name(dataset)}")
             _ensure_table(spark, layout, dataset)
             catalog.forget_projection(dataset.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError
@@ -18,9 +18,12 @@ from varve.services.files import open_files
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.stores.folders.layout import Layout
 
 FORMAT = 1
+# The kind of the entry that a drop writes: what is older is of a dataset that is no more.
+DROP = "drop"
 
 
 def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
@@ -43,13 +46,50 @@ def keep(layout: Layout, catalog: Catalog, dataset: str) -> int:
                 "partitions": publication.partitions,
             }
         )
-        # Written under another name first: a crash must not leave half a file.
-        name = f"{folder}/{publication.build_id}.json"
-        with files.open(f"{name}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        files.mv(f"{name}.new", name)
+        _write(files, f"{folder}/{publication.build_id}.json", text)
     catalog.recorded(dataset, pending)
     return len(pending)
+
+
+def keep_drop(layout: Layout, dropped: DroppedDataset) -> None:
+    """Write that the dataset was dropped. Safe to repeat."""
+    files, folder = open_files(layout.record_of(dropped.name))
+    if not files.exists(layout.table_of(dropped.name)):
+        return
+    files.makedirs(folder, exist_ok=True)
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "dataset": dropped.name,
+            "build_id": dropped.number.millis,
+            "kind": DROP,
+            "run_id": f"drop by {dropped.dropped_by}",
+            "reason": "",
+            "published_at": dropped.number.started.isoformat(),
+            "partitions": {},
+        }
+    )
+    _write(files, f"{folder}/{dropped.number}.json", text)
+
+
+def forget_drop(layout: Layout, dropped: DroppedDataset, *, with_folders: bool) -> None:
+    """Delete the entries of a dropped dataset; with `with_folders` also its folders where they are empty then."""
+    files, folder = open_files(layout.record_of(dropped.name))
+    entries = files.ls(folder, detail=False, refresh=True) if files.exists(folder) else []
+    for entry in entries:
+        number = entry.rsplit("/", 1)[-1].partition(".")[0]
+        if number.isdecimal() and int(number) <= dropped.number.millis:
+            files.rm(entry)
+    _, table = open_files(layout.table_of(dropped.name))
+    if with_folders and files.exists(table) and not files.find(table):
+        files.rm(table, recursive=True)
+
+
+def _write(files: Any, name: str, text: str) -> None:
+    # Written under another name first: a crash must not leave half a file.
+    with files.open(f"{name}.new", "w", encoding="utf-8") as file:
+        file.write(text)
+    files.mv(f"{name}.new", name)
 
 
 def read(layout: Layout, dataset: str) -> list[Publication]:

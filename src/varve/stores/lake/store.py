@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
 from varve.services.files import open_files
@@ -15,7 +16,7 @@ from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
-from varve.stores.lake import evolve, examine, grown, projection, record, views
+from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
 from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -161,7 +163,10 @@ class LakeStore:
         return [*examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown)]
 
     def follow(self, dataset: Dataset) -> int:
-        """See `Store.follow`."""
+        """See `Store.follow`. The table of a dropped dataset of the same name goes first."""
+        for dropped in Drops(self.catalog.connection).of(dataset.name):
+            if not dropped.finished:
+                self.finish_drop(dropped)
         return projection.follow(self.spark(), self.catalog, self.layout, dataset, self.metastore)
 
     def repair(self, dataset: Dataset) -> int:
@@ -183,6 +188,23 @@ class LakeStore:
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""
         views.hide(self.spark(), database, tables)
+
+    def refuse_drop(self, dataset_name: str) -> None:
+        """See `Store.refuse_drop`: a metastore does not say what depends on a table."""
+
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """See `Store.drop`: the Hive table follows the catalog, in `finish_drop`."""
+        del dataset_name
+        return end()
+
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.finish_drop`."""
+        drop.finish(self.spark(), self.catalog, self.layout, dropped)
+
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.forget_drop`. The folders stay where a dataset of the same name has been made since."""
+        is_declared_again = dropped.name in History(self.catalog.connection).stores()
+        record.forget_drop(self.layout, dropped, with_folders=not is_declared_again)
 
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`."""
@@ -225,4 +247,4 @@ def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession
     )  # fmt: skip
 
 
-LAKE = StoreType("lake", "parquet", _open, in_folders=True)
+LAKE = StoreType("lake", "parquet", _open, in_folders=True, consequences=evolve.consequences)

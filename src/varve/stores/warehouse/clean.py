@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from varve.catalog.history.drops import declared_name
 from varve.catalog.history.history import History
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError, some
@@ -19,6 +20,7 @@ from varve.stores.warehouse.tables import notes
 from varve.stores.warehouse.tables.naming import leaf_prefix, periods_schema_of
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
 _TABLES = """
@@ -66,6 +68,7 @@ _LOCK_TIMEOUT = "set local lock_timeout = '1s'"
 def leftovers(connection: psycopg.Connection) -> list[Leftover]:
     """The period tables that hold no batch which the catalog keeps, and belong to no living build."""
     history = History(connection)
+    # A dropped dataset has another name in the catalog than in the comments of its tables.
     datasets = sorted(name for name, store in history.stores().items() if store == "warehouse")
     # Tables are listed first: a build that begins in between then counts as living.
     tables_by_schema = {
@@ -74,15 +77,18 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
     kept = {(dataset, path, batch_id.millis) for dataset, path, batch_id, _ in history.kept()}
     notes.ensure_tables(connection)
     # Batches whose rows lie in a shared table, and the shared tables that kept batches need.
-    moved = {name: notes.compacted_at(connection, name) for name in datasets}
+    moved: dict[str, dict[tuple[str, int], dt.datetime]] = {}
+    for name in datasets:
+        moved.setdefault(declared_name(name), {}).update(notes.compacted_at(connection, name))
     used = {
-        (name, table)
+        (declared_name(name), table)
         for name in datasets
         for (path, batch_id), table in notes.compacted(connection, name).items()
-        if (name, path, batch_id) in kept
+        if (declared_name(name), path, batch_id) in kept
     }
     # A kept batch needs the tables of its parts, also where the batches that loaded them were swept.
-    used |= set(connection.execute(_PARTS, {"dataset": None, "swept": True}).fetchall())
+    parts = connection.execute(_PARTS, {"dataset": None, "swept": True})
+    used |= {(declared_name(name), table) for name, table in parts}
     left = []
     for schema, tables in tables_by_schema.items():
         for table, size, comment in tables:

@@ -159,4 +159,5 @@ def _parsed(comment: str) -> dict[str, Any] | None:
     if not isinstance(description, dict):
         return None
     whole = all(required <= member.keys() for member in description.get("compacted", [description]))
-    return description if whole and "dataset" in description else None
+    # Tables of a dropped dataset wait for the sweep: nobody may find it again under the same name.
+    return description if whole and "dataset" in description and "dropped" not in description else None

@@ -9,6 +9,7 @@ Not here: changes that need no migration (warehouse/tables/shape.py).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+
+logger = logging.getLogger(__name__)
 
 _NOTHING_CHANGED = "Nothing was changed."
 
@@ -71,6 +74,33 @@ def migrate(catalog: Catalog, dataset: Dataset, *, seconds: float, dry_run: bool
         )
     except _DryRunDone as done:
         return done.migration
+
+
+def narrow(catalog: Catalog, dataset: Dataset, *, seconds: float) -> bool:
+    """Let columns that are not declared any more leave the view, where nothing else depends on it. Returns whether.
+
+    What stands in the way is logged: the view then shows NULL in them, and the next publish tries again.
+    """
+    connection = catalog.connection
+    existing = projection.existing_columns(connection, dataset)
+    change = shape.evolve(dataset, existing)
+    gone = sorted({column.name for column in change.shape.columns} - set(shape.declared_shape(dataset).names))
+    if not existing or not gone or change.breaking:
+        return False
+    over_it = dependents(connection, view.view_name(dataset))
+    others = [*(dependent.name.as_string(connection) for dependent in over_it.views), *over_it.others]
+    if others:
+        logger.info(
+            "%s: %s is declared no more, and stays in the view, because %s depend on it. `varve warehouse migrate %s` "
+            "makes all of them again without it.", dataset, some(gone), some(others), dataset,
+        )  # fmt: skip
+        return False
+    try:
+        migrate(catalog, dataset, seconds=seconds, dry_run=False)
+    except (VarveError, psycopg.Error) as error:
+        logger.warning("%s: %s is declared no more, and stays in the view for now: %s", dataset, some(gone), error)
+        return False
+    return True
 
 
 def _migrate_once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migration:

@@ -162,14 +162,19 @@ def lock_publishers(connection: psycopg.Connection, *datasets: Dataset) -> int:
 
     Returns the milliseconds for which the transaction waits for readers from then on, at each lock.
     """
-    # Without a timeout: publishers hold the lock for milliseconds.
-    connection.execute(_NO_LOCK_TIMEOUT)
-    for name in sorted(dataset.name for dataset in datasets):
-        connection.execute(_PUBLISHERS, (name,))
     # Readers of the first view also wait while we wait for the others: for all together no longer than for one.
     milliseconds = max(1, min(dataset.warehouse.stall_milliseconds for dataset in datasets) // len(datasets))
-    connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
+    lock_views(connection, [dataset.name for dataset in datasets], milliseconds)
     return milliseconds
+
+
+def lock_views(connection: psycopg.Connection, names: Iterable[str], milliseconds: int) -> None:
+    """The same by the names of the datasets, whose readers the transaction waits for from then on for so long."""
+    # Without a timeout: publishers hold the lock for milliseconds.
+    connection.execute(_NO_LOCK_TIMEOUT)
+    for name in sorted(names):
+        connection.execute(_PUBLISHERS, (name,))
+    connection.execute(_LOCK_TIMEOUT, (str(milliseconds),))
 
 
 def wait_for_snapshots(connection: psycopg.Connection, dataset: Dataset, seconds: float) -> None:

@@ -17,7 +17,17 @@ from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
-from varve.stores.warehouse import clean, compact, examine, projection, publish, views
+from varve.stores.warehouse import (
+    clean,
+    compact,
+    drop,
+    evolve,
+    examine,
+    migrate,
+    projection,
+    publish,
+    views,
+)
 from varve.stores.warehouse.inventory import take_inventory
 from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.history.drops import DroppedDataset
     from varve.model.batch import Batch, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -66,6 +77,7 @@ class WarehouseStore:
         # Refuses before Spark computes anything what the publish would refuse.
         projection.change_of(connection, build.dataset)
         grants.refuse_missing_roles(connection, build.dataset)
+        evolve.refuse_former(build)
         self._refuse_missing_parts(build)
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
@@ -98,8 +110,9 @@ class WarehouseStore:
         publish.change(self.catalog, builds, point, self.publish_seconds)
 
     def published(self, build: Build) -> None:
-        """See `Store.published`: periods that are over are compacted."""
+        """See `Store.published`: periods that are over are compacted, and columns taken away leave the view."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)
+        migrate.narrow(self.catalog, build.dataset, seconds=self.publish_seconds)
 
     def discard(self, build: Build) -> None:
         """See `Store.discard`."""
@@ -174,6 +187,22 @@ class WarehouseStore:
         """See `Store.hide`."""
         views.hide(self.catalog.connection, database, tables)
 
+    def refuse_drop(self, dataset_name: str) -> None:
+        """See `Store.refuse_drop`: views, functions and whatever else PostgreSQL knows."""
+        drop.refuse_dependents(self.catalog.connection, dataset_name)
+
+    def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+        """See `Store.drop`: the view goes in the same transaction."""
+        return drop.drop(self.catalog, dataset_name, end, seconds=self.publish_seconds)
+
+    def finish_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.finish_drop`."""
+        drop.finish(self.catalog, dropped)
+
+    def forget_drop(self, dropped: DroppedDataset) -> None:
+        """See `Store.forget_drop`: its tables have remembered it, and are gone."""
+        notes.forget_batches(self.catalog.connection, dropped.remains)
+
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`: tables describe their batches, and the view shows which are current."""
         return take_inventory(self.catalog.connection)
@@ -225,7 +254,7 @@ def _address(dataset: Dataset, location: str) -> str:
     return f"{periods_schema(dataset)}.{location}"
 
 
-WAREHOUSE = StoreType("warehouse", "postgres", _open, address=_address)
+WAREHOUSE = StoreType("warehouse", "postgres", _open, address=_address, consequences=evolve.consequences)
 
 
 def in_warehouse(dataset: Dataset) -> bool:

@@ -86,6 +86,14 @@ _SET_COMPACTED = """
     set table_name = excluded.table_name, compacted_at = excluded.compacted_at
 """
 _FORGET_COMPACTED = "delete from varve.compacted where dataset = %s and table_name = any(%s)"
+# Of a dropped dataset: only where the rows of its batches lie is remembered, until they are deleted.
+_DROP = (
+    "delete from varve.view where dataset = %(dataset)s",
+    "delete from varve.leaf where dataset = %(dataset)s",
+    "delete from varve.view_comment where dataset = %(dataset)s",
+    "update varve.compacted set dataset = %(remains)s where dataset = %(dataset)s",
+)
+_FORGET_BATCHES = "delete from varve.compacted where dataset = %s"
 # A partition that is not current any more gives its place to the next new one.
 _VACATE = """
     delete from varve.leaf l where l.dataset = %s
@@ -220,6 +228,17 @@ def place(
 def move(connection: psycopg.Connection, dataset: Dataset, paths: Sequence[str], leaf: int) -> None:
     """Put partitions that have a leaf into this one."""
     connection.execute(_MOVE, (leaf, dataset.name, list(paths)))
+
+
+def drop(connection: psycopg.Connection, dataset: str, remains: str) -> None:
+    """Forget the views of a dropped dataset; its batches are noted under the name `remains` from now on."""
+    for statement in _DROP:
+        connection.execute(statement.encode(), {"dataset": dataset, "remains": remains})
+
+
+def forget_batches(connection: psycopg.Connection, remains: str) -> None:
+    """Forget where the rows of the batches of a dropped dataset lay: all are deleted."""
+    connection.execute(_FORGET_BATCHES, (remains,))
 
 
 def compacted(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], str]:

@@ -1,7 +1,8 @@
 """The columns that a view has and should have: which changes it takes under its readers, and which need a migration.
 
 `CREATE OR REPLACE VIEW` keeps grants, comments and dependents, and can only append columns. So a new column is added at
-the end. A column that is not declared any more stays: periods that have it still show it, others show NULL. A column
+the end. A column that is not declared any more stays in a publish: periods that have it still show it, others show
+NULL. After the publish the view is made again without it, where nothing else depends on the view (migrate.py). A column
 with a new name is renamed. Another type needs a migration: `varve warehouse migrate`.
 
 Not here: SQL text (view.py) and the migration itself (warehouse/migrate.py).

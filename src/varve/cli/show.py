@@ -59,7 +59,7 @@ def show(
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
     graph = graph_of(assets_of(files, folder)) if folder else _project()
     dataset = dataset_named(name, graph)
-    key = parsed(dataset, pairs) if pairs else None
+    key = parsed(dataset, pairs) if pairs or not dataset.partitioning.dimensions else None
     if sql:
         print_sql(console, _file(dataset, files), key, as_json=as_json)
         return
@@ -159,8 +159,10 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
     """Return the partition that `col=value` words name. Raises UnknownPartition."""
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     if set(texts) != set(dataset.partitioning.names):
+        if not dataset.partitioning.dimensions:
+            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(pairs)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
-        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs)}.")
+        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.")
     return dataset.partitioning.key(
         [dimension.parse(texts[dimension.name]) for dimension in dataset.partitioning.dimensions]
     )
@@ -215,7 +217,7 @@ def _partition(dataset: Dataset, key: PartitionKey, members: Members | None, gra
     window = time.window(key[time.name]) if time else None
     return {
         "path": key.path,
-        "dagster": dataset.partitioning.to_dagster(key),
+        "dagster": dataset.partitioning.dagster_key(key),
         "window": [str(window.start), str(window.end)] if window else None,
         "reads": [_mapped(upstream, dependency.upstream_of(key, members=members)) for upstream, dependency in edges],
         "read_by": [_mapped(reader, dependency.readers_of(key, members=members)) for reader, dependency in readers],
@@ -242,7 +244,10 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
             else f"{dimension['count']}: {some(dimension['keys'], limit=8)}"
         )
         table.add_row(dimension["name"], dimension["kind"], keys)
-    console.print(table)
+    if shown["dimensions"]:
+        console.print(table)
+    else:
+        console.print(f"[bold]{shown['dataset']}[/]: one table without partitions", highlight=False)
     for upstream in shown["reads"]:
         console.print(f"reads {upstream['dataset']}", highlight=False)
         for name, rule in upstream["rules"].items():
@@ -257,11 +262,14 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
 
 
 def _print_partition(console: Console, partition: dict[str, Any]) -> None:
-    console.print(f"\n[bold]{partition['path']}[/]   Dagster: {partition['dagster']}", highlight=False)
+    in_dagster = (
+        f"Dagster: {partition['dagster']}" if partition["dagster"] else "in Dagster an asset without partitions"
+    )
+    console.print(f"\n[bold]{partition['path']}[/]   {in_dagster}", highlight=False)
     if partition["window"]:
         console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
     for title, values_name in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
-        if values_name in partition:
+        if partition.get(values_name):
             table = Table(
                 "Name" if values_name == "scope" else "Column", "Value", "Type", title=title, title_justify="left"
             )

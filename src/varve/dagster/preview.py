@@ -212,6 +212,8 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
     """The partition that `column=value` words name. Raises UnknownPartition."""
     texts = dict(word.partition("=")[::2] for word in words)
     if set(texts) != set(dataset.partitioning.names):
+        if not dataset.partitioning.dimensions:
+            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
         raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(words) or 'none'}.")
     return dataset.partitioning.key(

@@ -19,20 +19,26 @@ console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
+OnePartition = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="[COL=VALUE]..."
+    ),
+]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="As `varve backfill list` shows it.")]
 
 
 @app.command()
 def why(
     dataset: DatasetName,
-    words: Annotated[list[str], typer.Argument(help="One partition, like day=2013-01-05.", metavar="COL=VALUE...")],
+    words: OnePartition = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Say what state a partition is in and why: what it is made from, what it waits for, and when it is tried again."""
     from varve.cli.plan import why as why_command
 
-    judgement = why_command.why(dataset, words)
+    judgement = why_command.why(dataset, words or [])
     if as_json:
         console.print_json(json.dumps(judgement))
     else:

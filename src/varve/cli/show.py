@@ -63,7 +63,7 @@ def show(
     if sql:
         print_sql(console, _file(dataset, files), key, as_json=as_json)
         return
-    members = _members(dataset, graph)
+    members = members_of(dataset, graph)
     shown: dict[str, Any] = {
         "dataset": dataset.name,
         "dimensions": [_dimension(dimension, members) for dimension in dataset.partitioning.dimensions],
@@ -85,15 +85,25 @@ def show(
 
 
 def print_sql(console: Console, file: SqlAsset, key: PartitionKey | None, *, as_json: bool) -> None:
-    """Print the SQL that Spark runs, with the values of one partition's scope, or for many partitions at once."""
+    """Print the SQL that Spark runs: for one partition with the values of its scope, ready for spark-sql.
+
+    Without a partition, for an example of one and for many partitions at once.
+    """
     from varve.sql.spark.execute import running
 
     texts = running(file.scopes, {name: _names(upstream) for name, upstream in file.upstreams.items()}, key)
     if as_json:
         console.print_json(json.dumps({"dataset": file.dataset.name, "sql": texts}))
         return
+    if key is not None:
+        values = file.scopes.of(key).values
+        scope = "".join(f"--   {name} = {typed}\n" for name, typed in values.items()) or "--   no variables\n"
+        # A run's session is in UTC.
+        head = f"-- {file.dataset.name} {key.path}, for the scope\n{scope}SET TIME ZONE 'UTC';\n"
+        console.print(head, highlight=False, markup=False, soft_wrap=True)
     for title, text in texts.items():
-        console.print(f"-- {title}\n{text};\n", highlight=False, markup=False, soft_wrap=True)
+        named = "" if title == (key and key.path) else f"-- {title}\n"
+        console.print(f"{named}{text};\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _names(dataset: Dataset) -> list[str]:
@@ -168,7 +178,7 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
     )
 
 
-def _members(dataset: Dataset, graph: Graph) -> Members | None:
+def members_of(dataset: Dataset, graph: Graph) -> Members | None:
     """Return the members of all dynamic sets, or None where neither the dataset nor its neighbours have one.
 
     Dagster's instance is opened only where there is a dynamic set, as that may start PostgreSQL.

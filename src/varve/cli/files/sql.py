@@ -249,7 +249,7 @@ def _text(graph: Graph) -> list[str]:
             rules = "; ".join(
                 f"{mapping.upstream.name}: {mapping.rule}" for mapping in edge.dependency.dimension_mappings
             )
-            lines.append(f"  <- {edge.upstream.name}   {rules}")
+            lines.append(f"  <- {edge.upstream.name}   {rules or 'all of it'}")
     return lines
 
 

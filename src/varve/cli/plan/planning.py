@@ -1,4 +1,4 @@
-"""The commands over what is to be done: why, plan, backfill, retire.
+"""The commands over what is to be done: tasks, why, plan, backfill, retire.
 
 Each command is a few lines over a module of its own, which is imported when the command runs; app.py adds them all.
 """
@@ -6,6 +6,7 @@ Each command is a few lines over a module of its own, which is imported when the
 from __future__ import annotations
 
 import json
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
 import typer
@@ -43,6 +44,46 @@ def why(
         console.print_json(json.dumps(judgement))
     else:
         why_command.show(console, judgement)
+
+
+@app.command()
+def tasks(
+    dataset: DatasetName,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="[COL=VALUE]...")
+    ] = None,
+    *,
+    at: Annotated[
+        str | None, typer.Option(help="Those that there are then (UTC); default: now.", metavar="DATE")
+    ] = None,
+    first: Annotated[str | None, typer.Option("--from", help="The first window.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="The last window.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 50,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks of a dataset: a partition each, the scope that computes it, and its state; newest first.
+
+    Starts nothing: without a catalog that can be asked there are no states.
+
+    Example: [bold]varve tasks shop.sales --from 2026-11-01 --to 2026-11-07 store=Paris[/]
+    """
+    from varve.cli.plan import tasks as tasks_command
+    from varve.cli.selection import moment
+
+    values = tasks_command.tasks(
+        dataset,
+        words or [],
+        at=None if at is None else moment(at),
+        first=first,
+        last=last,
+        limit=limit,
+        folder=folder,
+    )
+    if as_json:
+        console.print_json(json.dumps(values))
+    else:
+        tasks_command.show(console, values)
 
 
 @app.command()

@@ -5,6 +5,7 @@ What the stores promise of them is in tests/stores/test_without_partitions.py.
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +195,12 @@ def test_they_flow_through_sensors_stores_and_readers_of_both_kinds(shop: Shop) 
     assert "least" in told
     assert "SELECT name, SUM(pieces)" in shop.says("show", "shop.totals", "--sql")
     assert "many partitions" not in shop.says("show", "shop.totals", "--sql")
+    # What is printed for a partition runs as it is in any spark-sql, and gives the rows of its batch.
+    printed = shop.run("show", "shop.named", "day=2022-03-01", "--sql").output
+    *_, query = [statement for statement in printed.split(";\n") if statement.strip()]
+    assert sorted(map(tuple, shop.workbench.spark.sql(query).collect())) == [
+        (name, pieces) for name, pieces, day in shop.lake("named") if str(day) == "2022-03-01"
+    ]
     assert "shop.totals (without partitions, warehouse)" in shop.says("graph")
     assert "2 rows" in shop.says("preview", "shop.totals")
     assert shop.says("history", "shop.totals").count(WHOLE) == 2
@@ -201,6 +208,14 @@ def test_they_flow_through_sensors_stores_and_readers_of_both_kinds(shop: Shop) 
         refused = shop.run(*words)
         assert "has no partitions; leave" in str(refused.exception)
         assert "day=2022-03-01" in str(refused.exception)
+
+    # Tasks with their states, of datasets of both kinds.
+    (task,) = json.loads(shop.says("tasks", "shop.totals", "--json"))["tasks"]
+    assert (task["partition"], task["scope"], task["state"]) == (WHOLE, [["least", "2", "INT"]], "current")
+    days = json.loads(shop.says("tasks", "shop.named", "--json"))["tasks"]
+    assert [(task["partition"], task["state"]) for task in days] == [
+        ("day=2022-03-02", "current"), ("day=2022-03-01", "current"),
+    ]  # fmt: skip
 
     # Back to the batch before, by the dataset alone.
     catalog = shop.workbench.catalog()
@@ -212,6 +227,30 @@ def test_they_flow_through_sensors_stores_and_readers_of_both_kinds(shop: Shop) 
     shop.says("rollback", "shop.totals", "--to", earlier, "--reason", "the partner was right before")
     assert shop.totals() == [("ink", 2), ("pen", 7)]
     assert "a person took its batch back" in shop.says("why", "shop.totals") or shop.drive() == []
+
+
+def test_a_set_that_grows_is_read_whole_and_beside_a_dataset_without_partitions(shop: Shop) -> None:
+    """Which keys the set has must be known for every dataset of the query: conditions may link any two of them."""
+    ratings = """
+CREATE DATASET {db}.ratings (product_id INT, stars INT) PARTITIONED BY (place STRING)
+FOR p IN DYNAMIC '{db}.places' INSERT (place = p) EXTERNAL;
+"""
+    rated = """
+CREATE DATASET {db}.rated
+ALLOW FULL SCAN OF {db}.ratings
+AS SELECT p.name, r.place, r.stars FROM {db}.products p JOIN {db}.ratings r ON r.product_id = p.id;
+"""
+    for name, text in (("ratings", ratings), ("rated", rated)):
+        (shop.root / f"{shop.db}_assets" / f"{name}.sql").write_text(text.format(db=shop.db).lstrip())
+    shop.land("products", "products.csv", "id,name\n1,pen\n2,ink\n")
+    load_project.cache_clear()
+    sql_datasets.cache_clear()
+    shop.says("keys", "add", f"{shop.db}.places", "Lagos", "Paris")
+    for place in ("Lagos", "Paris"):
+        shop.land("ratings", f"{place}.csv", "product_id,stars\n1,5\n")
+    assert "rated" in shop.drive()
+    assert shop.lake("rated") == [("pen", "Lagos", 5), ("pen", "Paris", 5)]
+    assert "2 rows" in shop.says("preview", "shop.rated")
 
 
 def test_a_run_by_hand_needs_no_partition_and_ignores_those_of_other_assets(shop: Shop) -> None:

@@ -223,7 +223,7 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
 
 def members_of(settings: Settings, edge: Edge) -> Members | None:
     """The keys of the dynamic sets that an edge maps; Dagster, which has them, is only asked where there is one."""
-    partitionings = [edge.dependency.reader, edge.dependency.upstream]
+    partitionings = edge.dependency.partitionings
     dimensions = [dimension for partitioning in partitionings for dimension in partitioning.dimensions]
     if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None

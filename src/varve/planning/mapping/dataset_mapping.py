@@ -71,6 +71,11 @@ class Dependency:
         """The mapping of each dimension of the upstream, in their order."""
         return tuple(self._dimension_mapping(dimension) for dimension in self.upstream.dimensions)
 
+    @property
+    def partitionings(self) -> tuple[Partitioning, ...]:
+        """The partitionings whose dynamic sets must be known for a mapping: `members` are of all of them."""
+        return self.reader, self.upstream
+
     def check(self) -> None:
         """Raise VarveError that names the dimension where a rule cannot hold, or the datasets share no dimension."""
         if unknown := sorted(set(self.rules) - set(self.upstream.names)):

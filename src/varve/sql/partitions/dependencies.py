@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.calendar import Calendar
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import PartitionKey, Value
+    from varve.model.partitions.partitioning import Partitioning
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.sql_file import SqlDataset
@@ -122,6 +123,11 @@ class PlannedDependency(Dependency):
     name: str = field(kw_only=True)
     # The rules that an earlier load derived, where nothing has changed since.
     known_ways: tuple[DimensionMapping, ...] = field(default=(), kw_only=True)
+
+    @property
+    def partitionings(self) -> tuple[Partitioning, ...]:
+        """See Dependency: conditions between two datasets are evaluated over the partitions of both."""
+        return self.reader, *(dataset.partitioning for dataset in self.plan.upstreams.values())
 
     def check(self) -> None:
         """Nothing to check: a query states what it reads."""

@@ -253,6 +253,32 @@ AS SELECT p.name, r.place, r.stars FROM {db}.products p JOIN {db}.ratings r ON r
     assert "2 rows" in shop.says("preview", "shop.rated")
 
 
+def test_a_function_and_a_program_compute_it_once_for_its_scope(shop: Shop) -> None:
+    assets = shop.root / f"{shop.db}_assets"
+    (assets / "counting.py").write_text(
+        "def counted(spark, scope, p):\n    return p.selectExpr(f\"count(*) + {scope['more']} as n\")\n"
+    )
+    (shop.root / "count.py").write_text(
+        "import sys\nfrom pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"
+        "p = spark.read.parquet(f'{sys.argv[1]}/inputs/p')\n"
+        "p.selectExpr('count(*) as n').write.parquet(f'{sys.argv[1]}/output')\n"
+    )
+    using = "USING p AS (SELECT * FROM {db}.products);"
+    bodies = {"by_function": f"LET more = 5 PYTHON '{shop.db}_assets.counting:counted' {using}",
+              "by_program": f"STORED IN WAREHOUSE SPARK 'count.py' {using}"}  # fmt: skip
+    for name, body in bodies.items():
+        text = f"CREATE DATASET {shop.db}.{name} (n BIGINT) " + body.format(db=shop.db)
+        (assets / f"{name}.sql").write_text(text)
+    shop.land("products", "products.csv", "id,name\n1,pen\n2,ink\n")
+    for name in ("products", *bodies):
+        done = shop.materialise(name)
+        assert done.success, done.failure_data_for_node(f"{shop.db}__{name}")
+    assert shop.lake("by_function") == [(7,)]
+    with psycopg.connect(warehouse_url(shop.workbench.settings)) as connection:
+        table = psycopg.sql.Identifier(shop.db, "by_program")
+        assert list(connection.execute(psycopg.sql.SQL("select n from {}").format(table))) == [(2,)]
+
+
 def test_a_run_by_hand_needs_no_partition_and_ignores_those_of_other_assets(shop: Shop) -> None:
     shop.land("products", "products.csv", "id,name\n1,pen\n2,ink\n")
     shop.land("sales", "2022-03-01.csv", "product_id,pieces\n1,3\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ import pytest
 
 from tests.support.sales import STORE, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.errors import AlreadyBuilding, VarveError
+from varve.model.errors import AlreadyBuilding, ExpectationFailed, VarveError
+from varve.model.expectation import Expectation, Of
 from varve.model.partitions.key import WHOLE, PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.services.postgres import warehouse_url
+from varve.stores.expectations import audit
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -171,3 +174,23 @@ def test_a_dataset_neither_loses_its_partitions_nor_gets_some_under_its_name(
         with pytest.raises(VarveError, match=r"partitioned by|no partition column store"):
             workbench.publish(new, [key], [(key, "ink", 2)])
         assert [row[-2:] for row in workbench.read(old)] == [("pen", 1)]
+
+
+def test_its_expectations_hold_for_its_rows_and_for_all_of_them_together(
+    workbench: Workbench, products: Dataset
+) -> None:
+    expected = (Expectation("some", "count(*) > 0", Of.PARTITION), Expectation("sold", "sold > 0"))
+    dataset = replace(products, expectations=expected)
+    catalog = workbench.catalog()
+    build = workbench.begin(catalog, dataset, [ALL])
+    store = workbench.store(dataset, catalog)
+    for rows, problem in (
+        ([(ALL, "pen", 0), (ALL, "ink", 1)], r"sold \(sold > 0\) is broken by 1 of 2 rows of all"),
+        ([], r"some \(count\(\*\) > 0\) does not hold for all"),
+        ([(ALL, "pen", 1)], ""),
+    ):
+        staged = store.stage(build, workbench.frame(dataset, rows))
+        with pytest.raises(ExpectationFailed, match=problem) if problem else nullcontext():
+            audit(store, build, staged)
+        store.discard(build)
+    catalog.connection.close()

@@ -96,7 +96,8 @@ def _keys(case: Case, dataset: Dataset, problems: list[Problem]) -> tuple[Partit
     if not case.partitions:
         if not dataset.partitioning.dimensions:
             return (dataset.partitioning.key(()),)
-        problems.append(Problem(case.place, "the test has no partition; write partition: {column: value}."))
+        columns = ", ".join(f"{name}: ..." for name in dataset.partitioning.names)
+        problems.append(Problem(case.place, f"the test of {dataset} has no partition; write partition: {{{columns}}}."))
     for partition in case.partitions:
         named = partition.named()
         texts = {name: value.text for name, (_, value) in named.items() if isinstance(value, Scalar) and value.text}

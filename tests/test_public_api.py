@@ -49,7 +49,7 @@ API = {
     "Only": "keys",
     "Overlap": "first=, last=, unit=",
     "PartitionKey": "*args, **kwargs",
-    "Partitioning": "dimensions",
+    "Partitioning": "dimensions=",
     "Period": "enum DAY, WEEK, MONTH, YEAR",
     "Policy": "on_upstream_change=, on_code_change=, forward_from=, refresh_last=, retention=, "
     "partitions_per_run=, by_itself=, retain_batches=, retain_last=",

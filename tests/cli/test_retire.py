@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.project import commands_on
 from tests.support.sales import DAY, key, sales_dataset
+from varve.cli.batches.doctor import doctor
 from varve.cli.plan import retire
 from varve.dagster.instance import dagster_home
 from varve.model.dataset import StoreKind
@@ -79,3 +80,20 @@ def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
     assert workbench.read(gone) == []
     with pytest.raises(VarveError, match="no dataset"):
         retire.retire(gone.name, dry_run=False)
+
+
+@pytest.mark.spark
+def test_of_a_withdrawn_declaration_with_nothing_but_a_failed_batch_nothing_is_told(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
+    gone, left = sales_dataset(StoreKind.LAKE), sales_dataset(StoreKind.LAKE)
+    catalog = workbench.catalog()
+    build = workbench.begin(catalog, gone, [key("Paris")])
+    catalog.fail(build, "its input was half a file")
+    catalog.release(build)
+    catalog.connection.close()
+    declare(monkeypatch, left)
+    assert [finding for finding in doctor(None).findings if finding.dataset == gone.name] == []
+    assert [entry for entry in retire.retire(None, dry_run=True) if entry["dataset"] == gone.name] == []

@@ -57,9 +57,51 @@ def test_fmt_says_what_it_would_change_and_then_changes_it(copy: Path) -> None:
 
 def test_show_prints_the_sql_that_runs() -> None:
     output = run("show", "bigdataflow.products_sales", "day=2022-03-31", "--sql", "--in", str(EXAMPLE))
+    assert "--   partition_day = 2022-03-31" in output
+    assert "SET TIME ZONE 'UTC';" in output
     assert "WHERE stores_sales.day = CAST('2022-03-31' AS STRING)" in output
     assert "SELECT product_id, SUM(nb_sales) AS nb_sales, SUM(revenue) AS revenue" in output
+    assert "varve.scopes" not in output
+    output = run("show", "bigdataflow.products_sales", "--sql", "--in", str(EXAMPLE))
+    assert "WHERE stores_sales.day = CAST('2022-03-30' AS STRING)" in output
     assert "FROM varve.scopes AS __varve CROSS JOIN bigdataflow.stores_sales AS `stores_sales`" in output
+
+
+def test_tasks_are_listed_with_their_scopes_as_of_any_moment() -> None:
+    sales = ("tasks", "bigdataflow.stores_sales", "--in", str(EXAMPLE))
+    listed = json.loads(run(*sales, "--json"))
+    assert [task["partition"] for task in listed["tasks"]] == [
+        f"day=2022-03-{day}/store={store}" for day in (31, 30) for store in ("Detroit", "Paris")
+    ]
+    assert listed["count"] == 4
+    first = {name: value for name, value, _ in listed["tasks"][0]["scope"]}
+    assert first == {
+        "t": "2022-03-31T00:00:00Z", "t_end": "2022-04-01T00:00:00Z", "shop": "Detroit", "partition_day": "2022-03-31",
+    }  # fmt: skip
+    # Of files alone nobody knows the states.
+    assert {task["state"] for task in listed["tasks"]} == {None}
+    # On the 31st only the window of the day before is over.
+    earlier = json.loads(run(*sales, "--at", "2022-03-31", "--json"))
+    assert {task["partition"][:14] for task in earlier["tasks"]} == {"day=2022-03-30"}
+    paris = run(*sales, "store=Paris", "--from", "2022-03-30", "--to", "2022-03-30", "--limit", "1")
+    assert "day=2022-03-30/store=Paris" in paris
+    assert "Detroit" not in paris
+    assert "and 3 more" in run(*sales, "--limit", "1")
+    assert "has no such task at 2022-03-01" in run(*sales, "--at", "2022-03-01")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("shop=Paris",), "'shop=Paris' names no partition; write column=value with day, store"),
+        (("--from", "2022"), "'2022' is no key of dimension day"),
+        (("--at", "yesterday"), "'yesterday' is no time"),
+        (("store=Rome",), "'Rome' is no key of dimension store"),
+    ],
+)
+def test_what_names_no_task_is_told(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(VarveError, match=message):
+        run("tasks", "bigdataflow.stores_sales", *words, "--in", str(EXAMPLE))
 
 
 def test_show_prints_the_seed_s_scope_and_dependencies() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.planning.shapes import MEMBERS, NOW, all_keys, dependencies
 from varve.dagster.partitions.definitions import partitions_def, tiled_alike
 from varve.dagster.partitions.mappings import compiled
-from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension
 from varve.model.partitions.partitioning import Partitioning, fold_texts, set_of, time_set
-from varve.model.reads import Latest
+from varve.model.reads import All, Latest, Only
 from varve.planning.mapping.dataset_mapping import Dependency
 
 if TYPE_CHECKING:
@@ -119,3 +119,13 @@ def test_a_mapping_that_is_not_exact_says_why_even_where_it_follows_one_dimensio
     assert isinstance(dagster_mapping.mapping, dg.MultiToSingleDimensionPartitionMapping)
     assert not dagster_mapping.exact
     assert dagster_mapping.why
+
+
+def test_of_assets_without_partitions_dagster_needs_no_mapping() -> None:
+    nothing, places = Partitioning(), Partitioning((StaticDimension("place", ("Lagos", "Paris")),))
+    assert partitions_def(nothing) is None
+    for dependency in (Dependency(places, nothing), Dependency(nothing, places, {"place": All()})):
+        assert (compiled(dependency).mapping, compiled(dependency).exact) == (None, True)
+    some = compiled(Dependency(nothing, places, {"place": Only(("Paris",))}))
+    assert (some.mapping, some.exact) == (None, False)
+    assert "Dagster reads all of them" in some.why

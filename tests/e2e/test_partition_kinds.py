@@ -75,17 +75,20 @@ MADE: dict[str, list[PartitionKey]] = {
     "places": [key("places", Position(1, 0))],
     "orders": [key("orders", FIRST, *pair) for pair in product(("left", "middle", "right"), TUESDAY)],
     "parts": [key("parts", FIRST, part) for part in ("left", "middle")],
+    "everything": [key("everything")],
 }
 
 
-def materialize(tables: Sequence[str], first: str, last: str | None = None) -> list[str]:
-    """A command as a user would type it."""
+def materialize(tables: Sequence[str], first: str | None, last: str | None = None) -> list[str]:
+    """A command as a user would type it; without `first` for an asset without partitions."""
+    if first is None:
+        return ["asset", "materialize", "-m", MODULE, "--select", ",".join(f"kinds/{table}" for table in tables)]
     which = ["--partition", first] if last in (None, first) else ["--partition-range", f"{first}...{last}"]
     return ["asset", "materialize", "-m", MODULE, "--select", ",".join(f"kinds/{table}" for table in tables), *which]
 
 
 def made(table: str, keys: Sequence[PartitionKey]) -> list[str]:
-    spelt = DATASETS[table].partitioning.to_dagster
+    spelt = DATASETS[table].partitioning.dagster_key
     return materialize([table], spelt(keys[0]), spelt(keys[-1]))
 
 
@@ -226,7 +229,8 @@ class TestCommands:
         assert {current[made.path].rows for made in MADE[table]} == {1}
         with kinds.dagster() as instance:
             shown = instance.get_materialized_partitions(dg.AssetKey(["kinds", table]))
-        assert {partitioning.to_dagster(made) for made in MADE[table]} <= shown
+            assert instance.get_latest_materialization_event(dg.AssetKey(["kinds", table])) is not None
+        assert {dagster_key for made in MADE[table] if (dagster_key := partitioning.dagster_key(made))} <= shown
 
     @pytest.mark.parametrize("table", ["odds", "hours", "cells", "tenants", "stocks"])
     def test_a_body_has_each_partition_as_it_was_meant(self, kinds: Project, first: Commands, table: str) -> None:
@@ -408,6 +412,22 @@ class TestUI:
         page.goto(f"{ui}/assets/kinds/orders?view=partitions")
         expect(page.get_by_text(f"Materialized ({len(after)})")).to_be_visible()
         page.screenshot(path=tmp_path / "orders.png", full_page=True)
+
+    def test_an_asset_without_partitions_is_materialised_by_one_click(
+        self, kinds: Project, ui: str, page: Page, tmp_path: Path
+    ) -> None:
+        (before,) = kinds.current("kinds.everything").values()
+        page.goto(f"{ui}/assets/kinds/everything")
+        page.locator("button", has_text="Materialize").first.click()
+
+        def is_made_again() -> bool:
+            (batch,) = kinds.current("kinds.everything").values()
+            return batch.batch_id > before.batch_id
+
+        wait_until(is_made_again, seconds=300, what="the asset without partitions was made again")
+        page.screenshot(path=tmp_path / "everything.png", full_page=True)
+        with psycopg.connect(url_of(kinds)) as connection:
+            assert connection.execute("select * from kinds.everything").fetchall() == [("all",)]
 
     def test_the_ui_shows_the_partitions_of_other_kinds(self, kinds: Project, ui: str, page: Page) -> None:
         for table in ("shifts", "hours", "odds", "cells", "places"):

@@ -67,7 +67,6 @@ BAD: dict[str, tuple[Callable[[], tuple[Dimension, ...]], str, str]] = {
     "keys that tell no window": (
         lambda: (TimeDimension("hour", "@hourly", START, key_format="%Y-%m-%d"),), "hour", "try '%Y-%m-%dT%H'",
     ),
-    "no dimension": (lambda: (), "dimension", "at least one"),
     "two of one name": (lambda: (DAY, StaticDimension("day", ("a",))), "day", "give each its own"),
     "two of time": (
         lambda: (DAY, TimeDimension("hour", "@hourly", START)), "hour",

@@ -6,12 +6,15 @@ import datetime as dt
 from itertools import product
 
 import pendulum
+import pytest
 from hypothesis import strategies as st
 
+from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.reads import All, Latest, Only
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 
 NEW_YORK = "America/New_York"
@@ -102,3 +105,46 @@ def test_what_is_mapped_to_is_the_product_of_the_dimensions_in_order() -> None:
     )
     days = [dt.date(2013, 1, day) for day in range(7, 14)]
     assert mapped.keys == [PartitionKey.of(day=day, store=store) for day, store in product(days, ("Paris", "Detroit"))]
+
+
+def test_a_dataset_without_partitions_is_read_whole_and_reads_all_that_it_says() -> None:
+    nothing, days, whole = Partitioning(), Partitioning((DAY,)), PartitionKey.of()
+    day = PartitionKey.of(day=dt.date(2013, 1, 2))
+    now = dt.datetime(2013, 1, 4, 12, tzinfo=dt.UTC)
+
+    read_by_days = Dependency(days, nothing)
+    read_by_days.check()
+    assert read_by_days.upstream_of(day).keys == [whole]
+    assert [key.path for key in read_by_days.readers_of(whole, now=now).keys] == [
+        "day=2013-01-01", "day=2013-01-02", "day=2013-01-03",
+    ]  # fmt: skip
+
+    with pytest.raises(VarveError, match=r"share nothing with a dataset without partitions.*\{'day': All\(\)\}"):
+        Dependency(nothing, days).check()
+    reads_days = Dependency(nothing, days, {"day": All()})
+    reads_days.check()
+    assert len(reads_days.upstream_of(whole, now=now).keys) == 3
+    assert reads_days.readers_of(day).keys == [whole]
+    assert Dependency(nothing, days, {"day": Latest()}).upstream_of(whole, now=now).keys == [
+        PartitionKey.of(day=dt.date(2013, 1, 3))
+    ]
+    assert Dependency(nothing, days, {"day": Only((dt.date(2013, 1, 1),))}).readers_of(day).keys == []
+
+    both = Dependency(nothing, nothing)
+    both.check()
+    assert (both.upstream_of(whole).keys, both.readers_of(whole).keys) == ([whole], [whole])
+
+
+def test_the_key_of_a_dataset_without_partitions_is_spelled_all_everywhere() -> None:
+    nothing = Partitioning()
+    nothing.check()
+    (only,) = nothing.keys()
+    assert (only, only.path, str(only), nothing.count()) == (PartitionKey.of(), "all", "all", 1)
+    assert nothing.from_path("all") == nothing.from_dagster("all") == only
+    # In Dagster there is no key.
+    assert (nothing.dagster_key(only), nothing.folds) == (None, {})
+    for refuse in (nothing.from_path, nothing.from_dagster):
+        with pytest.raises(UnknownPartition, match="'day=2013-01-01'"):
+            refuse("day=2013-01-01")
+    with pytest.raises(UnknownPartition, match="must name the columns day"):
+        Partitioning((DAY,)).from_path("all")

@@ -11,7 +11,8 @@ from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
 from varve.model.batch import Input
 from varve.model.policy import Policy
 from varve.model.reads import Reads, trailing
-from varve.planning.judgement.facts import Fact
+from varve.planning.heat import heat
+from varve.planning.judgement.facts import Fact, Failure
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner, RunPlan, reconcile
 from varve.planning.run_requests import landing_source
@@ -124,6 +125,27 @@ def test_a_partition_whose_retention_is_over_is_not_counted_as_current() -> None
     kept = dataset("kept", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=1)))
     plan = planned(graph({kept: ()}), {kept.name: arrived("day=2024-01-01", "day=2024-01-08")}, START.add(days=8))
     assert set(plan.judgements[kept.name]) == {"day=2024-01-08"}
+
+
+def test_a_failed_batch_of_what_left_the_graph_is_counted_as_nothing() -> None:
+    """Neither of a partition whose retention is over, nor of a key that the declaration has no more."""
+    kept = dataset("kept", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=1)))
+    totals = dataset("totals", DAY)
+    failed = Fact(failures=[Failure(1.0, 2.0, 1)])
+    facts = {
+        kept.name: {"day=2024-01-01": failed, "place=Rome": failed, **arrived("day=2024-01-08")},
+        totals.name: {"day=2023-12-31": failed, "place=Rome": failed},
+    }
+    project = graph({kept: (), totals: (kept,)})
+    plan = planned(project, facts, START.add(days=8))
+    assert {path: judgement.state for path, judgement in plan.judgements[kept.name].items()} == {
+        "day=2024-01-08": State.DUE
+    }
+    assert {path: judgement.state for path, judgement in plan.judgements[totals.name].items()} == {
+        "day=2024-01-08": State.WAITING
+    }
+    assert [picture["states"] for picture in heat(project, plan)["datasets"]] == [{"due": 1}, {"waiting": 1}]
+    assert plan.retire == {}
 
 
 def test_a_defect_of_one_dataset_costs_its_own_runs_only() -> None:

@@ -387,3 +387,68 @@ def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.Mo
     monkeypatch.delenv(URL)
     with pytest.raises(ServiceUnavailable, match=f"the environment variable {URL} is not set"):
         till.listed()
+
+
+def unpartitioned(options: str, settings: Settings, spark: SparkSession) -> tuple[Dataset, ExternalSource]:
+    """The same table as a dataset without partitions: its partition columns there are columns like any other."""
+    text = f"CREATE DATASET shop.receipts (product STRING, price INT, store STRING) EXTERNAL OPTIONS ({options})"
+    dataset = compiled([SourceFile("receipts.sql", text)], {})["shop.receipts"].dataset
+    return dataset, opened(dataset, settings, spark)
+
+
+ALL = PartitionKey.of()
+
+
+def whole(dataset: Dataset, external: ExternalSource) -> ListedPartition:
+    """What is listed of the one partition that there is."""
+    listed = external.listed(dataset)
+    assert (set(listed.partitions), listed.strays) == ({ALL}, ())
+    assert external.listed(dataset, [ALL]) == listed
+    return listed.partitions[ALL]
+
+
+def test_a_dataset_without_partitions_is_a_whole_table_of_postgresql(shop: Shop) -> None:
+    shop.run('alter table "Sales".receipts alter price type int')
+    dataset, external = unpartitioned(
+        f"source = 'postgres', table = 'Sales.receipts', url = '{URL}'", shop.settings, shop.spark
+    )
+    before = whole(dataset, external)
+    assert before.size == 3
+    assert rows(external, dataset, ALL) == [("x", 1, HARE), ("x", 2, HARE), ("x", 3, ZURICH)]
+    shop.run('update "Sales".receipts set price = 9 where price = 3')
+    assert whole(dataset, external).token != before.token
+    # A table without rows is one too.
+    shop.run('delete from "Sales".receipts')
+    assert whole(dataset, external).size == 0
+    assert rows(external, dataset, ALL) == []
+
+
+def test_a_dataset_without_partitions_is_a_whole_table_of_the_metastore_partitioned_or_not(dump: Dump) -> None:
+    plain = f"{dump.name}_plain"
+    dump.spark.table(dump.name).write.saveAsTable(plain)
+    try:
+        for name in (dump.name, plain):
+            dataset, external = unpartitioned(f"source = 'table', table = '{name}'", dump.settings, dump.spark)
+            before = whole(dataset, external)
+            assert rows(external, dataset, ALL) == [("x", 1, HARE), ("y", 2, ZURICH)]
+            dump.frame(("w", 9, "2022-03-07", ZURICH)).write.insertInto(name)  # type: ignore[attr-defined]
+            assert whole(dataset, external).token != before.token
+            assert len(rows(external, dataset, ALL)) == 3
+        by_column = unpartitioned(f"source = 'table', table = '{plain}', changed = 'price'", dump.settings, dump.spark)
+        assert (whole(*by_column).size, whole(*by_column).token.endswith(", 9")) == (3, True)
+    finally:
+        dump.spark.sql(f"DROP TABLE {plain}")
+
+
+def test_a_dataset_without_partitions_is_a_whole_table_behind_a_jdbc_driver(till: Till) -> None:
+    options = f"source = 'jdbc', table = 'APP.receipts', url = '{URL}', changed = 'at'"
+    dataset, external = unpartitioned(options, till.settings, till.spark)
+    before = whole(dataset, external)
+    till.sell(("z", 3, "2022-03-02", ZURICH, "2022-03-02 09:00"))
+    assert whole(dataset, external).token != before.token
+    found = rows(external, dataset, ALL)
+    assert [(row[0], int(float(str(row[1]))), row[2]) for row in found] == [
+        ("x", 1, HARE),
+        ("y", 2, ZURICH),
+        ("z", 3, ZURICH),
+    ]

@@ -18,6 +18,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
 from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.sql_project import usable
@@ -37,6 +38,7 @@ DAY = TimeDimension.of("day", "@daily", "2026-11-01")
 N = Schema((Column("n", ColumnType.BIGINT),))
 DECLARED = {
     "Column": Column, "ColumnType": ColumnType, "DAY": DAY, "Dataset": Dataset, "N": N, "Partitioning": Partitioning,
+    "Policy": Policy,
     "Schema": Schema, "TimeDimension": TimeDimension, "dataset_asset": dataset_asset, "graph_of": graph_of,
     "SALES": Dataset("shop.sales", Partitioning((DAY,)), N, StoreKind.LAKE, "Sales."),
     "ORDERS": Dataset("shop.orders", Partitioning((DAY,)), N, StoreKind.LAKE, "Orders."), "LAKE": StoreKind.LAKE,

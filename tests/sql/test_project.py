@@ -209,3 +209,28 @@ def test_the_fields_of_a_struct_keep_their_names() -> None:
     assert "place is declared STRUCT<town: STRING>, but the query gives STRUCT<city: STRING" in problems(
         places, declared.replace(place, "STRUCT<town: STRING>")
     )
+
+
+def test_a_growing_set_is_read_whole_by_a_dataset_without_that_dimension() -> None:
+    """When files are loaded nobody knows the members: any condition on them may hold, for Dagster and for people."""
+    models = (
+        "CREATE DATASET shop.models (carrier_id INT, delay DOUBLE) PARTITIONED BY (day STRING, carrier STRING)\n"
+        "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01'), c IN DYNAMIC 'carriers'\n"
+        "INSERT (day = DATE_FORMAT(t, 'yyyy-MM-dd'), carrier = c) EXTERNAL"
+    )
+    whole = "ALLOW FULL SCAN OF shop.models AS SELECT COUNT(*) AS n FROM shop.models"
+    of_day = "AS SELECT COUNT(*) AS n FROM shop.models WHERE models.day = today AND models.carrier <> 'ZZ'"
+    files = read(models, sales(whole, "n BIGINT", "counts"), sales(of_day, "n BIGINT", "daily"))
+    members = {"carriers": ["AA", "UA", "ZZ"]}
+    day = PartitionKey.of(day="2022-03-02")
+
+    dependency = files["shop.daily"].dependency("shop.models")
+    assert [type(mapping.rule).__name__ for mapping in dependency.dimension_mappings] == ["Overlap", "All"]
+    # Varve's own planner asks with the members.
+    assert [str(key["carrier"]) for key in dependency.upstream_of(day, members=members).keys] == ["AA", "UA"]
+
+    dependency = files["shop.counts"].dependency("shop.models")
+    assert [type(mapping.rule).__name__ for mapping in dependency.dimension_mappings] == ["All", "All"]
+    now = dt.datetime(2022, 3, 3, 12, tzinfo=dt.UTC)
+    # The window that is still open is a partition too, as others send it.
+    assert len(dependency.upstream_of(day, members=members, now=now).keys) == 9

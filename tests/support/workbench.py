@@ -52,9 +52,9 @@ class Workbench:
         from pyspark.sql import functions as F  # noqa: N812
 
         names = dataset.partitioning.names
-        kinds = ", ".join(f"{column.name} {column.type}" for column in dataset.partition_columns)
+        kinds = "".join(f", {column.name} {column.type}" for column in dataset.partition_columns)
         values = [(product, sold, sold * 1.5, *(key[name] for name in names)) for key, product, sold in rows]
-        found = self.spark.createDataFrame(values, f"product STRING, sold BIGINT, price DOUBLE, {kinds}")
+        found = self.spark.createDataFrame(values, f"product STRING, sold BIGINT, price DOUBLE{kinds}")
         return found.withColumn("at", F.timestamp_seconds(F.col("sold")))
 
     def begin(self, catalog: Catalog, dataset: Dataset, partitions: Sequence[PartitionKey]) -> Build:

@@ -87,6 +87,7 @@ MEANING = {
         - {name: c, dataset: shop.revenue, partition: {day: 2027-11-02}, expected: []}
         - {name: d, dataset: shop.revenue, partition: {day: tomorrow}, expected: []}
         - {name: e, dataset: shop.revenue, partition: {day: null}, expected: []}
+        - {name: f, dataset: shop.revenue, expected: []}
         """,
     "inputs that are none": """\
         - name: a

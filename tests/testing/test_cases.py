@@ -230,6 +230,23 @@ def test_a_day_of_25_hours_and_its_window_of_two_days(project: Project, spark: S
     assert run_tests(project, spark, text)[0].message == ""
 
 
+def test_a_dataset_without_partitions_is_tested_without_one(project: Project, spark: SparkSession) -> None:
+    (project.assets / "dearest.sql").write_text(
+        "CREATE DATASET shop.dearest COMMENT 'One row per product.' ALLOW FULL SCAN OF shop.orders\n"
+        "AS SELECT product, MAX(price) AS price FROM shop.orders GROUP BY product;\n"
+    )
+    text = """\
+    - name: of all days and stores
+      dataset: shop.dearest
+      inputs:
+        shop.orders:
+          - {day: 2026-10-24, store: Rome, product: pen, price: 2}
+          - {day: 2026-10-25, store: Paris, product: pen, price: 3}
+      expected: [{product: pen, price: 3.00}]
+    """
+    assert [outcome.message for outcome in run_tests(project, spark, text)] == [""]
+
+
 def test_keys_of_dynamic_sets_are_those_that_the_test_names(project: Project, spark: SparkSession) -> None:
     text = """\
     - name: of one key

@@ -147,6 +147,12 @@ class CapturedTable:
     files: ChangeFiles | None = None
 
     def __post_init__(self) -> None:
+        if not self.dataset.partitioning.dimensions:
+            raise VarveError(
+                f"dataset {self.dataset}: a table that is captured as it changes has partitions, so that a change "
+                "makes a small part of it anew, and this one has none. Give it a dimension and say in partition_by how "
+                "to find it; for a small table, take OPTIONS (source = 'postgres'), which reads it whole."
+            )
         if set(self.partition_by) != set(self.dataset.partitioning.names):
             raise VarveError(
                 f"dataset {self.dataset}: partition_by says how to find {', '.join(self.partition_by)}, but it is "

@@ -133,7 +133,9 @@ def show(
     batch: Annotated[
         int | None, typer.Option(help="A batch id: show what that was made from, and what was made from it.")
     ] = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the text that Spark runs for the partition.")] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the text that Spark runs for the partition, ready for spark-sql.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show a dataset's dimensions, and what one of its partitions reads and is read by: exactly, and what never exists.

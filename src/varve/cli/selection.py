@@ -48,6 +48,8 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
     for word in words:
         column, equals, value = word.partition("=")
         if not equals or column not in dataset.partitioning.names:
+            if not dataset.partitioning.dimensions:
+                raise UnknownPartition(f"{dataset} has no partitions; leave {word!r} out.")
             raise UnknownPartition(
                 f"{word!r} names no partition of {dataset}; write column=value with "
                 f"{', '.join(dataset.partitioning.names)}."

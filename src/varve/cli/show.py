@@ -59,11 +59,11 @@ def show(
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
     graph = graph_of(assets_of(files, folder)) if folder else _project()
     dataset = dataset_named(name, graph)
-    key = parsed(dataset, pairs) if pairs else None
+    key = parsed(dataset, pairs) if pairs or not dataset.partitioning.dimensions else None
     if sql:
         print_sql(console, _file(dataset, files), key, as_json=as_json)
         return
-    members = _members(dataset, graph)
+    members = members_of(dataset, graph)
     shown: dict[str, Any] = {
         "dataset": dataset.name,
         "dimensions": [_dimension(dimension, members) for dimension in dataset.partitioning.dimensions],
@@ -86,15 +86,25 @@ def show(
 
 
 def print_sql(console: Console, file: SqlAsset, key: PartitionKey | None, *, as_json: bool) -> None:
-    """Print the SQL that Spark runs, with the values of one partition's scope, or for many partitions at once."""
+    """Print the SQL that Spark runs: for one partition with the values of its scope, ready for spark-sql.
+
+    Without a partition, for an example of one and for many partitions at once.
+    """
     from varve.sql.spark.execute import running
 
     texts = running(file.scopes, {name: _names(upstream) for name, upstream in file.upstreams.items()}, key)
     if as_json:
         console.print_json(json.dumps({"dataset": file.dataset.name, "sql": texts}))
         return
+    if key is not None:
+        values = file.scopes.of(key).values
+        scope = "".join(f"--   {name} = {typed}\n" for name, typed in values.items()) or "--   no variables\n"
+        # A run's session is in UTC.
+        head = f"-- {file.dataset.name} {key.path}, for the scope\n{scope}SET TIME ZONE 'UTC';\n"
+        console.print(head, highlight=False, markup=False, soft_wrap=True)
     for title, text in texts.items():
-        console.print(f"-- {title}\n{text};\n", highlight=False, markup=False, soft_wrap=True)
+        named = "" if title == (key and key.path) else f"-- {title}\n"
+        console.print(f"{named}{text};\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _names(dataset: Dataset) -> list[str]:
@@ -160,14 +170,16 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
     """Return the partition that `col=value` words name. Raises UnknownPartition."""
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     if set(texts) != set(dataset.partitioning.names):
+        if not dataset.partitioning.dimensions:
+            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(pairs)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
-        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs)}.")
+        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.")
     return dataset.partitioning.key(
         [dimension.parse(texts[dimension.name]) for dimension in dataset.partitioning.dimensions]
     )
 
 
-def _members(dataset: Dataset, graph: Graph) -> Members | None:
+def members_of(dataset: Dataset, graph: Graph) -> Members | None:
     """Return the members of all dynamic sets, or None where neither the dataset nor its neighbours have one.
 
     Dagster's instance is opened only where there is a dynamic set, as that may start PostgreSQL.
@@ -222,7 +234,7 @@ def _partition(dataset: Dataset, key: PartitionKey, members: Members | None, gra
     window = time.window(key[time.name]) if time else None
     return {
         "path": key.path,
-        "dagster": dataset.partitioning.to_dagster(key),
+        "dagster": dataset.partitioning.dagster_key(key),
         "window": [str(window.start), str(window.end)] if window else None,
         "reads": [_mapped(upstream, dependency.upstream_of(key, members=members)) for upstream, dependency in edges],
         "read_by": [_mapped(reader, dependency.readers_of(key, members=members)) for reader, dependency in readers],
@@ -249,7 +261,10 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
             else f"{dimension['count']}: {some(dimension['keys'], limit=8)}"
         )
         table.add_row(dimension["name"], dimension["kind"], keys)
-    console.print(table)
+    if shown["dimensions"]:
+        console.print(table)
+    else:
+        console.print(f"[bold]{shown['dataset']}[/]: one table without partitions", highlight=False)
     for clause in shown["stored"]["clauses"]:
         console.print(clause, markup=False, highlight=False, soft_wrap=True)
     for upstream in shown["reads"]:
@@ -268,11 +283,14 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
 
 
 def _print_partition(console: Console, partition: dict[str, Any]) -> None:
-    console.print(f"\n[bold]{partition['path']}[/]   Dagster: {partition['dagster']}", highlight=False)
+    in_dagster = (
+        f"Dagster: {partition['dagster']}" if partition["dagster"] else "in Dagster an asset without partitions"
+    )
+    console.print(f"\n[bold]{partition['path']}[/]   {in_dagster}", highlight=False)
     if partition["window"]:
         console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
     for title, values_name in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
-        if values_name in partition:
+        if partition.get(values_name):
             table = Table(
                 "Name" if values_name == "scope" else "Column", "Value", "Type", title=title, title_justify="left"
             )

@@ -114,8 +114,11 @@ class Driver:
         """Raise VarveError where the run would be given less than it is asked for."""
         dataset = self.datasets.datasets[request.tags[DATASET_TAG]]
         tags = {**request.tags, **({PARTITION_TAG: request.partition_key} if request.partition_key else {})}
+        definition = dataset_partitions_def(dataset)
+        if definition is None:
+            return
         asked = [dataset.partitioning.to_dagster(key) for key in asked_partitions(dataset, tags)]
-        in_dagster = keys_in_range(dataset_partitions_def(dataset), self.instance, asked[0], asked[-1])
+        in_dagster = keys_in_range(definition, self.instance, asked[0], asked[-1])
         if missing := sorted(set(asked) - in_dagster):
             raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
 
@@ -137,7 +140,9 @@ def run_due(project: Project) -> list[str]:
 
 def spelt(request: dg.RunRequest) -> str:
     """Return what a run request asks for, as text: the dataset and its first and last partition."""
-    first = request.partition_key or request.tags[RANGE_START_TAG]
+    first = request.partition_key or request.tags.get(RANGE_START_TAG)
+    if first is None:
+        return request.tags[DATASET_TAG]
     last = request.tags.get(RANGE_END_TAG, first)
     return f"{request.tags[DATASET_TAG]} {first}{f' ... {last}' if last != first else ''}"
 

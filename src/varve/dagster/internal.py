@@ -30,6 +30,7 @@ from dagster_postgres.event_log import PostgresEventLogStorage
 from varve.dagster.leases.heartbeat import Heartbeats, this_process
 from varve.dagster.leases.leases import dead_runs, end_lease, leases_in
 from varve.model.errors import VarveError
+from varve.model.partitions.key import WHOLE
 from varve.project import Project
 from varve.services.postgres import dagster_storage_url
 
@@ -245,18 +246,22 @@ def run_assets(step: StepExecutionContext) -> tuple[set[AssetKey], set[AssetKey]
 def step_partition_keys(step: StepExecutionContext) -> list[str]:
     """Return all partitions of the step's asset that this run computes, as Dagster spells them, in no particular order.
 
+    Of an asset without partitions, the text that stands for all of it.
+
     `asset_partition_key_range` raises for a range over two dimensions; the subset does not.
     """
     definition = step.entity_partitions_def
     if definition is None:
-        return []
+        return [WHOLE]
     with partition_loading_context(dynamic_partitions_store=step.instance):
         subset = definition.empty_subset().with_partition_key_range(definition, step.partition_key_range)
         return list(subset.get_partition_keys())
 
 
-def unknown_keys(definition: PartitionsDefinition[str], instance: DagsterInstance, texts: set[str]) -> set[str]:
+def unknown_keys(definition: PartitionsDefinition[str] | None, instance: DagsterInstance, texts: set[str]) -> set[str]:
     """Return those of the keys, as Dagster spells them, that a definition does not have at this moment."""
+    if definition is None:
+        return set()
     if isinstance(definition, MultiPartitionsDefinition):
         parts = {text: text.split("|") for text in texts}
         unknown = [
@@ -302,7 +307,7 @@ def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
 
 
 def add_partition_metadata(
-    step: StepExecutionContext, asset: AssetKey, partition: str, metadata: Mapping[str, Any]
+    step: StepExecutionContext, asset: AssetKey, partition: str | None, metadata: Mapping[str, Any]
 ) -> None:
-    """Add metadata to the materialisation event of one partition, in a run over many."""
+    """Add metadata to the materialisation event of one partition, in a run over many; None: of an asset without any."""
     step.add_asset_metadata(dict(metadata), asset_key=asset, partition_key=partition)

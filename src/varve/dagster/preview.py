@@ -213,6 +213,8 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
     """The partition that `column=value` words name. Raises UnknownPartition."""
     texts = dict(word.partition("=")[::2] for word in words)
     if set(texts) != set(dataset.partitioning.names):
+        if not dataset.partitioning.dimensions:
+            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
         raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(words) or 'none'}.")
     return dataset.partitioning.key(
@@ -222,7 +224,7 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
 
 def members_of(settings: Settings, edge: Edge) -> Members | None:
     """The keys of the dynamic sets that an edge maps; Dagster, which has them, is only asked where there is one."""
-    partitionings = [edge.dependency.reader, edge.dependency.upstream]
+    partitionings = edge.dependency.partitionings
     dimensions = [dimension for partitioning in partitionings for dimension in partitioning.dimensions]
     if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None

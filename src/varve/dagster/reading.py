@@ -280,6 +280,8 @@ def open_project(
 def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:
     if unknown := set(where) - set(dataset.partitioning.names):
         columns = ", ".join(dataset.partitioning.names)
-        raise UnknownPartition(f"{dataset} is not partitioned by {', '.join(sorted(unknown))}, but by {columns}.")
+        raise UnknownPartition(
+            f"{dataset} is not partitioned by {', '.join(sorted(unknown))}, but by {columns or 'nothing'}."
+        )
     spelt = dict(parse_path(path))
     return all(spelt[name] == str(value) for name, value in where.items())

@@ -42,7 +42,7 @@ def selected(
     partitioning = dataset.partitioning
     if unknown := sorted(set(words) - set(partitioning.names)):
         raise UnknownPartition(
-            f"{dataset} has no column {', '.join(unknown)}; its columns are {', '.join(partitioning.names)}."
+            f"{dataset} has no column {', '.join(unknown)}; its columns are {', '.join(partitioning.names) or 'none'}."
         )
     ranged = first is not None or last is not None
     if ranged and partitioning.time is None:
@@ -54,6 +54,8 @@ def selected(
             if growing_dimensions
             else "its keys are a list"
         )
+        if not partitioning.dimensions:
+            raise VarveError(f"{dataset}: --from and --to need a time dimension; it has no partitions. Leave them out.")
         raise VarveError(f"{dataset}: --from and --to need a time dimension; {kind}. Name the keys: column=value.")
     choices = [
         _named(dimension, words[dimension.name], members)

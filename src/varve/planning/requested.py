@@ -34,8 +34,11 @@ LANDING_TAG = "varve/landing"
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:
     """The partitions that the tags of a run name: one, or a range; of a range in a dynamic set only both ends.
 
+    A dataset without partitions is computed whatever they name: they are of the other datasets of the run.
     Raises UnknownPartition where a tag names no partition.
     """
+    if not dataset.partitioning.dimensions:
+        return [dataset.partitioning.key(())]
     first = tags.get(RANGE_START_TAG) or tags.get(PARTITION_TAG)
     last = tags.get(RANGE_END_TAG) or first
     if first is None or last is None:

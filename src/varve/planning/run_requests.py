@@ -122,6 +122,9 @@ def _blocks(
     when they were added. With `cut`, the keys of one window may be in several blocks, and no block exceeds the limit.
     """
     listed_keys = list(keys)
+    if not partitioning.dimensions:
+        yield from ((key,) for key in listed_keys)
+        return
     first = partitioning.time or partitioning.dimensions[0]
     folds = sorted(partitioning.folds.values(), key=lambda fold: first not in fold)
     lead, *others = [_places(fold, listed_keys) for fold in folds]

@@ -31,7 +31,8 @@ def _key(dataset: Dataset, given: Partition) -> PartitionKey:
     for name in values:
         if name not in names:
             raise UnknownPartition(
-                f"{dataset} is not partitioned by {name!r}, but by {', '.join(names)}.{nearest(name, names)}"
+                f"{dataset} is not partitioned by {name!r}, but by {', '.join(names) or 'nothing'}."
+                f"{nearest(name, names)}"
             )
     if missing := [name for name in names if name not in values]:
         raise UnknownPartition(f"{dataset}: the partition {values} has no {', '.join(missing)}.")

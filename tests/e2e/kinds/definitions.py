@@ -82,15 +82,16 @@ ENOUGH = dataset("enough", DAY)
 NEARLY = dataset("nearly", DAY)
 IN_TIME = dataset("in_time", DAY)
 WHOLE = dataset("whole", DAY)
+EVERYTHING = dataset("everything", store=StoreKind.WAREHOUSE)
 
 
 def rows(context: dg.AssetExecutionContext) -> DataFrame:
     """One row for each partition of the run."""
     partitions = partitions_of(context)
     columns = partitions.dataset.partition_columns
-    kinds = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+    kinds = "".join(f", `{column.name}` {column.type}" for column in columns)
     values: list[tuple[Any, ...]] = [(str(key), *map(plain, key.values)) for key in partitions.keys]
-    frame: DataFrame = context.resources.spark.spark_session.createDataFrame(values, f"text STRING, {kinds}")
+    frame: DataFrame = context.resources.spark.spark_session.createDataFrame(values, f"text STRING{kinds}")
     return frame
 
 
@@ -189,9 +190,15 @@ def whole(context: dg.AssetExecutionContext, parts: DataFrame) -> DataFrame:
     return parts.select("day", "text")
 
 
+@dataset_asset(EVERYTHING)
+def everything(context: dg.AssetExecutionContext) -> DataFrame:
+    """One table without partitions."""
+    return rows(context)
+
+
 DATASETS = [
     nights, shifts, hours, local_days, odds, cells, tenants, places, stocks, orders, signups, welcomes,
-    parts, enough, nearly, in_time, whole,
+    parts, enough, nearly, in_time, whole, everything,
 ]  # fmt: skip
 
 defs = dg.Definitions.merge(

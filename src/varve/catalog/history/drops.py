@@ -57,7 +57,7 @@ RENAMED = ("publish", "published", "withdrawn", "part", "part_file", "batch_part
 # All others with the name of a dataset, in an order that foreign keys allow. Pins are those that have expired.
 ENDED = (
     "pin", "current", "hold", "arrival", "rejected_arrival", "left_out", "reopened", "dirty", "accepted_code",
-    "deployed", "deployment",
+    "deployed", "deployment", "overlay", "environment_code",
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
 _END = sql.SQL("delete from {} where dataset = %(dataset)s")

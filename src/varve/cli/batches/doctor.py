@@ -92,9 +92,12 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             if is_dropped(name):
                 continue
             present = history.present(name)
+            declared = chosen_graph().datasets.get(name)
+            if declared is None and not present:
+                # Only failed batches are left of a declaration that was withdrawn: nobody can miss anything.
+                continue
             examined.datasets += 1
             examined.batches += len(present)
-            declared = chosen_graph().datasets.get(name)
             if declared is None and (broken := chosen_graph().broken_dataset(name)) is not None:
                 # For a dataset whose file has errors, the findings of broken datasets below say why.
                 if not broken.name:

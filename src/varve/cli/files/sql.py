@@ -246,12 +246,12 @@ def _as_json(graph: Graph, lineage: Made) -> dict[str, Any]:
 def _text(graph: Graph) -> list[str]:
     lines = []
     for dataset in graph.in_order():
-        lines.append(f"{dataset.name} ({' x '.join(dataset.partitioning.names)}, {dataset.store})")
+        lines.append(f"{dataset.name} ({dataset.partitioning.text}, {dataset.store})")
         for edge in graph.edges[dataset.name]:
             rules = "; ".join(
                 f"{mapping.upstream.name}: {mapping.rule}" for mapping in edge.dependency.dimension_mappings
             )
-            lines.append(f"  <- {edge.upstream.name}   {rules}")
+            lines.append(f"  <- {edge.upstream.name}   {rules or 'all of it'}")
     return lines
 
 
@@ -287,7 +287,7 @@ def _mermaid(graph: Graph) -> list[str]:
     return [
         "flowchart LR",
         *(
-            f'    {short}["{name}<br>{" x ".join(graph.datasets[name].partitioning.names)}"]'
+            f'    {short}["{name}<br>{graph.datasets[name].partitioning.text}"]'
             for name, short in names.items()
         ),
         *(

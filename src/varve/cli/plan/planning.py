@@ -1,4 +1,4 @@
-"""The commands over what is to be done: why, plan, backfill, retire.
+"""The commands over what is to be done: tasks, why, plan, backfill, retire.
 
 Each command is a few lines over a module of its own, which is imported when the command runs; app.py adds them all.
 """
@@ -6,6 +6,7 @@ Each command is a few lines over a module of its own, which is imported when the
 from __future__ import annotations
 
 import json
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
 import typer
@@ -19,24 +20,70 @@ console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
+OnePartition = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="[COL=VALUE]..."
+    ),
+]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="As `varve backfill list` shows it.")]
 
 
 @app.command()
 def why(
     dataset: DatasetName,
-    words: Annotated[list[str], typer.Argument(help="One partition, like day=2013-01-05.", metavar="COL=VALUE...")],
+    words: OnePartition = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Say what state a partition is in and why: what it is made from, what it waits for, and when it is tried again."""
     from varve.cli.plan import why as why_command
 
-    judgement = why_command.why(dataset, words)
+    judgement = why_command.why(dataset, words or [])
     if as_json:
         console.print_json(json.dumps(judgement))
     else:
         why_command.show(console, judgement)
+
+
+@app.command()
+def tasks(
+    dataset: DatasetName,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="[COL=VALUE]...")
+    ] = None,
+    *,
+    at: Annotated[
+        str | None, typer.Option(help="Those that there are then (UTC); default: now.", metavar="DATE")
+    ] = None,
+    first: Annotated[str | None, typer.Option("--from", help="The first window.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="The last window.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 50,
+    folder: Annotated[Path | None, typer.Option("--in", help="A folder of .sql files; default: the project.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks of a dataset: a partition each, the scope that computes it, and its state; newest first.
+
+    Starts nothing: without a catalog that can be asked there are no states.
+
+    Example: [bold]varve tasks shop.sales --from 2026-11-01 --to 2026-11-07 store=Paris[/]
+    """
+    from varve.cli.plan import tasks as tasks_command
+    from varve.cli.selection import moment
+
+    values = tasks_command.tasks(
+        dataset,
+        words or [],
+        at=None if at is None else moment(at),
+        first=first,
+        last=last,
+        limit=limit,
+        folder=folder,
+    )
+    if as_json:
+        console.print_json(json.dumps(values))
+    else:
+        tasks_command.show(console, values)
 
 
 @app.command()

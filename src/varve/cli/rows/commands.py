@@ -17,13 +17,19 @@ console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
+OnePartition = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="[COL=VALUE]..."
+    ),
+]
 Limit = Annotated[int, typer.Option(min=0, help="Show at most so many rows.")]
 
 
 @app.command()
 def preview(
     dataset: DatasetName,
-    words: Annotated[list[str], typer.Argument(help="One partition, like day=2013-01-05.", metavar="COL=VALUE...")],
+    words: OnePartition = None,
     *,
     limit: Limit = 20,
     explain: Annotated[bool, typer.Option("--explain", help="Print Spark's plan too.")] = False,
@@ -37,7 +43,7 @@ def preview(
     """
     from varve.cli.rows import preview as preview_command
 
-    computed, seconds = preview_command.preview(dataset, words, limit=limit, explain=explain)
+    computed, seconds = preview_command.preview(dataset, words or [], limit=limit, explain=explain)
     if as_json:
         console.print_json(json.dumps(preview_command.as_values(computed, seconds)))
     else:

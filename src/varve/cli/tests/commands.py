@@ -66,8 +66,12 @@ def run(
 def new(
     dataset: Annotated[str, typer.Argument(help="db.table", metavar="DATASET")],
     partition: Annotated[
-        list[str], typer.Argument(help="One partition, as column=value words.", metavar="COL=VALUE...")
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="One partition, as column=value words; nothing for a dataset without partitions.",
+            metavar="[COL=VALUE]...",
+        ),
+    ] = None,
     *,
     rows: Annotated[int, typer.Option(min=1, help="At most so many rows of each input.")] = 10,
     mask: Annotated[
@@ -89,4 +93,4 @@ def new(
     from varve.cli.tests import writing
 
     masked = [column.strip() for column in (mask or "").split(",") if column.strip()]
-    writing.new(console, dataset, partition, rows=rows, masked=masked, output=output, name=name)
+    writing.new(console, dataset, partition or [], rows=rows, masked=masked, output=output, name=name)

@@ -120,7 +120,7 @@ def narrowed(
         dimensions = sql_asset.upstreams[name].partitioning.dimensions
         # Inputs with a dynamic dimension are not reduced: the keys of the dynamic set are not looked up here.
         if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
-            boxes = [box for _, read in sql_asset.dependency(name).read_by(keys) for box in read]
+            boxes = [box for _, read in sql_asset.dependency(name).read_by(keys, any_member=True) for box in read]
             read = sorted({key for box in dict.fromkeys(boxes) for key in box.partitions()})
             inputs[name] = frames[name].where(in_partitions(read)) if read else frames[name].limit(0)
     return inputs

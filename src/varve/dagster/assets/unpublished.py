@@ -61,7 +61,7 @@ def unpublished_context(build: Build, spark: HasSession, landing: object = None)
         # Without an instance, Dagster enters one of its own until the context is collected. Where the instance around
         # it is closed by then, a dead one is what the process has after that, and no definitions load any more.
         instance=dg.DagsterInstance.ephemeral(),
-        partition_key=dataset.partitioning.to_dagster(keys[0]) if len(keys) == 1 else None,
+        partition_key=dataset.partitioning.dagster_key(keys[0]) if len(keys) == 1 else None,
         resources={
             "builds": UnpublishedRun(build),
             "spark": spark,

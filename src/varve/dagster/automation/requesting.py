@@ -59,6 +59,8 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
     missing = [key for key, text in text_by_key.items() if text in unknown]
     left_out = [_left_out(dataset, missing, _refusal_reason(dataset, missing[0]))] if missing else []
     accepted_runs = []
+    if definition is None:
+        return [run], []
     for part in parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown]):
         if len(part.partitions) > 1 and keys_in_range(
             definition, instance, text_of(part.first), text_of(part.last)
@@ -92,7 +94,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],
-        partition_key=text_of(run.first) if single else None,
+        partition_key=run.dataset.partitioning.dagster_key(run.first) if single else None,
         tags=tags,
     )
 

@@ -37,17 +37,22 @@ class LargeProduct(UserWarning):
     """The warning that a dataset has more partitions than Dagster's UI shows with ease."""
 
 
-def dataset_partitions_def(dataset: Dataset) -> dg.PartitionsDefinition[str]:
-    """Return the partitions of a dataset, without those whose retention is over."""
+def dataset_partitions_def(dataset: Dataset) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of a dataset, without those whose retention is over; None for one without partitions."""
     return partitions_def(dataset.partitioning, dataset.policy.retention)
 
 
 @lru_cache
-def partitions_def(partitioning: Partitioning, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
-    """Return the partitions of a product of dimensions; one object for equal products, as Dagster compares them."""
+def partitions_def(
+    partitioning: Partitioning, retention: dt.timedelta | None = None
+) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of a product of dimensions; one object for equal products, as Dagster compares them.
+
+    None for the product of no dimensions.
+    """
     folds = {name: fold_def(fold, retention) for name, fold in partitioning.folds.items()}
-    if len(folds) == 1:
-        return next(iter(folds.values()))
+    if len(folds) <= 1:
+        return next(iter(folds.values()), None)
     return dg.MultiPartitionsDefinition(folds)
 
 

@@ -32,12 +32,12 @@ class Compiled:
     """A dependency as Dagster has it.
 
     Attributes:
-        mapping: Dagster's mapping.
+        mapping: Dagster's mapping; None where one side has no partitions, and is read whole or reads all.
         exact: whether it maps every partition to the same existing partitions as ours; if not, it covers them.
         why: the reason why it is not exact; "" where it is.
     """
 
-    mapping: dg.PartitionMapping
+    mapping: dg.PartitionMapping | None
     exact: bool
     why: str = ""
 
@@ -53,6 +53,9 @@ def compiled(dependency: Dependency) -> Compiled:
 def _compiled(dependency: Dependency) -> Compiled:
     reader, upstream = dependency.reader.folds, dependency.upstream.folds
     mappings = {mapping.upstream.name: mapping for mapping in dependency.dimension_mappings}
+    if not reader or not upstream:
+        exact = all(isinstance(mapping.rule, All) for mapping in mappings.values())
+        return Compiled(None, exact, "" if exact else "for a dataset without partitions Dagster reads all of them")
     if all(isinstance(mapping.rule, All) for mapping in mappings.values()):
         return Compiled(dg.AllPartitionMapping(), exact=True)
     parts = {
@@ -96,6 +99,7 @@ def _multi_to_multi(parts: dict[str, _Part], unused_readers: list[str]) -> Compi
             reasons.append(f"Dagster reads {name} whole, as it follows no dimension by itself")
             continue
         unused_readers.remove(reader_name)
+        assert part.compiled.mapping is not None
         mapped[name] = dg.DimensionPartitionMapping(reader_name, part.compiled.mapping)
     mapping = dg.MultiPartitionMapping(mapped) if mapped else dg.AllPartitionMapping()
     return Compiled(mapping, exact=not reasons, why="; ".join(reasons))

@@ -140,7 +140,7 @@ class Builds:
 
     def members(self, instance: dg.DagsterInstance, edge: Edge) -> Members | None:
         """Return the members of the dynamic sets that a dependency maps; None where it maps none."""
-        sets = PartitionSets(instance, [edge.dependency.reader, edge.dependency.upstream])
+        sets = PartitionSets(instance, edge.dependency.partitionings)
         return sets.members() if sets.dimensions else None
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:

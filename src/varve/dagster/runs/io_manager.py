@@ -78,7 +78,7 @@ class StoreIOManager(dg.IOManager):
                     self._builds.abandon(open_build, str(error), discard=not isinstance(error, ExpectationFailed))
                 raise
             for batch in opened.staged:
-                key = build.dataset.partitioning.to_dagster(batch.partition)
+                key = build.dataset.partitioning.dagster_key(batch.partition)
                 add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
             for open_build in publishable:
                 if open_build.build.dataset.rejected_of:
@@ -120,7 +120,7 @@ class StoreIOManager(dg.IOManager):
         except BaseException as error:
             self._builds.abandon(opened, str(error))
             raise
-        keys = {partition.path: build.dataset.partitioning.to_dagster(partition) for partition in build.partitions}
+        keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
         for batch in reused.batches:
             batch_metadata = metadata_of(build.dataset, batch) | {"varve/again": reason}
             add_partition_metadata(step, context.asset_key, keys[batch.partition], batch_metadata)
@@ -161,14 +161,14 @@ def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
     """Report each published partition of rejected rows to Dagster, as no step of its own computes them."""
     dataset = opened.build.dataset
     # Dagster's key objects of two dimensions hold both keys. Where another step publishes, they are not at hand here.
-    keys = {str(key): key for key in context.asset_partition_keys}
+    keys = {str(key): key for key in context.asset_partition_keys} if context.has_asset_partitions else {}
     for batch in opened.staged:
-        key = dataset.partitioning.to_dagster(batch.partition)
+        key = dataset.partitioning.dagster_key(batch.partition)
         context.log_event(
             dg.AssetMaterialization(
                 dg.AssetKey([dataset.db, dataset.table]),
                 description=f"rejected rows of {dataset.rejected_of}",
-                partition=keys.get(key, key),
+                partition=key and keys.get(key, key),
                 metadata=metadata(opened, batch),
             )
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import Batch
     from varve.model.build import Build
+    from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
     from varve.planning.graph import Edge
@@ -50,7 +51,7 @@ def pin(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
             f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
             f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
-            + (f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'")
+            + _partitions_option(upstream, texts)
         )
     for partition, keys in keys_by_partition.items():
         for key in keys:
@@ -59,6 +60,13 @@ def pin(
             else:
                 build.goes_without(partition, f"{upstream.name} {key.path}")
     return [current[key.path] for key in wanted if key.path in current]
+
+
+def _partitions_option(upstream: Dataset, texts: Sequence[str]) -> str:
+    """The option of `dagster asset materialize` for these keys; "" for a dataset without partitions."""
+    if not upstream.partitioning.dimensions:
+        return ""
+    return f"--partition '{texts[0]}'" if len(texts) == 1 else f"--partition-range '{texts[0]}...{texts[-1]}'"
 
 
 def _missing_keys(

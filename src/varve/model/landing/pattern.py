@@ -206,7 +206,7 @@ class FilePattern:
         if field.name not in names:
             near = difflib.get_close_matches(field.name, names, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            return f"{{{field.name}}} is no dimension; there are {', '.join(names)}.{hint}"
+            return f"{{{field.name}}} is no dimension; there are {', '.join(names) or 'none'}.{hint}"
         if field.format and not (isinstance(self.partitioning[field.name], TimeDimension) and "%" in field.format):
             return f"{{{field.name}:{field.format}}}: only a time dimension has a format, written as %Y%m%d."
         return ""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Value: TypeAlias = "str | int | float | dt.date | Interval | PartitionKey"
 K = TypeVar("K", bound="PartitionKey")
 
+# How the only partition of a dataset without dimensions is spelled, in paths and in texts; every other path has a `=`.
+WHOLE = "all"
+
 # The characters that Hive and Spark escape in a partition path (Spark's class ExternalCatalogUtils).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | frozenset(map(chr, range(0x20)))
 _ESCAPES = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
@@ -124,8 +127,8 @@ class PartitionKey(metaclass=PartitionKeyType):
 
     @property
     def path(self) -> str:
-        """The key as a Hive path and as the catalog spells it: `day=2013-01-05/origin=EWR`."""
-        return "/".join([f"{name}={escape(text_of(value))}" for name, value in self.fields])
+        """The key as a Hive path and as the catalog spells it: `day=2013-01-05/origin=EWR`; without fields `all`."""
+        return "/".join([f"{name}={escape(text_of(value))}" for name, value in self.fields]) or WHOLE
 
     @property
     def text(self) -> str:
@@ -247,6 +250,8 @@ def escape(text: str) -> str:
 
 def parse_path(path: str) -> tuple[tuple[str, str], ...]:
     """Pairs of a name and a text from a `PartitionKey.path`; the dimensions turn the texts into values."""
+    if path == WHOLE:
+        return ()
     pairs = (segment.partition("=") for segment in path.split("/"))
     return tuple((name, unquote(value) if "%" in value else value) for name, _, value in pairs)
 

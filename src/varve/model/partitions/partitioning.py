@@ -4,6 +4,9 @@ Dagster has at most two dimensions. Therefore one of ours (the time dimension, o
 others are folded into a second one; only Dagster sees that. Dagster's key of two dimensions is their texts joined by
 `|`, in the order of the dimensions' names.
 
+A dataset without partitions is the product of no dimensions, which has exactly one key. Everything else then holds for
+it as for any other: it has one current batch, a history and a trace. In Dagster its asset has no partitions.
+
 Not here: Dagster's own objects (varve/dagster/partitions/definitions.py).
 """
 
@@ -19,7 +22,7 @@ from urllib.parse import unquote
 
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import Dimension, DynamicDimension, TimeDimension
-from varve.model.partitions.key import PartitionKey, Value, made, parse_path, text_of
+from varve.model.partitions.key import WHOLE, PartitionKey, Value, made, parse_path, text_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -38,9 +41,12 @@ Fold: TypeAlias = tuple[Dimension, ...]
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The product of a dataset's dimensions, of which at most one is a time dimension."""
+    """The product of a dataset's dimensions, of which at most one is a time dimension.
 
-    dimensions: tuple[Dimension, ...]
+    `Partitioning()` is that of a dataset without partitions.
+    """
+
+    dimensions: tuple[Dimension, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,6 +61,8 @@ class Partitioning:
     @cached_property
     def folds(self) -> dict[str, Fold]:
         """Dagster's dimensions by name, in the order of its keys; each with our dimensions that are folded into it."""
+        if not self.dimensions:
+            return {}
         lead: Dimension = self.time or self.dimensions[0]
         others = tuple(dimension for dimension in self.dimensions if dimension is not lead)
         folds: dict[str, Fold] = {lead.name: (lead,)}
@@ -87,8 +95,6 @@ class Partitioning:
     def check(self) -> None:
         """Raise VarveError that names the dimension, what is wrong and what to do."""
         names = list(self.names)
-        if not names:
-            raise VarveError("it has no dimension; a dataset has at least one.")
         for dimension in self.dimensions:
             dimension.check()
         if doubled := sorted({name for name in names if names.count(name) > 1}):
@@ -101,6 +107,11 @@ class Partitioning:
                 f"dimension {times[1]}: more than one time dimension, {' and '.join(times)}; a product may have one. "
                 "Make the other a column, or a static dimension."
             )
+
+    @property
+    def text(self) -> str:
+        """The names of the dimensions, for people: `day x origin`."""
+        return " x ".join(self.names) or "without partitions"
 
     def key(self, values: Sequence[Value]) -> PartitionKey:
         """The key with these values, in the order of the dimensions."""
@@ -126,6 +137,12 @@ class Partitioning:
 
     def from_dagster(self, text: str) -> PartitionKey:
         """The key from Dagster's spelling of it. Raises UnknownPartition where it is not the spelling of a key."""
+        if not self.dimensions:
+            if text != WHOLE:
+                raise UnknownPartition(
+                    f"{text!r} names no partition: the dataset has none, and is {WHOLE!r} as a whole."
+                )
+            return self.key(())
         parts = text.split("|")
         if len(parts) != len(self.folds):
             raise UnknownPartition(f"{text!r} must have {len(self.folds)} parts, {'|'.join(self.folds)}.")
@@ -138,16 +155,24 @@ class Partitioning:
         return self._parse(texts)
 
     def to_dagster(self, key: PartitionKey) -> str:
-        """The key as Dagster spells it."""
-        return "|".join(
-            [_FOLD.join([dagster_text(key[dimension.name]) for dimension in fold]) for fold in self.folds.values()]
+        """The key as Dagster spells it. Without dimensions it is a text of ours: Dagster has no key then."""
+        return (
+            "|".join(
+                [_FOLD.join([dagster_text(key[dimension.name]) for dimension in fold]) for fold in self.folds.values()]
+            )
+            or WHOLE
         )
+
+    def dagster_key(self, key: PartitionKey) -> str | None:
+        """The key that Dagster has for it; None without dimensions, as its asset has no partitions."""
+        return self.to_dagster(key) if self.dimensions else None
 
     def from_path(self, path: str) -> PartitionKey:
         """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition where there is none."""
         texts = dict(parse_path(path))
         if texts.keys() != self._by_name.keys():
-            raise UnknownPartition(f"{path!r} must name the columns {', '.join(self.names)}.")
+            wanted = f"name the columns {', '.join(self.names)}" if self.names else f"be {WHOLE!r}"
+            raise UnknownPartition(f"{path!r} must {wanted}.")
         return self._parse(texts)
 
     @cached_property

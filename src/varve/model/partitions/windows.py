@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from varve.model.errors import counted
+
 if TYPE_CHECKING:
     import datetime as dt
 
@@ -57,7 +59,8 @@ def why_not_there(time: TimeDimension, start: int, now: float, retention: dt.tim
     if state is WindowState.OUTSIDE:
         return f"it lies outside dimension {time.name}, which {time.extent}"
     if retention is not None and start < kept_from(time, retention, now):
-        return f"its retention of {retention} is over"
+        whole_days = retention.seconds == 0 and retention.microseconds == 0
+        return f"its retention of {counted(retention.days, 'day') if whole_days else retention} is over"
     partition_from = there_from(time, start)
     if partition_from <= now:
         return ""

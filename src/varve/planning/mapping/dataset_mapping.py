@@ -71,17 +71,29 @@ class Dependency:
         """The mapping of each dimension of the upstream, in their order."""
         return tuple(self._dimension_mapping(dimension) for dimension in self.upstream.dimensions)
 
+    @property
+    def partitionings(self) -> tuple[Partitioning, ...]:
+        """The partitionings whose dynamic sets must be known for a mapping: `members` are of all of them."""
+        return self.reader, self.upstream
+
     def check(self) -> None:
         """Raise VarveError that names the dimension where a rule cannot hold, or the datasets share no dimension."""
         if unknown := sorted(set(self.rules) - set(self.upstream.names)):
             raise VarveError(
-                f"it has no dimension {', '.join(unknown)}; its dimensions are {', '.join(self.upstream.names)}."
+                f"it has no dimension {', '.join(unknown)}; its dimensions are "
+                f"{', '.join(self.upstream.names) or 'none'}."
             )
         for mapping in self.dimension_mappings:
             mapping.check()
-        if not self.rules and all(mapping.reader_dimension is None for mapping in self.dimension_mappings):
+        # A dataset without partitions is read whole, and that needs no rule.
+        if (
+            not self.rules
+            and self.upstream.names
+            and all(mapping.reader_dimension is None for mapping in self.dimension_mappings)
+        ):
             raise VarveError(
-                f"its dimensions {', '.join(self.upstream.names)} share nothing with {', '.join(self.reader.names)}. "
+                f"its dimensions {', '.join(self.upstream.names)} share nothing with "
+                f"{', '.join(self.reader.names) or 'a dataset without partitions'}. "
                 f"To read all of it, say so: Reads(..., {{{self.upstream.names[0]!r}: All()}})."
             )
 
@@ -202,7 +214,7 @@ def split_box(
             choices_of_dimension[state] for choices_of_dimension, state in zip(choices_by_state, states, strict=True)
         )
         if all(choices):
-            parts_by_state[max(states)].append(PartitionBox(box.partitioning, choices))
+            parts_by_state[max(states, default=0)].append(PartitionBox(box.partitioning, choices))
     return parts_by_state
 
 

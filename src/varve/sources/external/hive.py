@@ -111,7 +111,10 @@ class HiveTable:
     def _partitions(
         self, dataset: Dataset, keys: Sequence[PartitionKey] | None
     ) -> Iterator[tuple[Mapping[str, str | None], str]]:
-        """For each partition of the table the values of our columns, and the location of its files."""
+        """For each partition of the table the values of our columns, and the location of its files.
+
+        A dataset without partitions has all of them, or the table's own location where that has none either.
+        """
         if self.uris is not None:
             try:
                 yield from self._by_metastore(dataset)
@@ -125,6 +128,9 @@ class HiveTable:
         try:
             spelt = [row[0] for row in spark.sql(f"SHOW PARTITIONS {self._quoted}").collect()]
         except AnalysisException as error:
+            if not dataset.partitioning.names and (location := self._location({})) is not None:
+                yield {}, location
+                return
             raise self._not_partitioned(dataset) from error
         values = [dict(parse_path(path)) for path in spelt]
         texts = [self._texts_of_columns(dataset, column_texts) for column_texts in values]
@@ -144,12 +150,13 @@ class HiveTable:
         )
 
     def _location(self, values: Mapping[str, str]) -> str | None:
-        """The location of a partition's files; None where it was dropped since it was listed."""
+        """The location of a partition's files; None where it was dropped since it was listed. {}: of the table's."""
         from pyspark.errors import AnalysisException
 
         spec = ", ".join(f"`{name}`={_literal(value)}" for name, value in values.items())
         try:
-            rows = self.spark().sql(f"DESCRIBE EXTENDED {self._quoted} PARTITION ({spec})").collect()
+            of_partition = f" PARTITION ({spec})" if values else ""
+            rows = self.spark().sql(f"DESCRIBE EXTENDED {self._quoted}{of_partition}").collect()
         except AnalysisException:
             return None
         return next((str(row[1]) for row in rows if row[0] == "Location"), None)
@@ -159,6 +166,8 @@ class HiveTable:
         db, _, name = self.table.name.rpartition(".")
         names, listed = metastore.partitions(self.uris, db or "default", name)
         if not names:
+            if not dataset.partitioning.names and (location := self._location({})) is not None:
+                return [({}, location)]
             raise self._not_partitioned(dataset)
         return [
             (self._texts_of_columns(dataset, dict(zip(names, values, strict=True))), location)
@@ -174,8 +183,9 @@ class HiveTable:
 
     def _not_partitioned(self, dataset: Dataset) -> VarveError:
         names = ", ".join(dataset.partitioning.names)
+        by = f"is not partitioned by {names}" if names else "has no folder of its own"
         return VarveError(
-            f"{dataset}: {self.table} is not partitioned by {names}, so that the metastore does not say which "
+            f"{dataset}: {self.table} {by}, so that the metastore does not say which "
             "partitions there are. Name a column whose highest value tells that one was changed: "
             f"OPTIONS (changed = 'updated_at'). {NOTHING_LOST}"
         )

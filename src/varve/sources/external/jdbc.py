@@ -51,11 +51,12 @@ class JdbcTable:
         names = dataset.partitioning.names
         with self._explained(dataset):
             column_names = self._columns(dataset, [*names, self.table.changed])
-            by = ", ".join(self._quoted(dataset, column_names[name.lower()]) for name in names)
+            by = [self._quoted(dataset, column_names[name.lower()]) for name in names]
             newest = self._quoted(dataset, column_names[self.table.changed.lower()])
             # Names as the database spells and quotes them. The alias has no AS, which not all databases accept.
             counted = f"COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest"
-            query = f"(SELECT {by}, {counted} FROM {self.table} GROUP BY {by}) v"  # noqa: S608 - quoted above
+            grouped = f" GROUP BY {', '.join(by)}" if by else ""
+            query = f"(SELECT {', '.join([*by, counted])} FROM {self.table}{grouped}) v"  # noqa: S608 - quoted above
             rows = self._load(dataset, query, queryTimeout=_SECONDS)
             if keys is None:
                 return listing_of_rows(dataset, rows.collect())
@@ -119,5 +120,7 @@ def _any_of(keys: Sequence[PartitionKey]) -> Column:
     """Whether a row is in one of the partitions, as a condition that Spark pushes down to the database."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    if not keys[0].fields:
+        return F.lit(True)  # noqa: FBT003
     conditions = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
     return functools.reduce(operator.or_, (functools.reduce(operator.and_, fields) for fields in conditions))

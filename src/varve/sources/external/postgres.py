@@ -75,12 +75,14 @@ class PostgresTable:
         token = sql.SQL("sum(xmin::text::bigint)")
         if self.table.changed:
             token = sql.SQL("max({})").format(sql.Identifier(self.table.changed))  # type: ignore[assignment]
-        statement = sql.SQL("select {}, count(*), ({})::text from {}{} group by {}").format(
-            sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names),
+        # Without partitions it is one row, also of a table without rows.
+        by = sql.SQL(", ").join(map(sql.Identifier, names))
+        statement = sql.SQL("select {}count(*), ({})::text from {}{}{}").format(
+            sql.SQL("").join(sql.SQL("{}::text, ").format(sql.Identifier(name)) for name in names),
             token,
             self._name,
             sql.SQL("") if keys is None else _where(names, keys),
-            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.SQL(" group by {}").format(by) if names else sql.SQL(""),
         )
         with self._asking(dataset) as connection:
             self._refuse_missing(connection, dataset, [*names, *filter(None, [self.table.changed])])
@@ -209,7 +211,12 @@ def _wire(column: Column) -> Column:
 
 
 def _where(names: Sequence[str], keys: Sequence[PartitionKey]) -> sql.Composed:
-    """The WHERE clause for partitions. Untyped literals take the type of the column, so that an index can be used."""
+    """The WHERE clause for partitions; empty for a dataset without any.
+
+    Untyped literals take the type of the column, so that an index can be used.
+    """
+    if not names:
+        return sql.Composed([])
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
     rows = sql.SQL(", ").join(
         sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(text_of(value)) for value in key.values)) for key in keys

@@ -59,10 +59,11 @@ def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[De
     for query_scans in dependencies:
         for scan in query_scans.unrestricted:
             if scan.dataset not in allowed:
+                value = "a variable of the scope" if sql.generators else "a value"
                 yield sql.problem(
                     sql.span_at(scan.table),
                     f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with "
-                    f"a variable of the scope, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.",
+                    f"{value}, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.",
                 )
 
 

@@ -33,12 +33,15 @@ class Upstream:
             partitions.
         types: the Spark type of each partition column.
         members: the members of the dynamic sets, where the dataset has any.
+        any_member: whether a dynamic set whose members are not given stands for one key of which nothing is known, so
+            that every condition on it may hold.
     """
 
     name: str
     partitioning: Partitioning | None
     types: Mapping[str, str] = field(default_factory=dict)
     members: Members | None = None
+    any_member: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.calendar import Calendar
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import PartitionKey, Value
+    from varve.model.partitions.partitioning import Partitioning
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.sql_file import SqlDataset
@@ -90,14 +91,15 @@ class QueryPlan:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
         return Bindings(self.scopes.columns(keys), len(keys))
 
-    def upstream_partitions(self, members: Members | None) -> dict[str, Upstream]:
-        """The theoretical partitions of each dataset that is read, by its name."""
+    def upstream_partitions(self, members: Members | None, *, any_member: bool = False) -> dict[str, Upstream]:
+        """The theoretical partitions of each dataset that is read, by its name; see `Upstream`."""
         return {
             name: Upstream(
                 name,
                 dataset.partitioning,
                 {column.name: column.type.lower() for column in dataset.partition_columns},
                 members,
+                any_member,
             )
             for name, dataset in self.upstreams.items()
         }
@@ -121,6 +123,11 @@ class PlannedDependency(Dependency):
     name: str = field(kw_only=True)
     # The rules that an earlier load derived, where nothing has changed since.
     known_ways: tuple[DimensionMapping, ...] = field(default=(), kw_only=True)
+
+    @property
+    def partitionings(self) -> tuple[Partitioning, ...]:
+        """See Dependency: conditions between two datasets are evaluated over the partitions of both."""
+        return self.reader, *(dataset.partitioning for dataset in self.plan.upstreams.values())
 
     def check(self) -> None:
         """Nothing to check: a query states what it reads."""
@@ -163,11 +170,17 @@ class PlannedDependency(Dependency):
         return Mapped(*(tuple(box for part in parts for box in part[place]) for place in range(3)))
 
     def read_by(
-        self, keys: Sequence[PartitionKey], *, members: Members | None = None, now: dt.datetime | None = None
+        self,
+        keys: Sequence[PartitionKey],
+        *,
+        members: Members | None = None,
+        now: dt.datetime | None = None,
+        any_member: bool = False,
     ) -> list[tuple[PartitionKey, list[PartitionBox]]]:
-        """Return each partition with the boxes of upstream partitions that it reads."""
+        """Return each partition with the boxes of upstream partitions that it reads. `any_member`: see `Upstream`."""
         boxes: list[list[PartitionBox]] = [[] for _ in keys]
-        bindings, upstreams = self.plan.bindings(keys), self.plan.upstream_partitions(members)
+        bindings = self.plan.bindings(keys)
+        upstreams = self.plan.upstream_partitions(members, any_member=any_member)
         for query_scans in self.plan.dependencies:
             if self.name not in query_scans.datasets:
                 continue
@@ -198,7 +211,8 @@ class PlannedDependency(Dependency):
                 return []
             values.append(_spread(dimension))
         keys = [self.reader.key([keys[place % len(keys)] for keys in values]) for place in range(_SAMPLES)]
-        return self.read_by(list(dict.fromkeys(keys)))
+        # When a project is loaded, the members of dynamic sets are not known.
+        return self.read_by(list(dict.fromkeys(keys)), any_member=True)
 
     def _covering(self, place: int, samples: Sequence[tuple[PartitionKey, list[PartitionBox]]]) -> DimensionMapping:
         dimension = self.upstream.dimensions[place]
@@ -255,8 +269,6 @@ def _overlap(
 
 def _reach(time: TimeDimension, calendar: Calendar, key: PartitionKey, spans: TimeSpans) -> tuple[int, int] | None:
     """Return how far the spans reach from the reader's first and last window, in windows of `calendar`.
-
-    None where the distance is very large.
 
     None where the distance is very large.
     """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.partitions.key import plain
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
 from varve.sql.evaluate.functions import Evaluator
@@ -160,6 +160,8 @@ class ScanPlan:
         elif isinstance(dimension, TimeDimension):
             bounds = self._bounds(scan, dimension, [*conditions, *scan.conditions])
             spans, keys = windows_within(dimension, bounds, self.now), ()
+        elif isinstance(dimension, DynamicDimension) and upstream.members is None and upstream.any_member:
+            return Axis(dimension, ("",), [], _unknown(1))
         else:
             spans, keys = None, tuple(dimension.keys(upstream.members, self.now))
         starts: list[int] = []
@@ -173,7 +175,7 @@ class ScanPlan:
         try:
             column = Vector.of(kind, [plain(key) for key in keys])
         except CannotEvaluate:
-            column = Vector("unknown", np.zeros(len(keys), dtype=object), np.zeros(len(keys), dtype=bool))
+            column = _unknown(len(keys))
         return Axis(dimension, keys, starts, column)
 
     def _bounds(self, scan: Scan, dimension: TimeDimension, conditions: Sequence[exp.Expr]) -> Bounds:
@@ -280,6 +282,11 @@ class ScanPlan:
             if names <= {axis.dimension.name for axis in group.axes}:
                 return group
         return None
+
+
+def _unknown(count: int) -> Vector:
+    """Values of which nothing is known: what is computed from them cannot be evaluated."""
+    return Vector("unknown", np.zeros(count, dtype=object), np.zeros(count, dtype=bool))
 
 
 def _items(condition: exp.In, scan: Scan, dimension: TimeDimension) -> list[exp.Expr]:

@@ -55,6 +55,8 @@ def rows_of(
         inputs: by dataset, the rows that the query reads, for all of the partitions.
     """
     partition_scopes = [scopes.of(key) for key in keys]
+    if not scopes.axes:
+        return per_scope_rows(spark, scopes, query, partition_scopes, inputs)
     together = together_rows(spark, scopes, query, partition_scopes, inputs)
     return per_scope_rows(spark, scopes, query, partition_scopes, inputs) if together is None else together
 
@@ -144,9 +146,10 @@ def single_scope_query(query: WrittenQuery, scope: Scope) -> list[QueryPiece]:
 
 
 def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: PartitionKey | None) -> dict[str, str]:
-    """Return what Spark runs for each query of a file, for display: for one partition, and for many at once.
+    """Return what Spark runs for each query of a file, for display: for this partition.
 
-    Inputs have the names of their datasets here, and the table of the scopes is `varve.scopes`.
+    Without a partition, for an example of one and for many at once. Inputs have the names of their datasets here, and
+    the table of the scopes is `varve.scopes`.
     """
     texts: dict[str, str] = {}
     dataset = scopes.dataset
@@ -156,6 +159,8 @@ def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: Par
         text = written_query(dataset, query, lambda name: columns.get(name))  # noqa: PLW0108 - typed
         of = f"USING {name}: " if name else ""
         texts[f"{of}{scope.partition.path}"] = text_of(single_scope_query(text, scope), str)
+        if partition is not None or not scopes.axes:
+            continue
         tables = ScopeNames.beside(text.text, scopes.partitioning.names)
         together = next(shared_query_forms(text, tables), None)
         why = no_lateral(query, text.variables)

@@ -368,15 +368,8 @@ class _Header:
 
     def _whole(self) -> None:
         """Check what only all clauses together show: required clauses, and clauses that exclude each other."""
-        name_span, body = self.fields["name_span"], self.fields["body"]
-        if not self.fields.get("partition_columns"):
-            self._problem(name_span, "PARTITIONED BY is missing; write for example PARTITIONED BY (day STRING).")
-        if not self.fields.get("generators"):
-            self._problem(
-                name_span,
-                "FOR is missing: nothing says which partitions exist; write for example "
-                "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01').",
-            )
+        body = self.fields["body"]
+        self._partitions_whole()
         if body is not Body.SELECT and not self.fields.get("columns"):
             self._problem(
                 self.spans[body.upper()],
@@ -415,3 +408,34 @@ class _Header:
             )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.fields:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
+
+    def _partitions_whole(self) -> None:
+        """Check that PARTITIONED BY and FOR are both given, or neither: a dataset without them has no partitions."""
+        columns, generators = self.fields.get("partition_columns"), self.fields.get("generators")
+        if generators and not columns:
+            variables = ", ".join(generator.variable for generator in generators)
+            self._problem(
+                self.spans["FOR"],
+                f"FOR makes a partition for each {variables}, and PARTITIONED BY is missing; write for example "
+                "PARTITIONED BY (day STRING), or take FOR out: without both the dataset is one table without "
+                "partitions.",
+            )
+        if columns and not generators:
+            self._problem(
+                self.spans["PARTITIONED BY"],
+                "FOR is missing: nothing says which partitions exist; write for example "
+                "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01'), or take PARTITIONED BY out: without both the "
+                "dataset is one table without partitions.",
+            )
+        if "INSERT" in self.spans and not columns and not generators:
+            self._problem(
+                self.spans["INSERT"],
+                "INSERT gives the partition columns their values, and there is none; write PARTITIONED BY and FOR, or "
+                "take INSERT out: the dataset is one table without partitions.",
+            )
+        if "REFRESH LAST" in self.spans and not columns and not generators:
+            self._problem(
+                self.spans["REFRESH LAST"],
+                "REFRESH LAST counts windows of time, and the dataset has no partitions; take it out: it is computed "
+                "again whenever what it reads changes.",
+            )

@@ -92,7 +92,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     if single:
         (only,) = build.partitions
         target = layout.batch(build.dataset, only, build.batch_id)
-        rows = observed.drop(*names)
+        rows = observed.drop(*names) if names else observed
         writer = (rows.sortWithinPartitions(*sort) if sort else rows).write.mode("error")
     else:
         target = layout.table(build.dataset)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from varve.catalog.rows import declaration
 from varve.model.evolution import widens
-from varve.model.partitions.key import escape, parse_path
+from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.model.schema import ColumnType
 from varve.stores.folders import metastore
 from varve.stores.frames import spark_errors, spark_schema
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 # One statement adds so many partitions; the metastore takes them in one call.
 ADD_AT_ONCE = 200
+_NO_BATCH = "_no_batch"
 
 
 def table_name(dataset: Dataset) -> str:
@@ -46,10 +47,18 @@ def create_database_sql(dataset: Dataset) -> str:
 
 
 def create_table_sql(dataset: Dataset, root: str) -> str:
-    """Create an external table over the dataset's folder. It shows nothing until partitions are added."""
+    """Create an external table over the dataset's folder. It shows nothing until partitions are added.
+
+    A table without partitions lies at a folder without files, until it is pointed at a batch.
+    """
     columns = ", ".join(
         f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in dataset.schema.columns
     )
+    if not dataset.partitioning.dimensions:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table_name(dataset)} ({columns}) USING parquet "
+            f"LOCATION {_literal(no_batch(root))} COMMENT {_literal(dataset.comment)}"
+        )
     return (
         f"CREATE TABLE IF NOT EXISTS {table_name(dataset)} ({columns}, {spark_schema(dataset.partition_columns)}) "
         f"USING parquet PARTITIONED BY ({', '.join(f'`{name}`' for name in dataset.partitioning.names)}) "
@@ -65,13 +74,23 @@ def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
 
 def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
     """Add partitions, each at the folder of its batch."""
-    clauses = " ".join(f"{_spec(batch.partition)} LOCATION {_literal(batch.location)}" for batch in batches)
+    clauses = " ".join(f"{_spec(batch.partition)}LOCATION {_literal(batch.location)}" for batch in batches)
     return f"ALTER TABLE {table_name(dataset)} ADD {'IF NOT EXISTS ' if if_not_exists else ''}{clauses}"
 
 
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
-    """Point an existing partition at the folder of another batch."""
-    return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)} SET LOCATION {_literal(batch.location)}"
+    """Point an existing partition, or a table without partitions, at the folder of another batch."""
+    return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)}SET LOCATION {_literal(batch.location)}"
+
+
+def no_batch(root: str) -> str:
+    """Where a table without partitions lies as long as it has no batch: a folder that stays empty."""
+    return f"{root}/{WHOLE}/{_NO_BATCH}"
+
+
+def clear_location_sql(dataset: Dataset, root: str) -> str:
+    """Let a table without partitions show nothing."""
+    return f"ALTER TABLE {table_name(dataset)} SET LOCATION {_literal(no_batch(root))}"
 
 
 def drop_partition_sql(dataset: Dataset, path: str) -> str:
@@ -83,6 +102,9 @@ def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dic
     """The folder that the table shows of each partition, by the catalog's spelling; empty without a table."""
     if not spark.catalog.tableExists(table_name(dataset)):
         return {}
+    if not dataset.partitioning.dimensions:
+        location = _described_location(spark, dataset, WHOLE)
+        return {} if location.endswith(f"/{_NO_BATCH}") else {WHOLE: location}
     if uris is not None:
         try:
             return metastore.locations(uris, dataset)
@@ -137,7 +159,7 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
     catalog.lock_projection(dataset.name)
     try:
         _evolve(spark, catalog, layout, dataset)
-        withdrawn = _withdraw(spark, catalog, dataset)
+        withdrawn = _withdraw(spark, catalog, layout, dataset)
         lagging = catalog.lagging(dataset.name)
         if not lagging:
             return withdrawn
@@ -186,14 +208,16 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
     catalog.set_shown_columns(dataset)
 
 
-def _withdraw(spark: SparkSession, catalog: Catalog, dataset: Dataset) -> int:
+def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:
     """Remove the partitions that have no batch any more. Returns how many."""
     from pyspark.errors import AnalysisException
 
     withdrawn = catalog.withdrawn(dataset.name)
     for path in withdrawn:
         try:
-            spark.sql(drop_partition_sql(dataset, path))
+            whole = not dataset.partitioning.dimensions
+            root = layout.table(dataset)
+            spark.sql(clear_location_sql(dataset, root) if whole else drop_partition_sql(dataset, path))
         except AnalysisException as error:
             if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
                 raise
@@ -209,7 +233,7 @@ def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None
 
 def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
     """Point partitions at their batches by the metastore itself. Returns those that it could move."""
-    if uris is None or not batches:
+    if uris is None or not batches or not dataset.partitioning.dimensions:
         return set()
     try:
         return {batch.partition for batch in metastore.move(uris, dataset, batches)}
@@ -224,6 +248,10 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], proj
     """Add new partitions, and point those that the table has shown before (`projected`) at their batches."""
     from pyspark.errors import AnalysisException
 
+    if not dataset.partitioning.dimensions:
+        for batch in batches:
+            spark.sql(set_location_sql(dataset, batch))
+        return
     new = [batch for batch in batches if batch.partition not in projected]
     for start in range(0, len(new), ADD_AT_ONCE):
         chunk = new[start : start + ADD_AT_ONCE]
@@ -243,7 +271,8 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], proj
 
 def _spec(path: str) -> str:
     # Values are texts: the dataset's dimensions may not have the partition any more, which is then dropped.
-    return f"PARTITION ({', '.join(f'`{name}`={_literal(text)}' for name, text in parse_path(path))})"
+    values = parse_path(path)
+    return f"PARTITION ({', '.join(f'`{name}`={_literal(text)}' for name, text in values)}) " if values else ""
 
 
 def _literal(text: str) -> str:

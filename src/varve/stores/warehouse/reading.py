@@ -55,7 +55,8 @@ class PinnedReader:
         Raises MissingUpstream where a table is missing, and VarveError for an unknown column.
         """
         read_columns = dataset.read_columns(columns)
-        wanted, read = read_columns[: -len(dataset.partition_columns)], [_wire(column) for column in read_columns]
+        wanted = read_columns[: len(read_columns) - len(dataset.partition_columns)]
+        read = [_wire(column) for column in read_columns]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
         fetched = lazily if large else at_once

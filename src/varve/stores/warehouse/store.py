@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.history.history import History
-from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, VarveError, VerifyFailed, some
 from varve.services.files import open_files
 from varve.services.postgres import warehouse_url
 from varve.stores.folders import clean as clean_folders
@@ -74,6 +74,7 @@ class WarehouseStore:
         """See `Store.stage`."""
         connection = self.catalog.connection
         types.refuse_what_postgresql_cannot_hold(build.dataset)
+        _refuse_lost_partitions(build)
         # Refuses before Spark computes anything what the publish would refuse.
         projection.change_of(connection, build.dataset)
         grants.refuse_missing_roles(connection, build.dataset)
@@ -243,6 +244,17 @@ class WarehouseStore:
             folder = self.spooling.batch(build.dataset, partition, build.batch_id)
             if files.exists(folder):
                 files.rm(folder, recursive=True)
+
+
+def _refuse_lost_partitions(build: Build) -> None:
+    """Raise BadInput where the dataset has lost its partitions: the view would show the old ones beside the whole."""
+    before = (build.registered or {}).get("partition_columns")
+    if before and not build.dataset.partition_columns:
+        names = ", ".join(name for name, *_ in before)
+        raise BadInput(
+            f"{build}: it was partitioned by {names}, and has no partitions now. {NOTHING_LOST} Give the dataset a new "
+            "name, and drop the old one when its readers have moved."
+        )
 
 
 def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> WarehouseStore:

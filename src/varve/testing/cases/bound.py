@@ -93,6 +93,11 @@ def bind(case: Case, targets: Targets, problems: list[Problem]) -> BoundCase | U
 
 def _keys(case: Case, dataset: Dataset, problems: list[Problem]) -> tuple[PartitionKey, ...]:
     keys: list[PartitionKey] = []
+    if not case.partitions:
+        if not dataset.partitioning.dimensions:
+            return (dataset.partitioning.key(()),)
+        columns = ", ".join(f"{name}: ..." for name in dataset.partitioning.names)
+        problems.append(Problem(case.place, f"the test of {dataset} has no partition; write partition: {{{columns}}}."))
     for partition in case.partitions:
         named = partition.named()
         texts = {name: value.text for name, (_, value) in named.items() if isinstance(value, Scalar) and value.text}

@@ -46,7 +46,7 @@ class Case:
     Attributes:
         file: the file that it is in.
         dataset: the dataset that is tested, as it is written.
-        partitions: the partitions of the run: one or more.
+        partitions: the partitions of the run; none for a dataset without partitions.
         inputs: the rows of each dataset that it reads.
         expected: the rows that it must make; None where it must fail.
         fails: a part of the message with which the run must fail; None where it must make rows.

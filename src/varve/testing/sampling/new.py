@@ -92,7 +92,7 @@ def write_test(
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         path = shown(file.resolve(), project.root)
         where = " ".join(f"{column}={value}" for column, value in partition.items())
-        called = _free_name(text, file, path, name or f"real rows of {where}", is_given=name is not None)
+        called = _free_name(text, file, path, name or f"real rows of {where or dataset}", is_given=name is not None)
         description = ", ".join(f"{counted(len(taken), 'row')} of {read}" for read, taken in inputs.items())
         if any(hidden.values()):
             description += f"; masked: {', '.join(masked)}"

@@ -38,11 +38,12 @@ def test_text(  # noqa: PLR0917
 ) -> str:
     """Return the text of one test, as an item of the list that a file is."""
     dataset = target.dataset
+    fields = ", ".join(f"{field}: {text_value(text_of(value))}" for field, value in key.fields)
     lines = [
         f"- name: {text_value(name)}",
         f"  description: {text_value(description)}",
         f"  dataset: {dataset.name}",
-        f"  partition: {{{', '.join(f'{field}: {text_value(text_of(value))}' for field, value in key.fields)}}}",
+        *([f"  partition: {{{fields}}}"] if fields else []),
         "  inputs:" if inputs else "  inputs: {}",
     ]
     for upstream_name, rows in inputs.items():

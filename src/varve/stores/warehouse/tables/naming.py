@@ -11,6 +11,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
+from varve.model.partitions.key import WHOLE
+
 if TYPE_CHECKING:
     from varve.model.batch import BatchId
     from varve.model.dataset import Dataset
@@ -35,7 +37,7 @@ def period_table(dataset: Dataset, partition: PartitionKey, batch_id: BatchId) -
     """`weekly_delays__2013_01_07_ewr__wrn2qwmskw7q_hc9p2k3a`: dataset, partition, their hash, the batch."""
     batch = _base36(batch_id.millis)
     assert len(batch) <= _BATCH_CHARACTERS
-    slug, key = _slug(dataset.table, _DATASET_BYTES), _slug(" ".join(map(str, partition.values)), _KEY_BYTES)
+    slug, key = _slug(dataset.table, _DATASET_BYTES), _slug(" ".join(map(str, partition.values)) or WHOLE, _KEY_BYTES)
     return f"{slug}__{key}__{_hash(dataset.name, partition.path)}_{batch}"
 
 

@@ -1,0 +1,194 @@
+"""`varve tasks`: the partitions that a dataset has, each with the scope that computes it and its state, newest first.
+
+Not here: what one of them reads (varve/cli/show.py), and why it is in its state (why.py).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+
+from varve.cli.context import chosen_graph, chosen_project, chosen_settings
+from varve.cli.plan.open_plan import opened_plan
+from varve.cli.printing import Table
+from varve.cli.show import dataset_named, members_of
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
+from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.windows import kept_from
+from varve.planning.judgement.judgement import State
+from varve.planning.mapping.dimension_mapping import everything
+from varve.planning.mapping.partition_subset import TimeSpans, choice_of, values_of
+from varve.planning.requested import why_not
+from varve.services.postgres_server import PostgresServer
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Dimension, Members
+    from varve.model.partitions.key import PartitionKey, Value
+    from varve.sql.sql_asset import SqlAsset
+
+
+def tasks(
+    name: str,
+    words: Sequence[str],
+    *,
+    at: dt.datetime | None,
+    first: str | None,
+    last: str | None,
+    limit: int,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Return the tasks that the dataset has at an instant (None: now) as plain values, the newest windows first.
+
+    The state of each is as of now; it is None for a folder of files, and where no catalog can be asked: nothing is
+    started for it. `count` says how many there are; at most `limit` are listed.
+
+    Raises VarveError for an unknown dataset and for a range without a time dimension, UnknownPartition for words and
+    ends of the range that name no partition.
+    """
+    files = usable(folder) if folder else sql_datasets(chosen_project().assets)
+    graph = graph_of(assets_of(files, folder)) if folder else chosen_graph()
+    dataset = dataset_named(name, graph)
+    if (first is not None or last is not None) and dataset.partitioning.time is None:
+        raise VarveError(f"{dataset}: --from and --to need a time dimension, and it has none. Leave them out.")
+    now = at or pendulum.now("UTC")
+    members = members_of(dataset, graph)
+    keys_of_dimensions = _keys_of_dimensions(dataset, words, members, now, (first, last))
+    keys = list(islice(_newest_first(dataset, keys_of_dimensions), limit))
+    states = {} if folder else _states(dataset, keys)
+    return {
+        "dataset": dataset.name,
+        "at": now.isoformat(),
+        "count": math.prod(len(values) for values in keys_of_dimensions),
+        "tasks": [
+            {
+                "partition": key.path,
+                "scope": _scope(files.get(dataset.name), dataset, key),
+                "state": str(states[key][0]) if states else None,
+                "reason": states[key][1] if states else None,
+            }
+            for key in keys
+        ],
+    }
+
+
+def _keys_of_dimensions(
+    dataset: Dataset,
+    words: Sequence[str],
+    members: Members | None,
+    now: dt.datetime,
+    ends: tuple[str | None, str | None],
+) -> list[list[Value]]:
+    """The keys of each dimension that are partitions at `now`: those that words name, windows within the range."""
+    texts = dict(word.partition("=")[::2] for word in words)
+    names = dataset.partitioning.names
+    if unknown := [word for word in words if word.partition("=")[0] not in names or "=" not in word]:
+        wanted = f"write column=value with {', '.join(names)}" if names else "it has no partitions, leave it out"
+        raise UnknownPartition(f"{dataset}: {unknown[0]!r} names no partition; {wanted}.")
+    chosen = []
+    for dimension in dataset.partitioning.dimensions:
+        existing = everything(dimension, members, now)
+        if isinstance(dimension, TimeDimension):
+            assert isinstance(existing, TimeSpans)
+            retention = dataset.policy.retention
+            start = dimension.first if retention is None else kept_from(dimension, retention, now.timestamp())
+            existing = existing.within(start, None).meet(_range(dimension, *ends))
+        values = list(values_of(dimension, existing))
+        if dimension.name in texts:
+            named = dimension.parse(texts[dimension.name])
+            values = [value for value in values if value == named]
+        chosen.append(values)
+    return chosen
+
+
+def _range(dimension: TimeDimension, first: str | None, last: str | None) -> TimeSpans:
+    """The windows from one to another, both included."""
+    start = dimension.first if first is None else _start(dimension, first)
+    if last is None:
+        return TimeSpans.of([(start, 1 << 62)])
+    windows = choice_of(dimension, [dimension.value_at(_start(dimension, last))])
+    assert isinstance(windows, TimeSpans)
+    return TimeSpans.of([(start, windows.spans[-1][1])])
+
+
+def _start(dimension: Dimension, text: str) -> int:
+    assert isinstance(dimension, TimeDimension)
+    return dimension.start_of(dimension.parse(text))
+
+
+def _newest_first(dataset: Dataset, keys_of_dimensions: Sequence[Sequence[Value]]) -> Iterator[PartitionKey]:
+    """The partitions with these keys: the newest window first, all other keys in their order within it."""
+    partitioning = dataset.partitioning
+    places = range(len(partitioning.dimensions))
+    lead = next((place for place in places if partitioning.dimensions[place] is partitioning.time), None)
+    order = [place for place in places if place != lead]
+    if lead is not None:
+        order.insert(0, lead)
+    axes = [keys_of_dimensions[place][:: -1 if place == lead else 1] for place in order]
+    for values in product(*axes):
+        by_place = dict(zip(order, values, strict=True))
+        yield partitioning.key([by_place[place] for place in places])
+
+
+def _scope(asset: SqlAsset | None, dataset: Dataset, key: PartitionKey) -> list[list[str]]:
+    """The variables of the scope as rows of name, value and type; of a dataset of Python, its window."""
+    if asset is not None:
+        return [[name, str(typed), typed.type] for name, typed in asset.scopes.of(key).values.items()]
+    time = dataset.partitioning.time
+    if time is None:
+        return []
+    window = time.window(key[time.name])
+    return [["from", str(window.start), "TIMESTAMP"], ["to", str(window.end), "TIMESTAMP"]]
+
+
+def _states(dataset: Dataset, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, tuple[State, str]]:
+    """The state of each partition as of now, and the reason; empty where no catalog can be asked."""
+    settings = chosen_settings()
+    if settings.embedded_postgres and not PostgresServer(settings.home_dir).is_up():
+        return {}
+    now = pendulum.now("UTC").timestamp()
+    try:
+        with opened_plan() as open_plan:
+            judgements = open_plan.plan().judgements[dataset.name]
+            members = open_plan.members
+    except ServiceUnavailable:
+        return {}
+    states = {}
+    for key in keys:
+        judgement = judgements.get(key.path)
+        absence = why_not(dataset, key, now=now, members=members) if judgement is None else ""
+        states[key] = (
+            (judgement.state, judgement.reason)
+            if judgement is not None
+            else (State.MISSING, absence or "nothing that it reads is there")
+        )
+    return states
+
+
+def show(console: Console, values: dict[str, Any]) -> None:
+    """Print the tasks as a table."""
+    listed = values["tasks"]
+    if not listed:
+        console.print(f"{values['dataset']} has no such task at {values['at'][:19]}.", markup=False, highlight=False)
+        return
+    names = [name for name, _, _ in listed[0]["scope"]]
+    has_states = listed[0]["state"] is not None
+    columns = ["partition", *names, *(["state"] if has_states else [])]
+    table = Table(*columns, title=values["dataset"], title_justify="left")
+    for task in listed:
+        variables = [value for _, value, _ in task["scope"]]
+        table.add_row(task["partition"], *variables, *([task["state"]] if has_states else []))
+    console.print(table)
+    if values["count"] > len(listed):
+        console.print(f"  and {values['count'] - len(listed):,} more; --limit lists more of them.", highlight=False)

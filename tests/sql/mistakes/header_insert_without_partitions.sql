@@ -1,0 +1,3 @@
+CREATE DATASET shop.out
+  INSERT (day = today)
+AS SELECT 1 AS x;

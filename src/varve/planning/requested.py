@@ -24,6 +24,8 @@ RANGE_END_TAG = "dagster/asset_partition_range_end"
 # "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
 AGAIN_TAG = "varve/again"
 PARTITION_TAG = "dagster/partition"
+# Which partitions a run computes and why, in words (reasons.py).
+REASON_TAG = "varve/reason"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:

@@ -15,6 +15,7 @@ from varve.cdc.captures import OpenCapture, opened
 from varve.dagster.assets.datasets import DatasetAsset, io_manager_key
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError
+from varve.planning.requested import REASON_TAG
 from varve.project import Project
 from varve.stores.open import open_store
 
@@ -110,7 +111,7 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
             return dg.SkipReason("The dataset holds what the source had committed.")
         reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
         run_key = f"{position.generation}-{pending[-1].last_lsn}"
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={"varve/reason": reason})])
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: reason})])
 
     return evaluate
 

@@ -19,7 +19,7 @@ from varve.dagster.internal import keys_in_range, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import some
 from varve.model.partitions.windows import why_not_there
-from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.run_requests import Run
 
-REASON_TAG = "varve/reason"
 DATASET_TAG = "varve/dataset"
 # For people who search for runs by the store that they write to; concurrency is limited by the asset's pool.
 STORE_TAG = "varve/store"
@@ -80,7 +79,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     """
     text_of = run.dataset.partitioning.to_dagster
     tags = {
-        REASON_TAG: run.reason,
+        REASON_TAG: run.in_words,
         DATASET_TAG: run.dataset.name,
         STORE_TAG: str(run.dataset.store),
         IDENTITY_TAG: run.identity,

@@ -19,7 +19,7 @@ from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from varve.planning.graph import PlannedReads
-from varve.planning.requested import AGAIN_TAG
+from varve.planning.requested import reuse_allowed
 from varve.sql.sql_asset import SqlAsset
 from varve.sql.sql_files import SqlFiles
 from varve.sql.sql_project import load_usable
@@ -161,8 +161,12 @@ def _reusable_batches(
     """
     from varve.catalog.traces import Traces
 
-    reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
-    if not reuse_allowed or opened.together or sql_asset.sql.query is None or sql_asset.dataset.policy.refresh_last:
+    if (
+        not reuse_allowed(context.run.tags)
+        or opened.together
+        or sql_asset.sql.query is None
+        or sql_asset.dataset.policy.refresh_last
+    ):
         return None
     return Traces(opened.catalog.connection).reusable_batches(opened.build)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from varve.model.errors import counted
+from varve.model.errors import counted, cut
 from varve.model.partitions.key import parse_path
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def partitions_in_words(dataset: Dataset, keys: Sequence[PartitionKey]) -> str:
     """
     first = dataset.partitioning.to_dagster(keys[0])
     if len(keys) == 1:
-        return cut(first)
-    return cut(f"{first}...{dataset.partitioning.to_dagster(keys[-1])} ({counted(len(keys), 'partition')})")
+        return cut(first, LONGEST)
+    return cut(f"{first}...{dataset.partitioning.to_dagster(keys[-1])} ({counted(len(keys), 'partition')})", LONGEST)
 
 
 def path_in_words(path: str) -> str:
@@ -85,11 +85,6 @@ def path_in_words(path: str) -> str:
     """
     values = parse_path(path)
     return "|".join(text for _, text in sorted(values)) if len(values) <= 2 else path
-
-
-def cut(text: str, limit: int = LONGEST) -> str:
-    """The text, with `...` in place of what exceeds the limit."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _names(dataset: Dataset, names: Collection[InputName]) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from varve.model.errors import cut
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import is_dynamic
-from varve.planning.reasons import UNCHANGED, ChangedInputs, cut, partitions_in_words
+from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +62,7 @@ class Run:
     @property
     def in_words(self) -> str:
         """Which partitions it computes and why, in one bounded line: `2013-01-05: departures re-sent`."""
-        return cut(f"{partitions_in_words(self.dataset, self.partitions)}: {self.reason}")
+        return cut(f"{partitions_in_words(self.dataset, self.partitions)}: {self.reason}", LONGEST)
 
     @property
     def identity(self) -> str:

@@ -92,6 +92,7 @@ class StoreIOManager(dg.IOManager):
         opened.catalog.staged(build, staged)
         store.verify(build, staged)
         audit(store, build, staged)
+        opened.staged = staged
         for check in opened.pre_publish_checks:
             check()
         return staged

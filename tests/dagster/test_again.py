@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -83,9 +84,15 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
 
     # The command shows what the batch was made from.
     commands_on(graph_of(assets), monkeypatch)
-    result = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
+    monkeypatch.setenv("VARVE_UI_URL", "http://dagster.shop.example/")
+    program, *words = shlex.split(str(event.metadata["varve/show"].value))
+    assert program == "varve"
+    result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
     (trace,) = json.loads(result.output)["partitions"]
+    page = f"http://dagster.shop.example/runs/{trace['run']}"
+    assert trace["run_url"] == page
+    assert page in CliRunner().invoke(app, words).output
     assert trace["is_current"]
     assert trace["code_is_the_same"]
     assert trace["inputs"] == [

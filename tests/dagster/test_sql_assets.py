@@ -80,6 +80,31 @@ def check_results(instance: dg.DagsterInstance, run_id: str) -> list[dg.AssetChe
     return [entry.dagster_event.event_specific_data for entry in entries]  # type: ignore[union-attr, misc]
 
 
+def test_a_column_that_is_handed_on_has_the_description_of_where_it_comes_from() -> None:
+    texts = {
+        "orders": "product STRING COMMENT 'what was sold', price INT COMMENT 'cents') {rest} EXTERNAL",
+        "sales": "product STRING, price BIGINT, n BIGINT) {rest} AS SELECT product, SUM(price) AS price, "
+        "COUNT(*) AS n FROM s.orders WHERE orders.day = today GROUP BY product",
+        "best": "product STRING, n BIGINT COMMENT 'how many') {rest} AS SELECT product, n FROM s.sales "
+        "WHERE sales.day = today",
+    }
+    files = compiled(
+        [SourceFile(f"{name}.sql", HEAD.format(db="s", name=name, columns=text.partition(") {rest} ")[0])
+                    + text.partition(") {rest} ")[2]) for name, text in texts.items()], {},
+    )  # fmt: skip
+    shown = {}
+    for asset in sql_assets(files):
+        (metadata,) = asset.asset.metadata_by_key.values()  # type: ignore[union-attr]
+        shown[asset.dataset.table] = {  # type: ignore[union-attr]
+            column.name: column.description for column in metadata["dagster/column_schema"].columns
+        }
+    assert shown == {
+        "orders": {"day": "partition column", "product": "what was sold", "price": "cents"},
+        "sales": {"day": "partition column", "product": "what was sold (from s.orders)", "price": None, "n": None},
+        "best": {"day": "partition column", "product": "what was sold (from s.orders)", "n": "how many"},
+    }
+
+
 def test_an_expectation_is_a_check_that_blocks(project: tuple[str, list[DatasetAsset]]) -> None:
     db, assets = project
     graph = build_defs(assets).resolve_asset_graph()
@@ -132,6 +157,16 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     assert isinstance(lineage, dg.TableColumnLineage)
     (source,) = lineage.deps_by_column["revenue"]
     assert (source.asset_key, source.column_name) == (dg.AssetKey([db, "receipts"]), "price")
+    # Dagster plots numbers only.
+    plotted = {"dagster/partition_row_count", "varve/bytes", "varve/files", "varve/inputs", "varve/seconds"}
+    assert plotted == {
+        name for name, value in event.metadata.items() if isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)
+    }
+    assert 0 < float(str(event.metadata["varve/seconds"].value)) < 600
+    batch = event.metadata["varve/batch_id"].value
+    assert event.metadata["varve/rollback"].value == (
+        f"varve rollback {db}.sales day={event.partition} --to {batch} --reason '...'"
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         failed = materialise(assets, f"{db}.sales", "2022-03-03", "2022-03-04", instance=instance)
         assert not failed.success

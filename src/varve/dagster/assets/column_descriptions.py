@@ -18,7 +18,7 @@ def inherited_descriptions(files: Mapping[str, SqlAsset]) -> dict[str, dict[str,
     """Return, by dataset and column, the descriptions that columns without one inherit; they name where they are from.
 
     A column inherits where it has the name and the type of the only column that it is computed from, through any number
-    of datasets: `minutes, negative when early (from flights.departures)`.
+    of datasets: `in cents (from shop.orders)`.
     """
     lineage = {name: file.lineage for name, file in files.items()}
 

@@ -98,7 +98,7 @@ class Runner:
                 tags=request.tags, instance=self.instance,
             )  # fmt: skip
             assert done.success
-        return [request.tags[REASON_TAG].partition(": ")[2] for request in requests]
+        return [request.tags[REASON_TAG] for request in requests]
 
 
 @pytest.fixture

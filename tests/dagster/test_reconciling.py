@@ -114,7 +114,7 @@ def test_a_person_sees_the_partitions_and_the_reason_of_a_run_and_no_tag_that_on
         RANGE_START_TAG: "2013-01-01",
         RANGE_END_TAG: "2013-01-03",
         PARTITIONS_TAG: "2013-01-01...2013-01-03 (3 partitions)",
-        REASON_TAG: "2013-01-01...2013-01-03 (3 partitions): missing",
+        REASON_TAG: "missing",
     }
 
 

@@ -321,8 +321,8 @@ class TestWaiting:
         assert first.codes["last part"] == 0, first.output[-20_000:]
         asked = {table_of(request): request for request in looked if table_of(request) in WAITING}
         assert {table: request.tags[REASON_TAG] for table, request in asked.items()} == {
-            **dict.fromkeys(("enough", "nearly", "in_time"), f"{FIRST}: 1 of 3 inputs new: parts {FIRST}|right"),
-            "whole": f"{FIRST}: first batch, what it reads is there",
+            **dict.fromkeys(("enough", "nearly", "in_time"), f"1 of 3 inputs new: parts {FIRST}|right"),
+            "whole": "first batch, what it reads is there",
         }
         assert {request.partition_key for request in asked.values()} == {str(FIRST)}
 

@@ -68,14 +68,21 @@ UNCHANGED = ChangedInputs()
 
 
 def partitions_in_words(dataset: Dataset, keys: Sequence[PartitionKey]) -> str:
-    """The partitions of a run as Dagster spells them: `2013-01-05`, or `2013-01-05...2013-01-07 (3 partitions)`.
+    """The partitions of a run: `2013-01-05`, or `2013-01-05...2013-01-07 (3 partitions)`.
 
-    `keys` are in order; of more than one the first and the last are named.
+    `keys` are in order; of more than one the first and the last are named, as Dagster spells them. What both have in
+    common is said once: `2013-01-05|EWR...LGA (3 partitions)`.
     """
     first = dataset.partitioning.to_dagster(keys[0])
     if len(keys) == 1:
         return cut(first, LONGEST)
-    return cut(f"{first}...{dataset.partitioning.to_dagster(keys[-1])} ({counted(len(keys), 'partition')})", LONGEST)
+    last = dataset.partitioning.to_dagster(keys[-1])
+    (first_lead, first_bar, first_rest), (last_lead, _, last_rest) = first.partition("|"), last.partition("|")
+    if first_bar and first_lead == last_lead:
+        last = last_rest
+    elif first_bar and first_rest == last_rest:
+        first = first_lead
+    return cut(f"{first}...{last} ({counted(len(keys), 'partition')})", LONGEST)
 
 
 def path_in_words(path: str) -> str:

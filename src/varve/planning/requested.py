@@ -28,10 +28,10 @@ RANGE_END_TAG = "dagster/asset_partition_range_end"
 # "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
 AGAIN_TAG, FORMER_AGAIN_TAG = ".dagster/varve_again", "varve/again"
 PARTITION_TAG = "dagster/partition"
-# Which partitions a run computes and why, in words (reasons.py).
-REASON_TAG = "varve/reason"
-# The same partitions alone, for a run that has no `dagster/partition` because it has several.
-PARTITIONS_TAG = "varve/partitions"
+# For people, in words (reasons.py). The page of runs shows some thirty characters of a tag, so the names are short, and
+# the reason leaves out the partitions, which stand beside it: in `dagster/partition`, or in the second of these.
+REASON_TAG = "why"
+PARTITIONS_TAG = "partitions"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:

@@ -17,8 +17,9 @@ from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
 from varve.dagster.internal import keys_in_range, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
-from varve.model.errors import some
+from varve.model.errors import cut, some
 from varve.model.partitions.windows import why_not_there
+from varve.planning.reasons import LONGEST
 from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, shown_partitions
 from varve.planning.run_requests import parts_of
 
@@ -78,7 +79,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     """
     text_of = run.dataset.partitioning.to_dagster
     tags = {
-        REASON_TAG: run.in_words,
+        REASON_TAG: cut(run.reason, LONGEST),
         DATASET_TAG: run.dataset.name,
         IDENTITY_TAG: run.identity,
     }

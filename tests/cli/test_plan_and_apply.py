@@ -72,7 +72,7 @@ def test_a_plan_is_shown_and_applied_by_its_number(edited: Process) -> None:
     assert "plan 1 was applied at" in varve("apply", "1")
     shown = varve("plan", "--exit-code")
     assert "shop.revenue: made by other code: 3 of 3 partitions; they are computed again" in shown
-    assert "due: shop.revenue day=2026-11-01 ... day=2026-11-03: made by other code than is deployed" in shown
+    assert "due: shop.revenue 2026-11-01...2026-11-03 (3 partitions): made by other code than is deployed" in shown
 
 
 def test_the_values_for_programs_and_for_a_pull_request(edited: Process) -> None:

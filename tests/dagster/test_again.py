@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -16,7 +17,7 @@ from varve.cli.app import app
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.definitions import build_defs
 from varve.model.batch import BatchId
-from varve.planning.requested import AGAIN_TAG
+from varve.planning.requested import AGAIN_TAG, FORMER_AGAIN_TAG
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -27,12 +28,10 @@ pytestmark = pytest.mark.spark
 DAY, PATH = "2022-03-01", "day=2022-03-01"
 
 
-def planned(assets: list[DatasetAsset], name: str) -> dg.ExecuteInProcessResult:
+def planned(assets: list[DatasetAsset], name: str, *, tag: str = AGAIN_TAG) -> dg.ExecuteInProcessResult:
     """Run one partition with the tags of a run of the planner."""
     job = build_defs(assets).resolve_implicit_global_asset_job_def()
-    done = job.execute_in_process(
-        asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags={AGAIN_TAG: "yes"}
-    )
+    done = job.execute_in_process(asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags={tag: "yes"})
     assert done.success
     return done
 
@@ -69,13 +68,14 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     build = catalog.lock_partitions(source, [key], run_id="rollback")
     catalog.repoint(build, {key: BatchId(first_input)})
     catalog.release(build)
-    run_result = planned(assets, sales)
+    # So it is in a run that an earlier version has asked for, which still waited in Dagster's queue.
+    run_result = planned(assets, sales, tag=FORMER_AGAIN_TAG)
     assert current(workbench, assets, sales) == second
     assert rows(workbench, assets, sales) == before
     (event,) = run_result.asset_materializations_for_node(f"{db}__sales")
     assert event.metadata["varve/again"].value == "the same code and inputs as before"
     assert event.metadata["varve/batch_id"].value == str(second)
-    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True]
+    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True, True]
     left = catalog.connection.execute(
         "select count(*) from varve.batch where dataset = %s and state not in ('published', 'retired')", (sales,)
     ).fetchone()
@@ -84,9 +84,15 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
 
     # The command shows what the batch was made from.
     commands_on(graph_of(assets), monkeypatch)
-    result = CliRunner().invoke(app, ["show", sales, f"day={DAY}", "--batch", str(second), "--json"])
+    monkeypatch.setenv("VARVE_UI_URL", "http://dagster.shop.example/")
+    program, *words = shlex.split(str(event.metadata["varve/show"].value))
+    assert program == "varve"
+    result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
     (trace,) = json.loads(result.output)["partitions"]
+    page = f"http://dagster.shop.example/runs/{trace['run']}"
+    assert trace["run_url"] == page
+    assert page in CliRunner().invoke(app, words).output
     assert trace["is_current"]
     assert trace["code_is_the_same"]
     assert trace["inputs"] == [

@@ -94,8 +94,9 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
 
     run(f"INSERT INTO {table} VALUES ('x', 1, '2022-03-01'), ('y', 2, '2022-03-02'), ('z', 3, '2022-03-04')")
     assert tick(arrivals) == {
-        ("receipts", "2022-03-01", "2022-03-02"): "missing", ("receipts", "2022-03-04", "2022-03-04"): "missing",
-    }  # fmt: skip
+        ("receipts", "2022-03-01", "2022-03-02"): f"new in {table}",
+        ("receipts", "2022-03-04", "2022-03-04"): f"new in {table}",
+    }
     assert materialise(assets, f"{db}.receipts", "2022-03-01", "2022-03-02").success
     assert materialise(assets, f"{db}.receipts", "2022-03-04", "2022-03-04").success
     assert tick(arrivals) == {}
@@ -204,5 +205,5 @@ def test_a_table_that_cannot_be_asked_keeps_nobody_waiting(
     folder = Path(settings.landing) / db / "files"
     folder.mkdir(parents=True)
     (folder / "2022-03-01.csv").write_text("product,price\nx,1\n", encoding="utf-8")
-    assert tick(arrival_sensor(graph_of(assets), PROJECT)) == {("files", "2022-03-01", "2022-03-01"): "missing"}
+    assert tick(arrival_sensor(graph_of(assets), PROJECT)) == {("files", "2022-03-01", "2022-03-01"): "files arrived"}
     assert f"a.b was not looked at: {db}.receipts: the environment variable {URL} is not set" in capfd.readouterr().err

@@ -121,14 +121,14 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
     # In the open window each look takes every file that is there; then one more file comes.
     send(this, "h00", 1)
     send(this, "h01", 2)
-    assert runner.ran() == ["missing"]
+    assert runner.ran() == ["orders arrived"]
     send(this, "h02", 3)
-    assert runner.ran() == ["re-sent"]
+    assert runner.ran() == ["orders re-sent"]
     assert [row[:2] for row in rows(workbench, assets, f"{db}.orders")] == [("h00", 1), ("h01", 2), ("h02", 3)]
     assert runner.asked() == []
     # A window that was over before any file came takes its first files; then it is closed to late ones.
     send(folder / f"week={last}", "h00", 10)
-    assert runner.ran() == ["missing"]
+    assert runner.ran() == ["orders arrived"]
     send(folder / f"week={last}", "h01", 11)
     assert runner.asked() == []
     with connect(settings) as connection:
@@ -141,7 +141,7 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
         reopen.reopen(f"{db}.orders", [f"week={monday.to_date_string()}"], reason="", close=False, dry_run=False)
     opened = reopen.reopen(f"{db}.orders", [f"week={last}"], reason="a shop was late", close=False, dry_run=False)
     assert opened["partitions"] == [f"week={last}"]
-    assert runner.ran() == ["re-sent"]
+    assert runner.ran() == ["orders re-sent"]
     # A run of its own folds the parts of a window that is over.
     assert runner.ran() == [REASON]
     assert runner.asked() == []

@@ -13,11 +13,19 @@ import pytest
 from assets.flights import DELAYS, DEPARTURES
 from pipeline_defs.definitions import graph
 from tests.support.project import PROJECT
-from varve.dagster.automation.reconciling import Ended, Reconciler, ended_runs, looked_up, runs_in_flight
+from varve.dagster.automation.reconciling import (
+    FORMER_IDENTITY_TAG,
+    Ended,
+    Reconciler,
+    ended_runs,
+    looked_up,
+    runs_in_flight,
+)
 from varve.dagster.automation.sensors import run_request
 from varve.model.partitions.key import PartitionKey
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits
+from varve.planning.requested import PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
 from varve.planning.run_requests import Due, Run, runs
 from varve.services.postgres import connect
 
@@ -89,6 +97,25 @@ def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(st
         ended_run = ended_runs([planned().identity], instance)[planned().identity]
         assert (ended_run.count, ended_run.in_vain) == (1, 1)
         assert run_request(planned(), ended_run).run_key != first.run_key
+
+
+def test_runs_that_an_earlier_version_has_stored_count_like_those_of_this_one() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        former = {FORMER_IDENTITY_TAG: planned().identity, "varve/dataset": DEPARTURES.name}
+        record(instance, dg.DagsterRunStatus.FAILURE, former, "departures")
+        record(instance, dg.DagsterRunStatus.SUCCESS, dict(run_request(planned()).tags), "departures")
+        ended_run = ended_runs([planned().identity], instance)[planned().identity]
+    assert (ended_run.count, ended_run.in_vain) == (2, 1)
+
+
+def test_a_person_sees_the_partitions_and_the_reason_of_a_run_and_no_tag_that_only_varve_reads() -> None:
+    shown = {tag: text for tag, text in run_request(planned()).tags.items() if not tag.startswith(".dagster/")}
+    assert shown == {
+        RANGE_START_TAG: "2013-01-01",
+        RANGE_END_TAG: "2013-01-03",
+        PARTITIONS_TAG: "2013-01-01...2013-01-03 (3 partitions)",
+        REASON_TAG: "missing",
+    }
 
 
 def test_what_ends_without_a_word_backs_off_and_is_given_up() -> None:

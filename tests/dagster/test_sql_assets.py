@@ -48,7 +48,8 @@ def files(db: str, table: str) -> list[DatasetAsset]:
                 ),
                 text(
                     "sales", "product STRING, revenue BIGINT",
-                    "EXPECT revenue_positive: revenue >= 0\nAS SELECT product, SUM(price) AS revenue "
+                    "EXPECT revenue_positive: revenue >= 0, has_product: product IS NOT NULL\n"
+                    "AS SELECT product, SUM(price) AS revenue "
                     "FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today GROUP BY product",
                 ),
                 text(
@@ -73,13 +74,54 @@ def project(workbench: Workbench) -> tuple[str, list[DatasetAsset]]:
     return db, files(db, table)
 
 
-def materialise(assets: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
+def check_results(instance: dg.DagsterInstance, run_id: str) -> list[dg.AssetCheckEvaluation]:
+    """The results of asset checks that Dagster has of a run."""
+    entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    return [entry.dagster_event.event_specific_data for entry in entries]  # type: ignore[union-attr, misc]
+
+
+def test_a_column_that_is_handed_on_has_the_description_of_where_it_comes_from() -> None:
+    texts = {
+        "orders": "product STRING COMMENT 'what was sold', price INT COMMENT 'cents') {rest} EXTERNAL",
+        "sales": "product STRING, price BIGINT, n BIGINT) {rest} AS SELECT product, SUM(price) AS price, "
+        "COUNT(*) AS n FROM s.orders WHERE orders.day = today GROUP BY product",
+        "best": "product STRING, n BIGINT COMMENT 'how many') {rest} AS SELECT product, n FROM s.sales "
+        "WHERE sales.day = today",
+    }
+    files = compiled(
+        [SourceFile(f"{name}.sql", HEAD.format(db="s", name=name, columns=text.partition(") {rest} ")[0])
+                    + text.partition(") {rest} ")[2]) for name, text in texts.items()], {},
+    )  # fmt: skip
+    shown = {}
+    for asset in sql_assets(files):
+        (metadata,) = asset.asset.metadata_by_key.values()  # type: ignore[union-attr]
+        shown[asset.dataset.table] = {  # type: ignore[union-attr]
+            column.name: column.description for column in metadata["dagster/column_schema"].columns
+        }
+    assert shown == {
+        "orders": {"day": "partition column", "product": "what was sold", "price": "cents"},
+        "sales": {"day": "partition column", "product": "what was sold (from s.orders)", "price": None, "n": None},
+        "best": {"day": "partition column", "product": "what was sold (from s.orders)", "n": "how many"},
+    }
+
+
+def test_an_expectation_is_a_check_that_blocks(project: tuple[str, list[DatasetAsset]]) -> None:
+    db, assets = project
+    graph = build_defs(assets).resolve_asset_graph()
+    checks = [graph.get_check_spec(key) for key in graph.get_check_keys_for_assets({dg.AssetKey([db, "sales"])})]
+    assert {check.name: check.blocking for check in checks} == {"revenue_positive": True, "has_product": True}
+
+
+def materialise(
+    assets: list[DatasetAsset], name: str, first: str, last: str, *, instance: dg.DagsterInstance | None = None
+) -> dg.ExecuteInProcessResult:
     defs = build_defs(assets)
     job = defs.resolve_implicit_global_asset_job_def()
     return job.execute_in_process(
         asset_selection=[dg.AssetKey(name.split("."))],
         tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
         raise_on_error=False,
+        instance=instance,
     )
 
 
@@ -104,7 +146,7 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     # Days without rows are partitions, too.
     run_result = materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-03")
     assert run_result.success
-    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True]
+    assert [evaluation.passed for evaluation in run_result.get_asset_check_evaluations()] == [True, True]
     expected = [
         ("x", 1, "2022-03-01"), ("x", 3, "2022-03-03"), ("x", 4, "2022-03-02"),
         ("y", 2, "2022-03-01"), ("y", 2, "2022-03-02"),
@@ -115,10 +157,29 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     assert isinstance(lineage, dg.TableColumnLineage)
     (source,) = lineage.deps_by_column["revenue"]
     assert (source.asset_key, source.column_name) == (dg.AssetKey([db, "receipts"]), "price")
-    failed = materialise(assets, f"{db}.sales", "2022-03-03", "2022-03-04")
-    assert not failed.success
+    # Dagster plots numbers only.
+    plotted = {"dagster/partition_row_count", "varve/bytes", "varve/files", "varve/inputs", "varve/seconds"}
+    assert plotted == {
+        name for name, value in event.metadata.items() if isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)
+    }
+    assert 0 < float(str(event.metadata["varve/seconds"].value)) < 600
+    batch = event.metadata["varve/batch_id"].value
+    assert event.metadata["varve/rollback"].value == (
+        f"varve rollback {db}.sales day={event.partition} --to {batch} --reason '...'"
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        failed = materialise(assets, f"{db}.sales", "2022-03-03", "2022-03-04", instance=instance)
+        assert not failed.success
+        checks = check_results(instance, failed.run_id)
     failure_text = str(failed.failure_data_for_node(f"{db}__sales"))
-    assert "1 rows break revenue_positive (revenue >= 0)" in failure_text
+    message = "revenue_positive (revenue >= 0): 1 of 1 rows of 2022-03-04 break it, such as revenue=-1"
+    assert message in failure_text
+    # Only the one that rows break has failed; Dagster would call both failed, as the run did.
+    assert [(check.check_name, check.passed) for check in checks] == [
+        ("revenue_positive", False), ("has_product", True),
+    ]  # fmt: skip
+    assert checks[0].description == message
+    assert [check.metadata["rows"].value for check in checks] == [1, 0]
     assert rows(workbench, assets, f"{db}.sales") == expected
     assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-03").success
     assert rows(workbench, assets, f"{db}.scores") == [

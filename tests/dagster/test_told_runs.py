@@ -19,6 +19,7 @@ from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.requested import PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +74,17 @@ def test_a_range_that_covers_the_open_window_fails_by_name_and_writes_nothing(wo
     assert workbench.current(days_asset.dataset) == {}
     assert run(days_asset, YESTERDAY - dt.timedelta(days=1), YESTERDAY).success
     assert len(workbench.current(days_asset.dataset)) == 2
+
+
+def test_a_run_by_hand_over_several_partitions_shows_which() -> None:
+    days_asset = asset(compute)
+    job = build_defs([days_asset]).resolve_implicit_global_asset_job_def()
+    first = YESTERDAY - dt.timedelta(days=1)
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = {RANGE_START_TAG: str(first), RANGE_END_TAG: str(YESTERDAY)}
+        assert job.execute_in_process(instance=instance, tags=tags).success
+        (found,) = instance.get_runs()
+    assert found.tags[PARTITIONS_TAG] == f"{first}...{YESTERDAY} (2 partitions)"
 
 
 def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workbench) -> None:

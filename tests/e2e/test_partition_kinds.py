@@ -325,8 +325,9 @@ class TestWaiting:
         assert first.codes["last part"] == 0, first.output[-20_000:]
         asked = {table_of(request): request for request in looked if table_of(request) in WAITING}
         assert {table: request.tags[REASON_TAG] for table, request in asked.items()} == {
-            "enough": "1 input changed", "nearly": "1 input changed", "in_time": "1 input changed", "whole": "missing",
-        }  # fmt: skip
+            **dict.fromkeys(("enough", "nearly", "in_time"), f"1 of 3 inputs new: parts {FIRST}|right"),
+            "whole": "first batch, what it reads is there",
+        }
         assert {request.partition_key for request in asked.values()} == {str(FIRST)}
 
     def test_they_are_made_again_from_all_parts(self, kinds: Project, second: Commands) -> None:

@@ -116,7 +116,7 @@ def test_a_file_that_arrives_is_asked_for_and_the_cursor_says_who_was_looked_at(
     requests, cursor = arrivals()
     assert [key_of(request) for request in requests] == [str(FIRST)]
     assert requests[0].asset_selection == [dg.AssetKey(["flights", "departures"])]
-    assert requests[0].tags[REASON_TAG] == "missing"
+    assert requests[0].tags[REASON_TAG] == "departures arrived"
     looked = json.loads(cursor)
     assert set(looked) == {"flights.departures", "flights.weather", "flights.fleet"}
     assert all(before <= at <= time.time() for at in looked.values())
@@ -278,7 +278,7 @@ def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
     (again,), _ = arrivals(cursor)
     assert key_of(again) == str(FIRST)
     assert again.run_key != first.run_key
-    assert again.tags[REASON_TAG] == "re-sent"
+    assert again.tags[REASON_TAG] == "departures re-sent"
 
 
 def test_neighbouring_partitions_are_one_run_over_a_range(sensing: Project) -> None:

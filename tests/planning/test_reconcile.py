@@ -479,7 +479,7 @@ def test_reconcile_is_pure_and_gives_a_reason_for_every_partition_it_looked_at()
     now = pendulum.from_timestamp(simulation.now)
     first = reconcile(simulation.graph, simulation, now=now, limits=LIMITS)
     assert first == reconcile(simulation.graph, simulation, now=now, limits=LIMITS)
-    assert {judged.reason for judged in first.judgements["t.hourly"].values()} == {"missing"}
+    assert {judged.reason for judged in first.judgements["t.hourly"].values()} == {"hourly arrived"}
     assert len(first.judgements["t.hourly"]) == 23
     (day,) = first.judgements["t.daily"].values()
     assert (day.state, day.reason) == (State.WAITING, "missing, and waits: t.hourly: 0 of 24 there; waits for 24")

@@ -19,6 +19,7 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey, Value
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.reasons import LONGEST, ChangedInputs, InputName, partitions_in_words
 from varve.planning.run_requests import Due, runs
 
 if TYPE_CHECKING:
@@ -78,10 +79,56 @@ def test_keys_that_are_no_neighbours_in_the_declaration_are_two_runs() -> None:
 
 
 def test_a_run_is_made_from_the_inputs_of_all_of_its_partitions_and_tells_all_reasons() -> None:
-    both = [Due(key(5), made_of("1"), "missing"), Due(key(6), made_of("1", "2"), "1 input changed")]
+    changed = ChangedInputs(frozenset({InputName("t.departures", "day=2013-01-02")}))
+    both = [
+        Due(key(5), made_of("1"), "first batch"),
+        Due(key(6), made_of("1", "2"), "1 of 2 inputs new", changed=changed),
+    ]
     (run,) = runs(DELAYS, both, limit=LIMIT)
     assert run.inputs == made_of("1", "2")
-    assert run.reason == "1 input changed, missing"
+    assert run.reason == "first batch; 1 of 2 inputs new: departures 2013-01-02"
+    assert run.in_words == f"2013-01-05...2013-01-06|EWR (2 partitions): {run.reason}"
+
+
+def test_inputs_that_several_partitions_read_are_counted_once_and_only_some_are_named() -> None:
+    of_week = {
+        origin: ChangedInputs(
+            frozenset(InputName("t.delays", f"day=2013-01-0{day}/origin={origin}") for day in (5, 6, 7))
+        )
+        for origin in ("EWR", "JFK")
+    }
+    inputs = frozenset(
+        Input("t.delays", f"day=2013-01-0{day}/origin={origin}", "1") for day in range(1, 8) for origin in of_week
+    )
+    monday = PartitionKey.of(week=dt.date(2012, 12, 31), origin="EWR")
+    other = PartitionKey.of(week=dt.date(2012, 12, 31), origin="JFK")
+    marked = [Due(key, inputs, "", changed=of_week[str(key["origin"])]) for key in (monday, other)]
+    (run,) = runs(WEEKLY, marked, limit=LIMIT)
+    assert run.in_words == (
+        "EWR...JFK|2012-12-31 (2 partitions): 6 of 14 inputs new: delays 2013-01-05|EWR, ...|JFK, "
+        "2013-01-06|EWR and 3 more"
+    )
+    (gone,) = runs(WEEKLY, [Due(monday, inputs, "", changed=ChangedInputs(gone=of_week["EWR"].new))], limit=LIMIT)
+    assert gone.reason == "3 inputs gone: delays 2013-01-05|EWR, 2013-01-06|EWR, 2013-01-07|EWR"
+
+
+def test_what_the_first_and_the_last_partition_have_in_common_is_said_once() -> None:
+    ends = {
+        "2013-01-05|LGA...BOS (4 partitions)": [key(5, origin) for origin in ORIGIN.members],
+        "2013-01-05...2013-01-06|JFK (2 partitions)": [key(5, "JFK"), key(6, "JFK")],
+        "2013-01-05|LGA...2013-01-06|BOS (8 partitions)": [
+            key(day, origin) for day in (5, 6) for origin in ORIGIN.members
+        ],
+        "2013-01-05|EWR": [key(5)],
+    }
+    for expected, keys in ends.items():
+        assert partitions_in_words(DELAYS, keys) == expected
+
+
+def test_the_words_of_a_run_have_a_greatest_length() -> None:
+    (run,) = runs(DELAYS, [Due(key(5), made_of("1"), "dirty: " + "very " * 200)], limit=LIMIT)
+    assert len(run.in_words) == LONGEST
+    assert run.in_words.endswith("...")
 
 
 def test_nothing_due_is_no_run() -> None:

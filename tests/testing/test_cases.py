@@ -135,9 +135,9 @@ def test_an_expectation_that_rows_break_fails_the_test_unless_that_is_expected(
         revenue(SOLD, "fails: no_refunds", name="does not fail"),
     ]
     failed, passed, other, well = run_tests(project, spark, "".join(texts))
-    assert failed.message == "shop.revenue: 1 rows break no_refunds (revenue >= 0). A run would publish nothing."
+    assert failed.message == "shop.revenue: 1 row breaks no_refunds (revenue >= 0). A run would publish nothing."
     assert passed.passed
-    assert other.message.startswith("It was to fail with 'something else'; it failed with: shop.revenue: 1 rows break")
+    assert other.message.startswith("It was to fail with 'something else'; it failed with: shop.revenue: 1 row breaks")
     assert well.message == "It was to fail with 'no_refunds'; it made 2 rows."
 
 

@@ -16,7 +16,8 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
-from varve.cli.context import chosen_settings, chosen_sql_files
+from varve.cli.context import chosen_project, chosen_settings, chosen_sql_files
+from varve.cli.files.reloading import Reloader
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.cli.problems.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
@@ -174,12 +175,14 @@ def serve_ui(console: Console, port: int | None) -> None:
         signal.signal(ending_signal, signal.default_int_handler)
     children = [subprocess.Popen(command, env=environment) for command in (web, daemon)]
     console.print(f"The Dagster UI is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False)
+    reloader = Reloader(_folders_of_definitions(), chosen_port)
     try:
         while all(child.poll() is None for child in children):
             try:
                 children[0].wait(1)
             except subprocess.TimeoutExpired:
-                continue
+                if reloader.look():
+                    console.print("A file has changed: the definitions are loaded anew.", highlight=False)
     except KeyboardInterrupt:
         console.print("Stopping the UI; PostgreSQL and Spark stay up (varve down stops them).")
     finally:
@@ -187,6 +190,13 @@ def serve_ui(console: Console, port: int | None) -> None:
             child.send_signal(signal.SIGINT)
         for child in children:
             child.wait(30)
+
+
+def _folders_of_definitions() -> list[Path]:
+    """Return the folders whose files make the definitions: of the datasets, and of the package that Dagster loads."""
+    project = chosen_project()
+    package = project.settings.project / project.definitions.partition(".")[0]
+    return [folder for folder in dict.fromkeys((project.assets, package)) if folder.is_dir()]
 
 
 def psql(arguments: Sequence[str]) -> None:

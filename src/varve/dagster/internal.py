@@ -21,7 +21,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.events import DagsterEventType
+from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster_postgres import DagsterPostgresStorage
@@ -37,7 +37,7 @@ from varve.services.postgres import dagster_storage_url
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import AssetExecutionContext, DagsterInstance, DagsterRun, PartitionsDefinition
+    from dagster import AssetCheckEvaluation, AssetExecutionContext, DagsterInstance, DagsterRun, PartitionsDefinition
     from dagster._core.events.log import EventLogEntry
     from dagster._core.execution.context.system import StepExecutionContext
     from dagster._core.launcher.base import LaunchRunContext
@@ -304,6 +304,11 @@ def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
             error.to_string().strip().split("\n\nStack Trace")[0] if error else ""
         )
     return failures
+
+
+def report_check(step: StepExecutionContext, evaluation: AssetCheckEvaluation) -> None:
+    """Store the result of an asset check as one of the running step, also where the step fails afterwards."""
+    DagsterEvent.asset_check_evaluation(step, evaluation)
 
 
 def add_partition_metadata(

@@ -85,6 +85,11 @@ def some(items: Iterable[object], *, limit: int = 5) -> str:
     return f"{shown} and {left_out} more" if left_out > 0 else shown
 
 
+def cut(text: str, limit: int) -> str:
+    """The text, with `...` in place of what exceeds the limit."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """` Did you mean X?` with the candidate that is spelt most like `word`; "" where none is near."""
     candidate_of_lower = {candidate.lower(): candidate for candidate in candidates}

@@ -44,7 +44,7 @@ def heat(graph: Graph, plan: RunPlan) -> dict[str, Any]:
         "datasets": [_dataset(dataset, plan.judgements[dataset.name]) for dataset in graph.in_order()],
         "due": [
             {"dataset": run.dataset.name, "first": run.first.path, "last": run.last.path,
-             "partitions": len(run.partitions), "reason": run.reason}
+             "partitions": len(run.partitions), "reason": run.reason, "text": run.in_words}
             for run in plan.runs
         ],
     }  # fmt: skip

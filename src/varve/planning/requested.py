@@ -1,4 +1,7 @@
-"""Which partitions the tags of a run request, and why one of them cannot be computed now.
+"""The tags of a run: which partitions they request, and why one of those cannot be computed now.
+
+Dagster's UI shows no tag that begins with `.dagster/`: what only Varve reads is called so. Runs of earlier versions are
+stored with the former names, and are understood.
 
 Not here: how Dagster interprets the tags (varve/dagster/internal.py).
 """
@@ -11,9 +14,10 @@ from varve.model.errors import counted, some
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.windows import why_not_there
 from varve.planning.mapping.partition_subset import PartitionBox
+from varve.planning.reasons import partitions_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -22,13 +26,17 @@ if TYPE_CHECKING:
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
 # "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
-AGAIN_TAG = "varve/again"
+AGAIN_TAG, FORMER_AGAIN_TAG = ".dagster/varve_again", "varve/again"
 PARTITION_TAG = "dagster/partition"
 # The environment in which a run computes; and "yes": it may run foreign programs and functions there.
 ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
 # The folder or URI from which a run in an environment takes landing files; without it, it takes none.
 LANDING_TAG = "varve/landing"
+# For people, in words (reasons.py). The page of runs shows some thirty characters of a tag, so the names are short, and
+# the reason leaves out the partitions, which stand beside it: in `dagster/partition`, or in the second of these.
+REASON_TAG = "why"
+PARTITIONS_TAG = "partitions"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:
@@ -47,6 +55,21 @@ def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[Partitio
     if any(isinstance(dimension, DynamicDimension) for dimension in dataset.partitioning.dimensions):
         return sorted(set(corners))
     return list(PartitionBox.between(dataset.partitioning, *corners).partitions())
+
+
+def reuse_allowed(tags: Mapping[str, str]) -> bool:
+    """Whether the tags of a run let it reuse a batch instead of computing it."""
+    return "yes" in {tags.get(AGAIN_TAG), tags.get(FORMER_AGAIN_TAG)}
+
+
+def shown_partitions(dataset: Dataset, keys: Sequence[PartitionKey], tags: Mapping[str, str]) -> dict[str, str]:
+    """The tag that shows people the partitions of a run, where none of its tags does; else nothing.
+
+    `keys` are in order, and not empty.
+    """
+    if PARTITION_TAG in tags or PARTITIONS_TAG in tags:
+        return {}
+    return {PARTITIONS_TAG: partitions_in_words(dataset, keys)}
 
 
 def refused(

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from varve.model.errors import cut
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import is_dynamic
+from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +35,7 @@ class Due:
     token: str = ""
     together: int = 0
     backfill: bool = False
+    changed: ChangedInputs = UNCHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class Run:
     def last(self) -> PartitionKey:
         """The corner of the block with the highest key in every dimension."""
         return self.partitions[-1]
+
+    @property
+    def in_words(self) -> str:
+        """Which partitions it computes and why, in one bounded line: `2013-01-05: departures re-sent`."""
+        return cut(f"{partitions_in_words(self.dataset, self.partitions)}: {self.reason}", LONGEST)
 
     @property
     def identity(self) -> str:
@@ -107,10 +115,19 @@ def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Du
         dataset,
         block,
         frozenset().union(*(member.inputs for member in members)),
-        ", ".join(sorted({member.reason for member in members})),
+        _reason(dataset, members),
         tuple(member.token for member in members),
         backfill,
     )
+
+
+def _reason(dataset: Dataset, members: Sequence[Due]) -> str:
+    """The reasons of all members, each said once; the inputs that changed are counted over all of them."""
+    reasons = sorted({member.reason for member in members if not member.changed})
+    if changed := ChangedInputs.together(member.changed for member in members):
+        present = frozenset().union(*(member.inputs for member in members if member.changed))
+        reasons.append(changed.in_words(dataset, len(present)))
+    return "; ".join(reasons)
 
 
 def _blocks(

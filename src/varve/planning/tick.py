@@ -224,10 +224,13 @@ class Tick:
 
     def _grouped(self, dataset: Dataset, judgements: Mapping[str, Judgement], keys: Keys) -> list[Run]:
         dues = [
-            Due(key, judgement.inputs, judgement.reason, judgement.token, judgement.together, judgement.backfill)
+            Due(
+                key, judgement.inputs, judgement.reason, judgement.token, judgement.together, judgement.backfill,
+                judgement.changed,
+            )
             for path, judgement in judgements.items()
             if judgement.state is State.DUE and (key := keys.key(path)) is not None
-        ]
+        ]  # fmt: skip
         limit = dataset.policy.partitions_per_run or self._limits.partitions_per_run
         return runs(dataset, sorted(dues, key=lambda due: due.partition), limit=limit) if dues else []
 

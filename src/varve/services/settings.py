@@ -9,6 +9,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -118,6 +119,16 @@ class Settings(SensorSettings):
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
     lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
+    ui_url: str | None = Field(None, description="address of the Dagster UI, for links to runs")
+
+    def run_url(self, run_id: str) -> str | None:
+        """The page of a run in the Dagster UI; None where its address is not set, or where Dagster had no such run."""
+        try:
+            UUID(run_id)
+        except ValueError:
+            # A command made the batch: `rollback-3f9c0d2e by ann`.
+            return None
+        return None if self.ui_url is None else f"{self.ui_url.rstrip('/')}/runs/{run_id}"
 
     @property
     def home_dir(self) -> Path:

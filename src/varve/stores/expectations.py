@@ -5,9 +5,10 @@ Not here: what an expectation is (varve/model/expectation.py).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from varve.model.errors import NOTHING_LOST, BadInput, ExpectationFailed, some
+from varve.model.errors import NOTHING_LOST, BadInput, ExpectationFailed, cut, some
 from varve.model.expectation import Of
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from varve.model.expectation import Expectation
     from varve.stores.store import Store
 
+# So many of the rows that break an expectation are shown, with so many characters of each value.
 _EXAMPLES = 3
+_SHOWN = 40
 
 
 def audit(store: Store, build: Build, staged: Sequence[StagedBatch]) -> None:
@@ -49,7 +52,7 @@ def audit_rows(frame: DataFrame, build: Build, staged: Sequence[StagedBatch]) ->
             if count := row[expectation.name]:
                 broken[batch] = count
         if broken:
-            problems.append(_message(frame, expectation, broken))
+            problems.append(_message(frame, expectation, build, broken))
     if problems:
         raise ExpectationFailed(
             f"{build}: {' '.join(problems)} {NOTHING_LOST} What was computed lies unseen in "
@@ -71,6 +74,38 @@ def counts_of_broken(build: Build, frame: DataFrame) -> dict[str, int]:
     return {one.name: int(row[one.name]) for one in expected}
 
 
+def broken_rows(frame: DataFrame, condition: str, build: Build, staged: Sequence[StagedBatch]) -> str:
+    """How many rows of which partitions break a condition, and some of them, as a phrase; "" where none does.
+
+    `3 of 1,204 rows of 2013-01-05|EWR break it, such as amount=-3.50; amount=-1.00`. `frame` has the rows of the staged
+    batches. Of the rows only the columns are shown that the condition names.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = build.dataset.partitioning.names
+    breaking = frame.where(~F.expr(f"({condition}\n)"))
+    found = breaking.groupBy(*names).agg(F.count("*").alias("varve_count")).collect()
+    counts = {tuple(str(row[name]) for name in names): int(row["varve_count"]) for row in found}
+    by_batch = {
+        batch: count for batch in staged if (count := counts.get(tuple(str(value) for value in batch.partition.values)))
+    }
+    return _phrase(breaking, condition, build, by_batch) if by_batch else ""
+
+
+def _phrase(breaking: DataFrame, condition: str, build: Build, counts: dict[StagedBatch, int]) -> str:
+    text_of = build.dataset.partitioning.to_dagster
+    where = some(
+        [f"{count:,} of {batch.rows:,} rows of {text_of(batch.partition)}" for batch, count in counts.items()], limit=3
+    )
+    named = {word.lower() for word in re.findall(r"\w+", condition)}
+    columns = [name for name in breaking.columns if name.lower() in named] or breaking.columns[:_EXAMPLES]
+    examples = "; ".join(
+        ", ".join(f"{name}={cut(str(value), _SHOWN)}" for name, value in row.asDict().items())
+        for row in breaking.select(*[f"`{name}`" for name in columns]).limit(_EXAMPLES).collect()
+    )
+    return f"{where} break it, such as {examples}"
+
+
 def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectation]) -> list[Any]:
     return list(frame.groupBy(*names).agg(*[_broken(expectation) for expectation in expected]).collect())
 
@@ -85,15 +120,14 @@ def _broken(expectation: Expectation) -> SparkColumn:
     return F.when(condition, 0).otherwise(1).alias(expectation.name)
 
 
-def _message(frame: DataFrame, expectation: Expectation, broken: dict[StagedBatch, int]) -> str:
+def _message(frame: DataFrame, expectation: Expectation, build: Build, broken: dict[StagedBatch, int]) -> str:
     from pyspark.sql import functions as F  # noqa: N812
 
     if expectation.of is Of.PARTITION:
-        return f"Expectation {expectation} does not hold for {some([batch.partition for batch in broken], limit=3)}."
-    where = some([f"{count} of {batch.rows} rows of {batch.partition}" for batch, count in broken.items()], limit=3)
-    rows = frame.where(~F.expr(expectation.condition)).limit(_EXAMPLES).collect()
-    examples = "; ".join(", ".join(f"{name}={value}" for name, value in row.asDict().items()) for row in rows)
-    return f"Expectation {expectation} is broken by {where}, for example {examples}."
+        partitions = [build.dataset.partitioning.to_dagster(batch.partition) for batch in broken]
+        return f"Expectation {expectation} does not hold for {some(partitions, limit=3)}."
+    breaking = frame.where(~F.expr(expectation.condition))
+    return f"Expectation {expectation}: {_phrase(breaking, expectation.condition, build, broken)}."
 
 
 def _refuse_misspelt(build: Build, frame: DataFrame, expected: Sequence[Expectation]) -> None:

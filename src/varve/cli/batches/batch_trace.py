@@ -79,6 +79,7 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
         "state": trace.state,
         "is_current": trace.is_current,
         "run": trace.run_id,
+        "run_url": chosen_settings().run_url(trace.run_id),
         "started": trace.started_at.isoformat(timespec="seconds"),
         "published": trace.published_at.isoformat(timespec="seconds") if trace.published_at else None,
         "rows": trace.rows,
@@ -108,6 +109,8 @@ def _print(console: Console, trace_values: dict[str, Any], partition: dict[str, 
     )
     rows = "" if partition["rows"] is None else f", {counted(partition['rows'], 'row')}"
     console.print(f"  run {partition['run']}, begun {partition['started']}{rows}", highlight=False, markup=False)
+    if partition["run_url"]:
+        console.print(f"  {partition['run_url']}", highlight=False, markup=False, soft_wrap=True)
     code_text = "the same as now" if partition["code_is_the_same"] else "other code than now"
     console.print(
         f"  code {partition['code_version']} ({code_text}), content {partition['content'] or 'not hashed'}",

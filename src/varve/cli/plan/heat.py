@@ -90,8 +90,7 @@ def show(console: Console, heat_values: dict[str, Any], plan: CodePlan | None = 
     legend = [part for state in WORST_FIRST for part in ((f"{signs[state]} ", _COLOURS[state]), f"{state}  ")]
     console.print(Text.assemble(*legend))
     for run in heat_values["due"][:10]:
-        last = f" ... {run['last']}" if run["last"] != run["first"] else ""
-        console.print(f"due: {run['dataset']} {run['first']}{last}: {run['reason']}", markup=False, highlight=False)
+        console.print(f"due: {run['dataset']} {run['text']}", markup=False, highlight=False)
     show_unseen(console, heat_values["unseen"])
     show_rejected(console, heat_values["rejected"])
     show_left_out(console, heat_values["left_out"])

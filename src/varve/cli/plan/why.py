@@ -8,7 +8,7 @@ import pendulum
 
 from varve.catalog.history.history import History
 from varve.catalog.leases import Lease, Leases
-from varve.cli.context import chosen_graph
+from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.problems.rejected import (
@@ -83,7 +83,9 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
         "rejected_rows": rejected_rows,
         "left_out": [entry for entry in left_out if key.path in entry["partitions"] or entry["kind"] != "request"],
         "batch": fact.batch or None,
-        "in_flight": {"run": fact.run, **(lease_values or {})} if fact.run else None,
+        "in_flight": {"run": fact.run, "run_url": chosen_settings().run_url(fact.run), **(lease_values or {})}
+        if fact.run
+        else None,
         "made_from": [list(source_version) for source_version in sorted(map(tuple, fact.trace))],
         "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.paused} for mark in fact.marks],
         "failures": [
@@ -111,6 +113,8 @@ def _lease_values(lease: Lease | None) -> dict[str, Any]:
 def _in_flight(in_flight: dict[str, Any]) -> str:
     """Return the values of `_lease_values` as text, with how to end the run."""
     stop = f"To end it: Terminate, on the page of run {in_flight['run']} in the Dagster UI"
+    if in_flight["run_url"]:
+        stop += f" ({in_flight['run_url']})"
     if in_flight["holder"] is None:
         return f"it waits in Dagster's queue, comes up, or is a command. {stop}."
     since, last, dead_from = (

@@ -12,9 +12,10 @@ import dagster as dg
 
 from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened
-from varve.dagster.assets.datasets import DatasetAsset, io_manager_key
+from varve.dagster.assets.datasets import DatasetAsset, io_manager_key, table_schema
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError
+from varve.planning.requested import REASON_TAG
 from varve.project import Project
 from varve.stores.open import open_store
 
@@ -27,8 +28,13 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
         description=f"{dataset.comment} Captured from {captured.source}.",
         group_name=dataset.db,
         kinds={"postgres", "parquet"},
+        owners=list(dataset.owners),
         partitions_def=dataset_partitions_def(dataset),
-        metadata={"dagster/table_name": dataset.name, "varve/source": captured.source},
+        metadata={
+            "dagster/table_name": dataset.name,
+            "dagster/column_schema": table_schema(dataset),
+            "varve/source": captured.source,
+        },
     ).with_io_manager_key(io_manager_key(dataset.store))
     return DatasetAsset(dataset, spec, (), "", captured)
 
@@ -73,6 +79,7 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
                     metadata={
                         "dagster/partition_row_count": batch.rows,
                         "dagster/uri": batch.location,
+                        "varve/bytes": batch.size,
                         "varve/quarantined": applied.quarantined if applied else 0,
                         **lag,
                     },
@@ -110,7 +117,7 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
             return dg.SkipReason("The dataset holds what the source had committed.")
         reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
         run_key = f"{position.generation}-{pending[-1].last_lsn}"
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={"varve/reason": reason})])
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: reason})])
 
     return evaluate
 

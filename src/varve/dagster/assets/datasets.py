@@ -217,22 +217,27 @@ def _kinds(dataset: Dataset) -> set[str]:
 
 
 def _metadata(dataset: Dataset) -> dict[str, Any]:
-    columns = (*dataset.partition_columns, *dataset.schema.columns)
     return {
         "dagster/table_name": dataset.name,
         "dagster/storage_kind": _storage(dataset),
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn(
-                    column.name,
-                    column.type.lower(),
-                    column.comment or ("partition column" if column in dataset.partition_columns else None),
-                    dg.TableColumnConstraints(nullable=column.nullable),
-                )
-                for column in columns
-            ]
-        ),
+        "dagster/column_schema": table_schema(dataset),
     }
+
+
+def table_schema(dataset: Dataset, inherited: Mapping[str, str] | None = None) -> dg.TableSchema:
+    """The columns of a dataset as Dagster shows them; `inherited` describes columns that have no comment."""
+    described = dict.fromkeys(dataset.partitioning.names, "partition column") | dict(inherited or {})
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                column.type.lower(),
+                column.comment or described.get(column.name),
+                dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in (*dataset.partition_columns, *dataset.schema.columns)
+        ]
+    )
 
 
 def _source_text(compute: Callable[..., Any]) -> str:

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
+from varve.dagster.assets.column_descriptions import inherited_descriptions
+from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, table_schema, with_rejected
 from varve.dagster.assets.python_files import half_imported, python_assets
 from varve.dagster.assets.sql_rows import broken_expectations, rows, watched
+from varve.dagster.internal import report_check, step_of
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from varve.planning.graph import PlannedReads
-from varve.planning.requested import AGAIN_TAG
+from varve.planning.requested import reuse_allowed
+from varve.services.secrets import redacted
 from varve.sql.sql_asset import SqlAsset
 from varve.sql.sql_files import SqlFiles
 from varve.sql.sql_project import load_usable
+from varve.stores.expectations import broken_rows
 from varve.stores.frames import observed_by
 
 if TYPE_CHECKING:
@@ -78,10 +82,11 @@ def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset 
 def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDataset]:
     """Return an asset for each SQL file, and the broken datasets where `files` has some."""
     broken = files.broken if isinstance(files, SqlFiles) else ()
-    return [*(_asset(sql_asset) for sql_asset in files.values()), *broken]
+    inherited = inherited_descriptions(files)
+    return [*(_asset(sql_asset, inherited.get(name, {})) for name, sql_asset in files.items()), *broken]
 
 
-def _asset(sql_asset: SqlAsset) -> DatasetAsset:
+def _asset(sql_asset: SqlAsset, inherited: Mapping[str, str]) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
             dataset=sql_asset.upstreams[name],
@@ -94,6 +99,7 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
     dagster_options: dict[str, Any] = {
         "tags": {f"varve/{name}": value for name, value in sql_asset.compiled.tags},
         "metadata": {
+            "dagster/column_schema": table_schema(sql_asset.dataset, inherited),
             "varve/file": sql_asset.source.path,
             "varve/sql": dg.MetadataValue.md(f"```sql\n{sql_asset.source.text}\n```"),
             **lineage_metadata(sql_asset),
@@ -103,6 +109,7 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
                 name,
                 asset=dg.AssetKey(sql_asset.dataset.name.split(".")),
                 description=f"no row for which {condition} is false; else the run publishes nothing",
+                blocking=True,
             )
             for name, condition in sql_asset.compiled.expectations
         ],
@@ -166,8 +173,12 @@ def _reusable_batches(
     """
     from varve.catalog.traces import Traces
 
-    reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
-    if not reuse_allowed or opened.together or sql_asset.sql.query is None or sql_asset.dataset.policy.refresh_last:
+    if (
+        not reuse_allowed(context.run.tags)
+        or opened.together
+        or sql_asset.sql.query is None
+        or sql_asset.dataset.policy.refresh_last
+    ):
         return None
     in_environment = bool(opened.catalog.environment)
     return Traces(opened.catalog.connection).reusable_batches(opened.build, current_too=in_environment)
@@ -183,7 +194,7 @@ def _same_files(sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: 
     dataset = sql_asset.dataset
     if not dataset.landing or dataset.incremental is not None or opened.rejected is not None or opened.together:
         return None
-    if context.run.tags.get(AGAIN_TAG) != "yes":
+    if not reuse_allowed(context.run.tags):
         return None
     return Traces(opened.catalog.connection).reusable_batches(opened.build)
 
@@ -205,23 +216,45 @@ class Expectations:
         return watched_frame
 
     def look(self) -> None:
-        """Raise VerifyFailed, before anything is published, with each expectation that rows break."""
-        broken_counts = {name: count for name, count in observed_by(self.observation).items() if count}
-        key = self.context.asset_key
-        for name, count in broken_counts.items():
-            self.context.instance.report_runless_asset_event(
+        """Raise VerifyFailed, before anything is published, with each expectation that rows break.
+
+        Every expectation gets its own result: Dagster would call all of them failed that have none when the run fails.
+        """
+        counts = {name: int(count) for name, count in observed_by(self.observation).items() if count}
+        if not counts:
+            return
+        messages = self._broken(counts)
+        for expectation in self.sql_asset.sql.expectations:
+            message = messages.get(expectation.name)
+            report_check(
+                step_of(self.context),
                 dg.AssetCheckEvaluation(
-                    asset_key=key,
-                    check_name=name,
-                    passed=False,
-                    metadata={"rows": count, "run": self.opened.build.run_id},
-                )
+                    asset_key=self.context.asset_key,
+                    check_name=expectation.name,
+                    passed=message is None,
+                    description=message or "No row breaks it; the run published nothing, as another check failed.",
+                    metadata={"rows": dg.IntMetadataValue(counts.get(expectation.name, 0))},
+                    blocking=True,
+                ),
             )
-        if broken_counts:
-            rows_that_break = broken_expectations(self.sql_asset, broken_counts)
-            raise VerifyFailed(
-                f"{self.opened.build}: {rows_that_break}. {NOTHING_LOST} Mend the query or what it reads."
-            )
+        raise VerifyFailed(
+            f"{self.opened.build}: {'; '.join(messages.values())}. {NOTHING_LOST} Mend the query or what it reads."
+        )
+
+    def _broken(self, counts: Mapping[str, int]) -> dict[str, str]:
+        """Return by expectation that rows break how many of which partitions do, and some of them."""
+        opened = self.opened
+        store = self.context.resources.builds.store(opened.build.dataset, opened.catalog)
+        staged_rows = store.read(opened.build.dataset, [opened.build.as_batch(batch) for batch in opened.staged])
+        messages = {}
+        for expectation in self.sql_asset.sql.expectations:
+            if count := counts.get(expectation.name):
+                phrase = broken_rows(staged_rows, expectation.text, opened.build, opened.staged)
+                by_count = broken_expectations(self.sql_asset, {expectation.name: count})
+                # A condition may be false of the rows that are made, and true of them as they are stored.
+                message = f"{expectation.name} ({expectation.text}): {phrase}" if phrase else by_count
+                messages[expectation.name] = redacted(message)
+        return messages
 
     def results(self) -> Iterator[dg.AssetCheckResult]:
         """Yield a passed check for each expectation: where one had failed, the run would have ended before."""

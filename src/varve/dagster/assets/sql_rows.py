@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.python_files import named_module
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, counted
 from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.requested import EFFECTS_TAG, ENVIRONMENT_TAG
 from varve.sql.code.foreign import FOR
@@ -87,7 +87,8 @@ def watched(sql_asset: SqlAsset, frame: DataFrame) -> tuple[DataFrame, Observati
 def broken_expectations(sql_asset: SqlAsset, counts: Mapping[str, int]) -> str:
     """Return how many rows break which EXPECT, by the counts of the observation; "" where none does."""
     return "; ".join(
-        f"{counts[expectation.name]} rows break {expectation.name} ({expectation.text})"
+        f"{counted(counts[expectation.name], 'row')} break{'s' if counts[expectation.name] == 1 else ''} "
+        f"{expectation.name} ({expectation.text})"
         for expectation in sql_asset.sql.expectations
         if counts.get(expectation.name)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
-IDENTITY_TAG = "varve/identity"
+# Dagster's UI hides the first; runs of earlier versions are stored with the second.
+IDENTITY_TAG, FORMER_IDENTITY_TAG = ".dagster/varve_identity", "varve/identity"
 # The first words of the skip reason where a tick could not reach its servers; the next tick tries again.
 NOT_LOOKED = "Nothing was looked at"
 T = TypeVar("T")
@@ -208,14 +210,12 @@ def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[
     starts no second run for a run key that it has seen.
     """
     ended: dict[str, Ended] = {}
-    for start in range(0, len(identities), _IDENTITIES_A_QUERY):
-        runs_filter = dg.RunsFilter(tags={IDENTITY_TAG: identities[start : start + _IDENTITIES_A_QUERY]})
+    for tag, start in product((IDENTITY_TAG, FORMER_IDENTITY_TAG), range(0, len(identities), _IDENTITIES_A_QUERY)):
+        runs_filter = dg.RunsFilter(tags={tag: identities[start : start + _IDENTITIES_A_QUERY]})
         for record in instance.get_run_records(runs_filter):
             run = record.dagster_run
-            previous = ended.get(run.tags[IDENTITY_TAG], Ended())
+            previous = ended.get(run.tags[tag], Ended())
             in_vain = run.status is not dg.DagsterRunStatus.SUCCESS
             last = (record.end_time or record.update_timestamp.timestamp()) if in_vain else 0.0
-            ended[run.tags[IDENTITY_TAG]] = Ended(
-                previous.count + 1, previous.in_vain + in_vain, max(previous.last, last)
-            )
+            ended[run.tags[tag]] = Ended(previous.count + 1, previous.in_vain + in_vain, max(previous.last, last))
     return ended

@@ -50,6 +50,7 @@ def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
     @dg.asset(
         key=KEY,
         group_name="varve",
+        kinds={"report"},
         description="Every dataset over time: what is current, missing, due, in flight, failed, on hold.",
         check_specs=[
             dg.AssetCheckSpec(CHECK, asset=KEY, description="Fails where a partition was given up after its attempts.")

@@ -17,9 +17,10 @@ from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
 from varve.dagster.internal import keys_in_range, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
-from varve.model.errors import some
+from varve.model.errors import cut, some
 from varve.model.partitions.windows import why_not_there
-from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.reasons import LONGEST
+from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, shown_partitions
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.run_requests import Run
 
-REASON_TAG = "varve/reason"
-DATASET_TAG = "varve/dataset"
-# For people who search for runs by the store that they write to; concurrency is limited by the asset's pool.
-STORE_TAG = "varve/store"
+# Dagster shows the asset itself; its UI hides tags that begin like this one.
+DATASET_TAG = ".dagster/varve_dataset"
 PRIORITY_TAG = "dagster/priority"
 _BACKFILL_PRIORITY = "-1"
 
@@ -82,15 +81,15 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
     """
     text_of = run.dataset.partitioning.to_dagster
     tags = {
-        REASON_TAG: run.reason,
+        REASON_TAG: cut(run.reason, LONGEST),
         DATASET_TAG: run.dataset.name,
-        STORE_TAG: str(run.dataset.store),
         IDENTITY_TAG: run.identity,
     }
     tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
     single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: text_of(run.first), RANGE_END_TAG: text_of(run.last)}
+        tags |= shown_partitions(run.dataset, run.partitions, tags)
     return dg.RunRequest(
         run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],

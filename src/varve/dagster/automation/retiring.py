@@ -16,11 +16,14 @@ import dagster as dg
 from varve.catalog.catalog import Catalog
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
 from varve.model.dataset import Dataset
+from varve.model.errors import cut, some
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
+from varve.planning.reasons import LONGEST, path_in_words
+from varve.planning.requested import REASON_TAG
 from varve.planning.retirement import Retirement, retirements
 from varve.project import Project
 from varve.services.postgres import connect
@@ -162,8 +165,12 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
 
 def _request(retirement: Retirement, attempts: int) -> dg.RunRequest:
     config = {"dataset": retirement.dataset, "partitions": list(retirement.partitions)}
+    partitions = [path_in_words(path) for path in retirement.partitions]
     return dg.RunRequest(
         run_key=f"{retirement.identity}:{attempts}" if attempts else retirement.identity,
         run_config={"ops": {"retire_partitions": {"config": config}}},
-        tags={IDENTITY_TAG: retirement.identity, "varve/dataset": retirement.dataset, "varve/reason": "left the graph"},
+        tags={
+            IDENTITY_TAG: retirement.identity,
+            REASON_TAG: cut(f"{retirement.dataset} {some(partitions, limit=3)}: left the graph", LONGEST),
+        },
     )

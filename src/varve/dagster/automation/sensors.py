@@ -19,8 +19,9 @@ from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.dagster.automation.arriving import ArrivalLook, cursor_of
 from varve.dagster.automation.folding import to_fold
 from varve.dagster.automation.reconciling import Reconciler, ended_runs
-from varve.dagster.automation.requesting import DATASET_TAG, REASON_TAG, STORE_TAG, accepted, asset_key, run_request
+from varve.dagster.automation.requesting import DATASET_TAG, accepted, asset_key, run_request
 from varve.dagster.partitions.sets_sensor import sets_of
+from varve.planning.requested import REASON_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 # Other modules import the names of a run request from here.
-__all__ = ["DATASET_TAG", "REASON_TAG", "STORE_TAG", "arrival_sensor", "asset_key", "downstream_sensor", "run_request"]
+__all__ = ["DATASET_TAG", "REASON_TAG", "arrival_sensor", "asset_key", "downstream_sensor", "run_request"]
 
 # Sensors are stopped until a person starts them, unless the caller asks for running ones, as the demos do.
 _STATUS = {False: dg.DefaultSensorStatus.STOPPED, True: dg.DefaultSensorStatus.RUNNING}

@@ -32,7 +32,7 @@ from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
-from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused
+from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
 from varve.services.postgres import connect
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
@@ -79,6 +79,9 @@ class Builds:
                 step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
             )
             open_build = self._begin(step, dataset, partitions)
+            # Runs by hand and of backfills say with their tags only where Dagster's range begins and ends.
+            if not self._begun_steps and (tags := shown_partitions(dataset, partitions, step.dagster_run.tags)):
+                step.instance.add_run_tags(step.run_id, tags)
             open_build.together = published_together
             self._open[identity] = open_build
             self._begun_steps.add(step.step.key)

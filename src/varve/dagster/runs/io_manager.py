@@ -6,19 +6,19 @@ Not here: naming, writing and publishing (varve/stores), locks and traces (build
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from varve.catalog.traces import ReusedBatches, Traces
 from varve.dagster.internal import add_partition_metadata, step_of
 from varve.dagster.runs import atomic_publish
+from varve.dagster.runs.batch_metadata import published_metadata, reused_metadata
 from varve.dagster.runs.failures import as_dagster_failure, explained
 from varve.dagster.runs.pinning import pin
 from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.expectations import audit
-from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from varve.dagster.runs.builds import Builds
-    from varve.model.batch import Batch, StagedBatch
-    from varve.model.dataset import Dataset
+    from varve.model.batch import StagedBatch
     from varve.stores.open_build import OpenBuild
 
 
@@ -79,7 +78,7 @@ class StoreIOManager(dg.IOManager):
                 raise
             for batch in opened.staged:
                 key = build.dataset.partitioning.dagster_key(batch.partition)
-                add_partition_metadata(step, context.asset_key, key, metadata(opened, batch))
+                add_partition_metadata(step, context.asset_key, key, published_metadata(opened, batch))
             for open_build in publishable:
                 if open_build.build.dataset.rejected_of:
                     report_rejected(context, open_build)
@@ -92,6 +91,7 @@ class StoreIOManager(dg.IOManager):
         opened.catalog.staged(build, staged)
         store.verify(build, staged)
         audit(store, build, staged)
+        opened.staged = staged
         for check in opened.pre_publish_checks:
             check()
         return staged
@@ -122,39 +122,9 @@ class StoreIOManager(dg.IOManager):
             raise
         keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
         for batch in reused.batches:
-            batch_metadata = metadata_of(build.dataset, batch) | {"varve/again": reason}
+            batch_metadata = reused_metadata(build.dataset, batch) | {"varve/again": reason}
             add_partition_metadata(step, context.asset_key, keys[batch.partition], batch_metadata)
         self._builds.close(opened)
-
-
-def metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
-    """Return the metadata that Dagster shows of one published partition, under its standard keys where it has one."""
-    missing = opened.build.missing.get(batch.partition, set())
-    growth = opened.build.growth.get(batch.partition)
-    return {
-        **_common_metadata(opened.build.dataset, batch),
-        "varve/batch_id": dg.MetadataValue.text(str(opened.build.batch_id)),
-        "varve/files": batch.files,
-        "varve/inputs": len(opened.build.inputs.get(batch.partition, ())),
-        **({"varve/parts": len(batch.parts), "varve/reason": growth.reason} if growth is not None else {}),
-        **({"varve/missing": dg.MetadataValue.json(sorted(missing))} if missing else {}),
-        **_rejected_metadata(opened, batch),
-    }
-
-
-def _rejected_metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
-    """Return how many rows of a landing partition were rejected; empty where the dataset rejects no rows."""
-    rejection = opened.build.dataset.reject_into
-    if rejection is None or opened.rejected is None:
-        return {}
-    rows = sum(
-        rejected_batch.rows for rejected_batch in opened.rejected.staged if rejected_batch.partition == batch.partition
-    )
-    return {
-        "varve/rejected_rows": rows,
-        "varve/rejected_at_most": rejection.at_most,
-        "varve/rejected_into": rejection.dataset,
-    }
 
 
 def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
@@ -169,28 +139,9 @@ def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
                 dg.AssetKey([dataset.db, dataset.table]),
                 description=f"rejected rows of {dataset.rejected_of}",
                 partition=key and keys.get(key, key),
-                metadata=metadata(opened, batch),
+                metadata=published_metadata(opened, batch),
             )
         )
-
-
-def metadata_of(dataset: Dataset, batch: Batch) -> dict[str, Any]:
-    """Return Dagster's metadata of a batch that was reused without computing it."""
-    return {
-        **_common_metadata(dataset, batch),
-        "varve/batch_id": dg.MetadataValue.text(str(batch.batch_id)),
-        "varve/inputs": len(batch.inputs),
-    }
-
-
-def _common_metadata(dataset: Dataset, batch: StagedBatch | Batch) -> dict[str, Any]:
-    return {
-        "dagster/partition_row_count": batch.rows,
-        "dagster/table_name": dataset.name,
-        "dagster/uri": store_type(dataset.store).address(dataset, batch.location),
-        "varve/bytes": batch.size,
-        **({"varve/content": dg.MetadataValue.text(batch.content)} if batch.content else {}),
-    }
 
 
 def store_io_manager(description: str = "Stages, verifies and publishes batches.") -> dg.IOManagerDefinition:

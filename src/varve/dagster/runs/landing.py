@@ -11,7 +11,7 @@ import dagster as dg
 
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.errors import VarveError
-from varve.planning.requested import AGAIN_TAG, LANDING_TAG
+from varve.planning.requested import LANDING_TAG, reuse_allowed
 from varve.sources.external import read as external
 from varve.sources.landing.landing import Landing
 
@@ -34,8 +34,8 @@ class LandingResource(dg.ConfigurableResource[None]):
                     return external.read(opened, builds.settings, lambda: context.resources.spark.spark_session)
                 root = context.run.tags.get(LANDING_TAG) or builds.settings.landing
                 landing = Landing(root, builds.settings.settle_seconds)
-                reuse_allowed = context.run.tags.get(AGAIN_TAG) == "yes"
-                return landing.read(opened, context.resources.spark.spark_session, reuse_allowed=reuse_allowed)
+                allowed = reuse_allowed(context.run.tags)
+                return landing.read(opened, context.resources.spark.spark_session, reuse_allowed=allowed)
             except VarveError as error:
                 builds.abandon(opened, str(error))
                 raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from varve.planning.judgement.code import MadeBy
 from varve.planning.judgement.wait_policy import verdict
+from varve.planning.reasons import ChangedInputs, InputName
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ class Read(NamedTuple):
 
 
 class Inputs:
-    """The inputs from which a partition would be made, and whether all of them are there."""
+    """The inputs from which a partition would be made, which of them changed, and whether all of them are there."""
 
-    __slots__ = ("changed", "inputs", "newest", "pending", "unready", "until")
+    __slots__ = ("_new", "changed", "inputs", "newest", "pending", "unready", "until")
 
     def __init__(
         self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
@@ -44,7 +45,7 @@ class Inputs:
         self.newest = 0.0
         self.inputs: list[tuple[str, str, str]] = []
         self.pending: list[str] = []
-        self.changed = 0
+        self._new: set[InputName] = set()
         trace = {(source, partition): version for source, partition, version in fact.trace}
         seen = set[tuple[str, str]]()
         if dataset.arrives:
@@ -53,8 +54,8 @@ class Inputs:
         for read in reads:
             whole &= self._read(read, trace, seen, now, window_end)
         # An input that is not there any more is a change too, unless the partition still waits for it.
-        if whole and fact.batch:
-            self.changed += len(trace.keys() - seen)
+        gone = [InputName(*name) for name in trace.keys() - seen] if whole and fact.batch else ()
+        self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
 
     def _landed(
         self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], seen: set[tuple[str, str]]
@@ -66,7 +67,8 @@ class Inputs:
             self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
             return
         self.inputs.append((source, path, fact.arrival))
-        self.changed += trace.get((source, path)) != fact.arrival
+        if trace.get((source, path)) != fact.arrival:
+            self._new.add(InputName(source, path))
 
     def _read(
         self,
@@ -90,7 +92,7 @@ class Inputs:
             seen.add((read.source, path))
             made_from = trace.get((read.source, path))
             if made_from != version and (made_from is None or int(made_from) not in fact.equal):
-                self.changed += 1
+                self._new.add(InputName(read.source, path))
         if present == len(read.wanted):
             return True
         deadline = read.wait.deadline

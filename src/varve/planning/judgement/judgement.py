@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from varve.planning.reasons import UNCHANGED
+
 if TYPE_CHECKING:
     from varve.model.batch import Input
+    from varve.planning.reasons import ChangedInputs
 
 
 class State(StrEnum):
@@ -40,6 +43,7 @@ class Judgement:
         token: makes another attempt with the same inputs a different one; for an unwanted partition its batch id.
         together: the largest number of partitions in its run, as a larger run has failed; 0: no limit.
         backfill: whether only a mark of a backfill makes it due.
+        changed: the inputs for which it is due; none where it is due for another reason.
     """
 
     state: State
@@ -50,3 +54,4 @@ class Judgement:
     token: str = ""
     together: int = 0
     backfill: bool = False
+    changed: ChangedInputs = UNCHANGED

@@ -18,6 +18,7 @@ from varve.model.policy import OnCodeChange, OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import Judgement, State
+from varve.planning.reasons import UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.judgement.facts import Fact
     from varve.planning.judgement.inputs import Read
+    from varve.planning.reasons import ChangedInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class _ComputeReason:
     on_hold: bool = False
     backfill: bool = False
     period: float = 0.0
+    changed: ChangedInputs = UNCHANGED
 
 
 def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
@@ -149,16 +152,26 @@ def _cause(
 def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | None:
     if not fact.batch:
         # A partition without any input is not missing: it runs by schedules.
-        return _ComputeReason("missing") if inputs.inputs or inputs.unready or dataset.policy.by_itself else None
+        wanted = inputs.inputs or inputs.unready or dataset.policy.by_itself
+        return _ComputeReason(_first_batch(dataset, inputs)) if wanted else None
     # A dataset that reads nothing any more follows nothing.
     if not inputs.changed or not (inputs.inputs or inputs.unready):
         return None
     if dataset.arrives and not inputs.unready:
-        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else "re-sent")
-    change = f"{inputs.changed} input{'s' if inputs.changed > 1 else ''} changed"
+        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else f"{dataset.table} re-sent")
+    change = inputs.changed.in_words(dataset, len(inputs.inputs))
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)
-    return _ComputeReason(change)
+    return _ComputeReason(change, changed=inputs.changed)
+
+
+def _first_batch(dataset: Dataset, inputs: Inputs) -> str:
+    """Why a partition without a batch is computed; "missing" where it is not computed yet."""
+    if inputs.unready or inputs.pending:
+        return "missing"
+    if dataset.arrives:
+        return f"new in {dataset.external}" if dataset.external else f"{dataset.table} arrived"
+    return "first batch, what it reads is there" if inputs.inputs else "first batch"
 
 
 def _tried(
@@ -188,4 +201,5 @@ def _tried(
         token=token,
         together=max(1, failures[-1].together // 2) if failures else 0,
         backfill=cause.backfill,
+        changed=cause.changed,
     )

@@ -455,11 +455,24 @@ def test_two_that_change_different_datasets_are_both_in_force_in_the_end(process
     bob.environments.rebase("bob", code_too=False)
     assert bob.run() == [("shop.report", day) for day in (1, 2, 3)]
     bob.promote()
+    # The second goes on from a checkout without the code of the first, which stays in force all the same.
+    bob = Environment(replace(process, codes={**process.codes, "shop.report": "p3"}), "bob")
+    assert bob.run() == [("shop.report", day) for day in (1, 2, 3)]
+    assert dict(bob.promote().codes) == {"shop.report": "p3"}
     rows = process.connection.execute(
         """select c.dataset, array_agg(distinct b.code_version) from varve.current c
            join varve.batch b using (dataset, partition, batch_id) group by 1"""
     )
-    assert dict(rows.fetchall()) == {"shop.orders": ["o1"], "shop.revenue": ["r2"], "shop.report": ["p2"]}
+    assert dict(rows.fetchall()) == {"shop.orders": ["o1"], "shop.revenue": ["r2"], "shop.report": ["p3"]}
+
+
+def test_what_is_deployed_before_the_first_run_is_no_part_of_the_environments_code(process: Process) -> None:
+    ann, bob = environment(process.with_code("r2")), environment(process.with_code("r3"), "bob")
+    ann.run()
+    ann.promote()
+    bob.run()
+    with pytest.raises(VarveError, match="bob has changed its code, and so has ann in production"):
+        bob.promote()
 
 
 def test_code_that_the_environment_has_not_computed_with_is_not_deployed(process: Process) -> None:
@@ -478,6 +491,7 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
     chance = random.Random(seed)
     deployed = dict(process.codes)
     living: dict[str, Environment] = {}
+    edited: dict[str, set[str]] = {}
     promoted = 0
     for step in range(80):
         actions = ["correct", "create", "edit", "run", "promote", "promote", "sweep", "drop"]
@@ -487,10 +501,12 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
             correct(replace(process, codes=dict(deployed)), chance.choice([1, 2, 3]), f"f{step}")
         elif chosen is None or (action == "create" and len(living) < 2):
             living[f"e{step}"] = environment(replace(process, codes=dict(deployed)), f"e{step}")
+            edited[f"e{step}"] = set()
         elif action == "edit":
             dataset = chance.choice(["shop.revenue", "shop.report"])
             codes = {**chosen.process.codes, dataset: f"{dataset[5:8]}{step}"}
             living[chosen.name] = Environment(replace(process, codes=codes), chosen.name)
+            edited[chosen.name].add(dataset)
         elif action == "run":
             chosen.run(*chance.choice([(), (1,), (2, 3)]))
         elif action == "promote":
@@ -508,8 +524,11 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
                         replace(process, codes={**deployed, **merged}), chosen.name
                     )
                     chosen.environments.rebase(chosen.name, code_too=True)
+                    edited[chosen.name] = set(merged)
                 chosen.run()
             else:
+                # Nothing that others have deployed is undone.
+                assert promotion.codes.keys() <= edited[chosen.name]
                 deployed |= promotion.codes
                 promoted += promotion.partitions > 0
         elif action == "sweep":

@@ -52,10 +52,10 @@ _DROP = "delete from varve.environment where name = %s"
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
 _CODE = "select dataset, code_version, base_code from varve.environment_code where environment = %s"
-_DEPLOYED = "select dataset, code_version from varve.deployed"
 _SET_CODE = """
     insert into varve.environment_code (environment, dataset, code_version, base_code, source)
-    select %s, * from unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+    select %s, dataset, code_version, '', source
+    from unnest(%s::text[], %s::text[], %s::text[]) as given (dataset, code_version, source)
     on conflict (environment, dataset) do update set code_version = excluded.code_version, source = excluded.source
 """
 _VIEWS = """
@@ -63,7 +63,15 @@ _VIEWS = """
 """
 _NOTE_VIEW = "insert into varve.environment_view values (%s, %s, %s, %s) on conflict do nothing"
 _FORGET_VIEWS = "delete from varve.environment_view where environment = %s"
-_FORGET_CODE = "delete from varve.environment_code where environment = %s and not dataset = any(%s)"
+# Whatever is deployed later is not contained in the environment's code, until somebody says so.
+_ADD_DEPLOYED_CODE = """
+    insert into varve.environment_code (environment, dataset, code_version, base_code, source)
+    select %s, dataset, code_version, code_version, '' from varve.deployed
+"""
+_ADOPT = """
+    update varve.environment_code c set base_code = d.code_version from varve.deployed d
+    where c.environment = %s and d.dataset = c.dataset and d.code_version = c.code_version
+"""
 _SET_BASE_CODE = """
     update varve.environment_code c set base_code = coalesce(
         (select d.code_version from varve.deployed d where d.dataset = c.dataset), '')
@@ -164,6 +172,7 @@ class Environments:
             with self.connection.transaction():
                 base = None if live else self._last_publish()
                 self.connection.execute(_CREATE, (name, base, by, ttl))
+                self.connection.execute(_ADD_DEPLOYED_CODE, (name,))
         except psycopg.errors.UniqueViolation:
             existing = self.get(name)
             raise BadInput(
@@ -224,25 +233,21 @@ class Environments:
                 self.connection.execute(_SET_BASE_CODE, (name,))
         return self.get(name)
 
+    def adopt(self, name: str) -> None:
+        """Count code that is both the environment's and deployed as its base, from now on: it was promoted."""
+        self.connection.execute(_ADOPT, (name,))
+
     def code(self, name: str) -> dict[str, EnvironmentCode]:
-        """The code of an environment, by dataset; empty before its first run."""
+        """The code of an environment, by dataset: before its first run what was deployed when it was made."""
         rows = self.connection.execute(_CODE, (name,))
         return {dataset: EnvironmentCode(version, base) for dataset, version, base in rows}
 
     def set_code(self, name: str, graph: Graph) -> None:
         """Note that the environment computes with the code of this graph from now on."""
-        deployed: dict[str, str] = dict(self.connection.execute(_DEPLOYED).fetchall())
         names = [dataset for dataset, version in graph.code_versions.items() if version]
-        with self.connection.transaction():
-            self.connection.execute(
-                _SET_CODE,
-                (
-                    name, names, [graph.code_versions[dataset] for dataset in names],
-                    [deployed.get(dataset, "") for dataset in names],
-                    [graph.sources.get(dataset, "") for dataset in names],
-                ),
-            )  # fmt: skip
-            self.connection.execute(_FORGET_CODE, (name, names))
+        versions = [graph.code_versions[dataset] for dataset in names]
+        sources = [graph.sources.get(dataset, "") for dataset in names]
+        self.connection.execute(_SET_CODE, (name, names, versions, sources))
 
     def overlay(self, name: str) -> list[OverlayBatch]:
         """What the environment has instead of its base, by dataset and partition."""

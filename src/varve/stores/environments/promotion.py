@@ -347,7 +347,8 @@ class Promoter:
         """The environment stands on what was promoted: its overlay has only what is not current."""
         environments = Environments(self.catalog.connection)
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
-        environments.rebase(promotion.environment, code_too=True)
+        environments.rebase(promotion.environment, code_too=False)
+        environments.adopt(promotion.environment)
 
 
 def _decision(dataset: Dataset, behind: LeftBehind) -> Decision:

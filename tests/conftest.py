@@ -6,12 +6,14 @@ process; `make test` does both. PySpark allows one mode in one process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -29,6 +31,7 @@ from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextvars import ContextVar
 
     from pyspark.sql import SparkSession
 
@@ -124,6 +127,31 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
     PostgresServer(found.home_dir).stop()
     os.environ.clear()
     os.environ |= before
+
+
+@pytest.fixture(autouse=True)
+def _no_closed_instance_stays_behind() -> None:
+    """Dagster notes the instance that was opened last, and on leaving one notes the one before again.
+
+    Where a context that has opened one is collected later than the instance around it, that is a closed one, and no
+    definitions load any more in this process. In tests that were run apart, nothing is noted instead.
+    """
+    module = sys.modules.get("dagster._core.storage.defs_state.base")
+    if module is None or hasattr(module, "set_as_dagster_does"):
+        return
+    current: ContextVar[Any] = module._current_storage
+    module.set_as_dagster_does = module.set_defs_state_storage
+
+    @contextlib.contextmanager
+    def set_and_leave(storage: Any) -> Iterator[None]:
+        before = current.get()
+        current.set(storage)
+        try:
+            yield
+        finally:
+            current.set(None if before is None or before._instance_weakref() is None else before)
+
+    module.set_defs_state_storage = set_and_leave
 
 
 @pytest.fixture(scope="session")

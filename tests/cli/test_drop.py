@@ -276,7 +276,7 @@ def test_dagster_shows_nothing_of_it_as_materialised_any_more(
 def test_every_table_of_the_catalog_that_names_a_dataset_is_thought_of(catalog: Catalog) -> None:
     from varve.catalog.history.drops import ENDED, RENAMED
 
-    notes_of_the_warehouse = {"view", "leaf", "compacted", "view_comment"}
+    notes_of_the_warehouse = {"view", "leaf", "compacted", "view_comment", "view_grant"}
     thought_of = {*ENDED, *RENAMED, "batch", "dataset", *notes_of_the_warehouse, "cdc_position"}
     assert {table for (table,) in catalog.connection.execute(TABLES)} <= thought_of
 

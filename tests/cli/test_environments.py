@@ -107,7 +107,7 @@ class Store:
 
     def varve(self, *words: str) -> str:
         self.reload()
-        done = CliRunner().invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.output

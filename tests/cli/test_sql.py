@@ -21,7 +21,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words))
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(words))
     if done.exception is not None:
         raise done.exception
     return done.output

@@ -100,8 +100,8 @@ def test_a_column_that_is_handed_on_has_the_description_of_where_it_comes_from()
         }
     assert shown == {
         "orders": {"day": "partition column", "product": "what was sold", "price": "cents"},
-        "sales": {"day": "partition column", "product": "what was sold (from s.orders)", "price": None, "n": None},
-        "best": {"day": "partition column", "product": "what was sold (from s.orders)", "n": "how many"},
+        "sales": {"day": "partition column", "product": "what was sold", "price": None, "n": None},
+        "best": {"day": "partition column", "product": "what was sold", "n": "how many"},
     }
 
 

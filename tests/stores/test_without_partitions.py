@@ -185,7 +185,7 @@ def test_its_expectations_hold_for_its_rows_and_for_all_of_them_together(
     build = workbench.begin(catalog, dataset, [ALL])
     store = workbench.store(dataset, catalog)
     for rows, problem in (
-        ([(ALL, "pen", 0), (ALL, "ink", 1)], r"sold \(sold > 0\) is broken by 1 of 2 rows of all"),
+        ([(ALL, "pen", 0), (ALL, "ink", 1)], r"Expectation sold \(sold > 0\): 1 of 2 rows of all break it"),
         ([], r"some \(count\(\*\) > 0\) does not hold for all"),
         ([(ALL, "pen", 1)], ""),
     ):

@@ -279,7 +279,7 @@ def test_python_datasets_run_as_the_functions_that_they_are(project: Project, sp
       dataset: shop.best
       partition: {day: 2026-11-02, store: Rome}
       inputs: {shop.orders: []}
-      fails: Expectation some (count(*) > 0) does not hold for day=2026-11-02/store=Rome
+      fails: Expectation some (count(*) > 0) does not hold for 2026-11-02|Rome
     - name: rows of another partition are refused as a run refuses them
       dataset: shop.best
       partition: {day: 2026-11-02, store: Rome}

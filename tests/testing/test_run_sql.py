@@ -279,7 +279,9 @@ def best(project: varve.Project) -> Callable[..., Any]:
     return found["shop.best"]
 
 
-def test_a_python_dataset_is_called_as_the_function_that_it_is(best: Any, spark: SparkSession) -> None:
+def test_a_python_dataset_is_called_as_the_function_that_it_is(
+    best: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clicked = spark.createDataFrame(
         [("pen", dt.date(2026, 11, 1)), ("ink", dt.date(2026, 11, 2)), ("ink", dt.date(2026, 11, 2))],
         "product STRING, day DATE",
@@ -294,7 +296,10 @@ def test_a_python_dataset_is_called_as_the_function_that_it_is(best: Any, spark:
     assert [key["day"].day for key in varve.partitions_of(both).keys] == [1, 2]
     with pytest.raises(UnknownPartition, match="lies outside dimension day"):
         context_for(best, partition={"day": "2027-01-01"})
-    # A context that is collected after the instance in which it was made leaves nothing of that one behind.
+    # A context that is collected after the instance in which it was made leaves nothing of that one behind. Dagster
+    # notes instances here as it does everywhere but in this suite.
+    noting = sys.modules["dagster._core.storage.defs_state.base"]
+    monkeypatch.setattr(noting, "set_defs_state_storage", noting.set_as_dagster_does)
     with dg.instance_for_test():
         context = context_for(best, partition=DAY2, spark=spark)
     del context

@@ -224,9 +224,9 @@ def _metadata(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def table_schema(dataset: Dataset, inherited: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """The columns of a dataset as Dagster shows them; `inherited` describes columns that have no comment."""
-    described = dict.fromkeys(dataset.partitioning.names, "partition column") | dict(inherited or {})
+def table_schema(dataset: Dataset) -> dg.TableSchema:
+    """The columns of a dataset as Dagster shows them."""
+    described = dict.fromkeys(dataset.partitioning.names, "partition column")
     return dg.TableSchema(
         columns=[
             dg.TableColumn(

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from varve.dagster.assets.column_descriptions import inherited_descriptions
-from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, table_schema, with_rejected
+from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
 from varve.dagster.assets.python_files import half_imported, python_assets
 from varve.dagster.assets.sql_rows import broken_expectations, rows, watched
 from varve.dagster.internal import report_check, step_of
@@ -82,11 +81,10 @@ def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset 
 def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDataset]:
     """Return an asset for each SQL file, and the broken datasets where `files` has some."""
     broken = files.broken if isinstance(files, SqlFiles) else ()
-    inherited = inherited_descriptions(files)
-    return [*(_asset(sql_asset, inherited.get(name, {})) for name, sql_asset in files.items()), *broken]
+    return [*(_asset(sql_asset) for sql_asset in files.values()), *broken]
 
 
-def _asset(sql_asset: SqlAsset, inherited: Mapping[str, str]) -> DatasetAsset:
+def _asset(sql_asset: SqlAsset) -> DatasetAsset:
     reads = {
         _argument(name): PlannedReads(
             dataset=sql_asset.upstreams[name],
@@ -99,7 +97,6 @@ def _asset(sql_asset: SqlAsset, inherited: Mapping[str, str]) -> DatasetAsset:
     dagster_options: dict[str, Any] = {
         "tags": {f"varve/{name}": value for name, value in sql_asset.compiled.tags},
         "metadata": {
-            "dagster/column_schema": table_schema(sql_asset.dataset, inherited),
             "varve/file": sql_asset.source.path,
             "varve/sql": dg.MetadataValue.md(f"```sql\n{sql_asset.source.text}\n```"),
             **lineage_metadata(sql_asset),

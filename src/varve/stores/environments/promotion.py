@@ -15,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import psycopg
 from psycopg.types.json import Jsonb
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.environments.environments import Environments
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from varve.planning.reconcile import Limits
     from varve.stores.store import Store
 
+T = TypeVar("T")
+_ATTEMPTS = 5
 # A partition in one of these states is not made from what is current, by the code that is deployed.
 _STALE = {State.DUE, State.WAITING, State.OUTDATED, State.ON_HOLD, State.BACKING_OFF, State.FAILED}
 # How the ids begin under which promotions are recorded.
@@ -144,7 +148,7 @@ class Promoter:
         """
         promotion = self._candidates(name)
         while True:
-            closure = self._tried(promotion, behind)
+            closure = _unless_locked(partial(self._tried, promotion, behind))
             if behind is not LeftBehind.LEAVE_OUT or not (closure.moved or closure.behind):
                 return replace(promotion, closure=closure)
             smaller = self._without(promotion, closure)
@@ -175,7 +179,7 @@ class Promoter:
             self._follow(promotion)
             done[:] = [replace(promotion, closure=closure, number=number)]
 
-        make_current(self.catalog, changes, self.store_of, within=within)
+        _unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within))
         return done[0]
 
     def _candidates(self, name: str) -> Promotion:
@@ -349,6 +353,14 @@ class Promoter:
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
+
+
+def _unless_locked(work: Callable[[], T]) -> T:
+    """Do it, again where PostgreSQL ended it so that a publish of several datasets could go on."""
+    return Retrying(
+        retry=retry_if_exception_type((psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)),
+        stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(multiplier=0.05, max=1), reraise=True,
+    )(work)  # fmt: skip
 
 
 def _decision(dataset: Dataset, behind: LeftBehind) -> Decision:

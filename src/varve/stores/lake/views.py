@@ -34,5 +34,8 @@ def hide(spark: SparkSession, database: str, tables: Sequence[str]) -> None:
     """Remove these tables, and the database where nothing else is in it. No file is touched: tables are external."""
     for table in tables:
         spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
-    if spark.catalog.databaseExists(database) and not spark.catalog.listTables(database):
+    # Spark lists the temporary views of the session with the tables of every database.
+    if spark.catalog.databaseExists(database) and all(
+        table.isTemporary for table in spark.catalog.listTables(database)
+    ):
         spark.sql(f"DROP DATABASE IF EXISTS `{database}`")

@@ -91,6 +91,7 @@ _DROP = (
     "delete from varve.view where dataset = %(dataset)s",
     "delete from varve.leaf where dataset = %(dataset)s",
     "delete from varve.view_comment where dataset = %(dataset)s",
+    "delete from varve.view_grant where dataset = %(dataset)s",
     "update varve.compacted set dataset = %(remains)s where dataset = %(dataset)s",
 )
 _FORGET_BATCHES = "delete from varve.compacted where dataset = %s"

@@ -107,7 +107,7 @@ class Store:
 
     def varve(self, *words: str) -> str:
         self.reload()
-        done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
+        done = CliRunner().invoke(app, [word.replace("shop.", f"{self.db}.") for word in words])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.output
@@ -183,7 +183,9 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
         "revenue": 4, "totals": 2, "trailing": 2,
     }  # fmt: skip
     assert shop.totals() == before
-    assert f"{shop.db}.totals" in shop.varve("env", "show", name)
+    counts = shop.json("env", "show", name)["overlay"][f"{shop.db}.totals"]
+    assert (counts["partitions"], counts["differ"]) == (2, 2)
+    assert f"varve diff DATASET --to env:{name}" in shop.varve("env", "show", name)
     with varve.open(shop.root, env=name) as data:
         (row,) = data.table(f"{shop.db}.totals", where={"day": first}).collect()
         assert (row["products"], row["cents"]) == (1, 203)

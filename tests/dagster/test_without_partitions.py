@@ -203,7 +203,7 @@ def test_they_flow_through_sensors_stores_and_readers_of_both_kinds(shop: Shop) 
     ]
     assert "shop.totals (without partitions, warehouse)" in shop.says("graph")
     assert "2 rows" in shop.says("preview", "shop.totals")
-    assert shop.says("history", "shop.totals").count(WHOLE) == 2
+    assert [batch["partition"] for batch in json.loads(shop.says("history", "shop.totals", "--json"))] == [WHOLE, WHOLE]
     for words in (("why", "shop.totals", "day=2022-03-01"), ("history", "shop.totals", "day=2022-03-01")):
         refused = shop.run(*words)
         assert "has no partitions; leave" in str(refused.exception)
@@ -221,12 +221,11 @@ def test_they_flow_through_sensors_stores_and_readers_of_both_kinds(shop: Shop) 
     catalog = shop.workbench.catalog()
     (current,) = catalog.current(f"{shop.db}.totals").values()
     catalog.connection.close()
-    batches = [line.split() for line in shop.says("history", "shop.totals").splitlines() if WHOLE in line.split()]
-    (earlier,) = [word for line in batches for word in line if word.isdigit() and len(word) == 13
-                  and word != str(current.batch_id)]  # fmt: skip
+    batches = json.loads(shop.says("history", "shop.totals", "--json"))
+    (earlier,) = {str(batch["batch_id"]) for batch in batches} - {str(current.batch_id)}
     shop.says("rollback", "shop.totals", "--to", earlier, "--reason", "the partner was right before")
     assert shop.totals() == [("ink", 2), ("pen", 7)]
-    assert "a person took its batch back" in shop.says("why", "shop.totals") or shop.drive() == []
+    assert "a person took its batch back" in " ".join(shop.says("why", "shop.totals").split())
 
 
 def test_a_set_that_grows_is_read_whole_and_beside_a_dataset_without_partitions(shop: Shop) -> None:

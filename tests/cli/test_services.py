@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.support.environment import clean_environment
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,8 +33,7 @@ def environment() -> Iterator[dict[str, str]]:
     """The environment of a process with an empty home; its services are stopped afterwards."""
     home = Path(tempfile.mkdtemp(prefix="varve-cli-"))
     home.chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
-    environment = {**kept, "VARVE_HOME": str(home)}
+    environment = {**clean_environment(), "VARVE_HOME": str(home)}
     yield environment
     subprocess.run([VARVE, "down"], env=environment, check=True, capture_output=True)
     shutil.rmtree(home, ignore_errors=True)

@@ -5,7 +5,6 @@ real commands.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.environment import clean_environment
 
 pytestmark = pytest.mark.needs_seconds
 
@@ -53,7 +54,7 @@ def command(name: str, *arguments: str, folder: Path, **variables: str) -> subpr
     program = Path(sys.executable).with_name(name)
     if not program.is_file():
         pytest.fail(f"there is no {program}: pip install --constraint constraints.txt --editable '.[dev]'")
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
+    own = clean_environment()
     environment = {
         **own, "PATH": f"{program.parent}:{own['PATH']}", "DAGSTER_HOME": str(folder), "COLUMNS": "200", **variables,
     }  # fmt: skip

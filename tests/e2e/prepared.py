@@ -26,6 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tests.support.environment import clean_environment
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -71,10 +73,9 @@ def _address() -> str:
     """Where the process listens that has imported the libraries; it ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="varve-programs-")
     address = str(Path(folder.name) / "socket")
-    kept = ("VARVE_", "DAGSTER_", "SPARK_", "PG")
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, address], cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True,
-        env={name: text for name, text in os.environ.items() if not name.startswith(kept)},
+        env=clean_environment(),
     )  # fmt: skip
     assert process.stdin is not None
 

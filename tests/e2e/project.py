@@ -29,6 +29,7 @@ from psycopg import sql
 from assets.flights import DAY, HOUR
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
 from tests.e2e.prepared import Program
+from tests.support.environment import clean_environment
 from varve.catalog.catalog import Catalog
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
@@ -288,15 +289,6 @@ def wait_until(condition: Callable[[], bool], *, seconds: float, what: str, log:
             tail = log.read_text(encoding="utf-8", errors="replace")[-4_000:] if log else ""
             pytest.fail(f"waited {seconds:g} s in vain until {what}\n{tail}")
         time.sleep(0.25)
-
-
-def clean_environment() -> dict[str, str]:
-    """The caller's environment without any setting of Varve, Dagster or Spark but the suite's options of the JVM."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name == "SPARK_SUBMIT_OPTS" or not name.startswith(("VARVE_", "DAGSTER_", "SPARK_", "PG"))
-    }
 
 
 def hours_of(day: dt.date) -> list[str]:

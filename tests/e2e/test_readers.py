@@ -16,7 +16,8 @@ import pytest
 
 from pipeline_defs.definitions import graph
 from tests.e2e.conftest import WEEK
-from tests.e2e.project import clean_environment, flights, url_of
+from tests.e2e.project import flights, url_of
+from tests.support.environment import clean_environment
 
 if TYPE_CHECKING:
     from tests.e2e.project import Project

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.killing import kill_all
+from tests.support.environment import clean_environment
 from varve.model.errors import ServiceUnavailable
 from varve.services import spark_server
 from varve.services.settings import Settings
@@ -103,34 +104,39 @@ except Exception as error:
 def client(own: Settings, rows: int, folder: Path, **environment: str) -> subprocess.Popen[str]:
     """A process that writes so many rows into a folder, and says how many it found, or how it failed."""
     given = {"VARVE_HOME": str(own.home), "VARVE_SPARK_DRIVER_MEMORY": "1g", **environment}
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("VARVE_", "SPARK_"))}
     return subprocess.Popen(
-        [sys.executable, "-c", CLIENT, str(rows), folder], env=inherited | given, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", CLIENT, str(rows), folder],
+        env=clean_environment() | given,
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
 
 
-def test_a_query_whose_server_is_stopped_fails_as_one_whose_server_is_lost(own: Settings) -> None:
-    folder = own.home / "rows"
-    with client(own, 10**14, folder) as process:
-        deadline = time.monotonic() + 120
-        while not (folder / "_temporary").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            os.sched_yield()
-        assert SparkServer(own).stop()
-        assert process.communicate(timeout=60)[0].strip() == "lost"
-
-
-def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark(own: Settings) -> None:
+def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark_and_who_asks_it_notices_its_end(
+    own: Settings,
+) -> None:
     odd = own.model_copy(update={"home": own.home / "my häuse, it's 🎈"})
+    rows = odd.home_dir / "rows"
     try:
-        output, _ = client(odd, 3, odd.home_dir / "rows", LC_ALL="C").communicate(timeout=180)
-        assert output.strip() == "3"
+        with client(odd, 3, rows, LC_ALL="C") as short:
+            assert short.communicate(timeout=180)[0].strip() == "3"
+        assert (odd.home_dir / "spark" / "metastore_db").is_dir()
+        # The token and the log are where those of any home are.
+        assert list((odd.home_dir / "spark" / "logs").iterdir())
+        with client(odd, 10**14, odd.home_dir / "many", LC_ALL="C") as endless:
+            try:
+                deadline = time.monotonic() + 120
+                while not (odd.home_dir / "many" / "_temporary").exists():
+                    assert endless.poll() is None
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+                # A query whose server is stopped fails as one whose server is lost.
+                assert SparkServer(odd).stop()
+                assert endless.communicate(timeout=120)[0].strip() == "lost"
+            finally:
+                endless.kill()
     finally:
-        assert SparkServer(odd).stop()
-    assert (odd.home_dir / "spark" / "metastore_db").is_dir()
-    # The token and the log are where those of any home are.
-    assert list((odd.home_dir / "spark" / "logs").iterdir())
+        SparkServer(odd).stop()
 
 
 def test_a_home_whose_other_path_is_somebody_elses_is_refused(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -14,10 +15,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.documents.pages import blocks
+from tests.support.environment import clean_environment
 from varve.cli.init import write_project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # Processes with a Spark of their own, on a machine that may be busy.
 pytestmark = [pytest.mark.needs_seconds, pytest.mark.timeout(1_200)]
@@ -56,16 +58,24 @@ RUNS = (
 )
 
 
-def clean_environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "DAGSTER_", "SPARK_"))}
+def environment() -> dict[str, str]:
+    kept = clean_environment()
     return {**kept, "COLUMNS": "120", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"}
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        words, cwd=folder, env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=600, check=False,
     )  # fmt: skip
+
+
+def in_one_process(folder: Path, words: Sequence[Sequence[str]]) -> Mapping[str, dict[str, object]]:
+    """What commands of `varve` end with, by their words."""
+    done = run(folder, sys.executable, "-c", COMMANDS, json.dumps(words))
+    assert done.returncode == 0, done.stdout + done.stderr
+    result: dict[str, dict[str, object]] = json.loads(done.stdout.rpartition("RESULT")[2])
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +91,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(shop: Path) -> Mapping[str, dict[str, object]]:
-    done = run(shop, sys.executable, "-c", COMMANDS, json.dumps(RUNS))
-    assert done.returncode == 0, done.stdout + done.stderr
-    result: dict[str, dict[str, object]] = json.loads(done.stdout.rpartition("RESULT")[2])
-    return result
+    return in_one_process(shop, RUNS)
 
 
 def test_each_test_is_a_line_and_a_failed_one_a_difference(said: Mapping[str, dict[str, object]]) -> None:
@@ -201,6 +208,9 @@ def test_the_documented_commands_and_files_are_right(tmp_path: Path) -> None:
     text = example.text.replace("2026-10-19", start)
     (folder / "assets" / "daily_revenue.test.yaml").write_text(text, encoding="utf-8")
     (commands,) = [block for block in blocks("console") if block.runner == HERE]
-    for command in commands.commands:
-        done = run(folder, "bash", "-c", command)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    lines = [shlex.split(command, comments=True) for command in commands.commands]
+    ours = [words[1:] for words in lines if words[0] == "varve"]
+    assert [result for result in in_one_process(folder, ours).values() if result["code"] != 0] == []
+    (others,) = (words for words in lines if words[0] != "varve")
+    done = run(folder, *others)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

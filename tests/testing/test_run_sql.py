@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import os
 import subprocess
 import sys
 import textwrap
@@ -15,6 +14,7 @@ import dagster as dg
 import pytest
 
 import varve
+from tests.support.environment import clean_environment
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import BadInput, UnknownPartition, VarveError, VerifyFailed
 from varve.testing import check, context_for, run_sql
@@ -334,10 +334,9 @@ def test_a_test_of_a_project_needs_no_server_and_shares_one_small_session(
             """
         )
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("VARVE_", "SPARK_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300,
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
+from tests.support.environment import clean_environment
 from tests.support.project import ROOT
 from varve.services.java import java_home
 from varve.services.ports import free_port
@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).with_name("retried_load.py")
 
 def without_spark() -> dict[str, str]:
     """The environment without what PySpark leaves there, once it has a session on a server, for processes to come."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    return clean_environment("SPARK_")
 
 
 def loaded(how: str, master: str, folder: Path, settings: Settings) -> set[str]:

@@ -174,9 +174,7 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
             raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(pairs)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
         raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.")
-    return dataset.partitioning.key(
-        [dimension.parse(texts[dimension.name]) for dimension in dataset.partitioning.dimensions]
-    )
+    return dataset.partitioning.parsed(texts)
 
 
 def members_of(dataset: Dataset, graph: Graph) -> Members | None:
@@ -231,7 +229,7 @@ def _partition(dataset: Dataset, key: PartitionKey, members: Members | None, gra
     edges = [(edge.upstream, edge.dependency) for edge in graph.edges[dataset.name]]
     readers = [(reader, graph.edge(reader, dataset).dependency) for reader in _readers(dataset, graph)]
     time = dataset.partitioning.time
-    window = time.window(key[time.name]) if time else None
+    window = time.window(time.value_in(key)) if time else None
     return {
         "path": key.path,
         "dagster": dataset.partitioning.dagster_key(key),

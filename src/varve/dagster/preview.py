@@ -217,9 +217,7 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
             raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
         raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(words) or 'none'}.")
-    return dataset.partitioning.key(
-        [dimension.parse(texts[dimension.name]) for dimension in dataset.partitioning.dimensions]
-    )
+    return dataset.partitioning.parsed(texts)
 
 
 def members_of(settings: Settings, edge: Edge) -> Members | None:

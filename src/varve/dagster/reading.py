@@ -25,7 +25,7 @@ from varve.catalog.history.history import History
 from varve.model.batch import BatchId
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import NotKept, UnknownPartition, VarveError, nearest, some
-from varve.model.partitions.key import parse_path
+from varve.model.partitions.key import parse_path, text_of
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.stores.open import open_store
@@ -142,10 +142,7 @@ class Reader:
             return frame.withColumn(BATCH_ID, F.lit(next(iter(ids), None)).cast("bigint"))
         names = dataset.partitioning.names
         keys = [dataset.partitioning.from_path(batch.partition) for batch in batches]
-        rows = [
-            (*(str(value) for value in key.values), batch.batch_id.millis)
-            for key, batch in zip(keys, batches, strict=True)
-        ]
+        rows = [(*map(text_of, key.values), batch.batch_id.millis) for key, batch in zip(keys, batches, strict=True)]
         columns = ", ".join(f"`{name}` STRING" for name in names)
         batch_ids = self.spark().createDataFrame(rows, f"{columns}, {BATCH_ID} BIGINT")
         for column in dataset.partition_columns:
@@ -284,4 +281,7 @@ def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:
             f"{dataset} is not partitioned by {', '.join(sorted(unknown))}, but by {columns or 'nothing'}."
         )
     spelt = dict(parse_path(path))
-    return all(spelt[name] == str(value) for name, value in where.items())
+    return all(
+        spelt[name] == text_of(value)  # type: ignore[arg-type]
+        for name, value in where.items()
+    )

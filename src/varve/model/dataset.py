@@ -15,6 +15,7 @@ from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
 from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
+from varve.model.partitions.time_dimension import TimeDimension
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
@@ -206,10 +207,12 @@ class Dataset:
     @property
     def partition_columns(self) -> tuple[Column, ...]:
         """The partition columns, typed as the keys of their dimensions."""
-        return tuple(
-            Column(dimension.name, partition_type(dimension), nullable=False)
+        columns = {
+            name: Column(name, kind, nullable=False)
             for dimension in self.partitioning.dimensions
-        )
+            for name, kind in partition_types(dimension).items()
+        }
+        return tuple(columns[name] for name in self.partitioning.names)
 
     def read_columns(self, names: Collection[str] | None = None) -> tuple[Column, ...]:
         """The columns that a reader of these data columns (None: of all) gets; partition columns come last.
@@ -229,9 +232,13 @@ class Dataset:
         return self.name
 
 
-def partition_type(dimension: Dimension) -> ColumnType:
-    """The column type of a dimension's keys; intervals and rich keys are stored as text.
+def partition_types(dimension: Dimension) -> dict[str, ColumnType]:
+    """The types of a dimension's partition columns by name; intervals and rich keys are stored as text.
 
-    Hours are text too: a TIMESTAMP partition column would mean another instant in each session time zone.
+    Hours are text too, where nothing else is declared: a TIMESTAMP partition column means another instant in each
+    session time zone.
     """
-    return {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)
+    if isinstance(dimension, TimeDimension) and dimension.columns:
+        return {column.name: column.type for column in dimension.columns}
+    key_type = {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)
+    return {dimension.name: key_type}

@@ -58,8 +58,8 @@ def selected(
             raise VarveError(f"{dataset}: --from and --to need a time dimension; it has no partitions. Leave them out.")
         raise VarveError(f"{dataset}: --from and --to need a time dimension; {kind}. Name the keys: column=value.")
     choices = [
-        _named(dimension, words[dimension.name], members)
-        if dimension.name in words
+        _named(dimension, words, members, now)
+        if not words.keys().isdisjoint(dimension.column_names)
         else _ranged(dimension, first, last, now)
         if isinstance(dimension, TimeDimension)
         else everything(dimension, members, now)
@@ -106,8 +106,15 @@ def with_downstream(
     return {name: partitions for name, partitions in reached.items() if name == dataset.name or name in downstream}
 
 
-def _named(dimension: Dimension, word: str, members: Members | None) -> KeySelection:
-    value = dimension.parse(word)
+def _named(dimension: Dimension, words: Mapping[str, str], members: Members | None, now: dt.datetime) -> KeySelection:
+    if not words.keys() >= set(dimension.column_names):
+        assert isinstance(dimension, TimeDimension)
+        spans = everything(dimension, members, now)
+        assert isinstance(spans, TimeSpans)
+        following = dimension.calendar.following
+        starts = dimension.windows_with(words, spans.starts(dimension))
+        return TimeSpans.of((start, following(start)) for start in starts)
+    value = dimension.parse_columns(words)
     if not dimension.exists(value, members):
         raise UnknownPartition(f"{text_of(value)!r} is no key of dimension {dimension.name} now.")
     return choice_of(dimension, [value])

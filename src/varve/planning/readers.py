@@ -102,14 +102,14 @@ class EdgePaths:
         # Where a query decides, its dimension mappings read too much: any dimension of the reader may matter.
         followed = (
             [
-                mapping.reader_dimension.name
+                mapping.reader_dimension
                 for mapping in edge.dependency.dimension_mappings
                 if mapping.reader_dimension is not None
             ]
             if by_rules(edge)
             else None
         )
-        self._follows = edge.dependency.reader.names if followed is None else tuple(dict.fromkeys(followed))
+        self._follows = edge.dependency.reader.dimensions if followed is None else tuple(dict.fromkeys(followed))
         self._shape = shapes.of(edge)
 
     def wanted(self, path: str) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class EdgePaths:
 
     def _followed(self, path: str) -> tuple[Value, ...]:
         key = self._key(path)
-        return tuple([key[name] for name in self._follows])
+        return tuple([dimension.value_in(key) for dimension in self._follows])
 
 
 def by_rules(edge: Edge) -> bool:

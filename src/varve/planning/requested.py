@@ -103,4 +103,4 @@ def why_not(dataset: Dataset, key: PartitionKey, *, now: float, members: Members
     time = dataset.partitioning.time
     if time is None:
         return ""
-    return why_not_there(time, time.start_of(key[time.name]), now, dataset.policy.retention)
+    return why_not_there(time, time.start_of(time.value_in(key)), now, dataset.policy.retention)

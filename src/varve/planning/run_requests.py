@@ -175,7 +175,7 @@ def _slices(
 
 def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
     """The position of each key in one of Dagster's dimensions; neighbours differ by one, other keys by more."""
-    values = {key: tuple([key[dimension.name] for dimension in fold]) for key in keys}
+    values = {key: tuple([dimension.value_in(key) for dimension in fold]) for key in keys}
     (first, *_) = fold
     if isinstance(first, TimeDimension):
         starts = {value: first.start_of(value[0]) for value in set(values.values())}

@@ -197,7 +197,7 @@ class Tick:
             path
             for path in wants
             if (path in facts and facts[path].batch)
-            or ((key := keys.key(path)) is not None and time.start_of(key[time.name]) < complete)
+            or ((key := keys.key(path)) is not None and time.start_of(time.value_in(key)) < complete)
         ]
 
     def _settle(

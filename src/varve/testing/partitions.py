@@ -36,9 +36,8 @@ def _key(dataset: Dataset, given: Partition) -> PartitionKey:
             )
     if missing := [name for name in names if name not in values]:
         raise UnknownPartition(f"{dataset}: the partition {values} has no {', '.join(missing)}.")
-    parsed = []
-    for dimension in dataset.partitioning.dimensions:
-        value = values[dimension.name]
-        text = value if isinstance(value, str) else text_of(value)  # type: ignore[arg-type]
-        parsed.append(dimension.parse(text))
-    return dataset.partitioning.key(parsed)
+    texts = {
+        name: value if isinstance(value, str) else text_of(value)  # type: ignore[arg-type]
+        for name, value in values.items()
+    }
+    return dataset.partitioning.parsed(texts)

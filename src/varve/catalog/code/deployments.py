@@ -297,7 +297,7 @@ def _before(dataset: Dataset, batches: Mapping[str, int], instant: float | None)
     stay = {}
     for path, batch_id in batches.items():
         try:
-            start = time.start_of(dataset.partitioning.from_path(path)[time.name])
+            start = time.start_of(time.value_in(dataset.partitioning.from_path(path)))
         except VarveError:
             stay[path] = batch_id
             continue

@@ -105,7 +105,11 @@ def _keys_of_dimensions(
             start = dimension.first if retention is None else kept_from(dimension, retention, now.timestamp())
             existing = existing.within(start, None).meet(_range(dimension, *ends))
         values = list(values_of(dimension, existing))
-        if dimension.name in texts:
+        if isinstance(dimension, TimeDimension) and dimension.columns:
+            assert isinstance(existing, TimeSpans)
+            windows = dimension.windows_with(texts, existing.starts(dimension))
+            values = [dimension.value_at(start) for start in windows]
+        elif dimension.name in texts:
             named = dimension.parse(texts[dimension.name])
             values = [value for value in values if value == named]
         chosen.append(values)
@@ -148,7 +152,7 @@ def _scope(asset: SqlAsset | None, dataset: Dataset, key: PartitionKey) -> list[
     time = dataset.partitioning.time
     if time is None:
         return []
-    window = time.window(key[time.name])
+    window = time.window(time.value_in(key))
     return [["from", str(window.start), "TIMESTAMP"], ["to", str(window.end), "TIMESTAMP"]]
 
 

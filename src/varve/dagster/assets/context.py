@@ -55,7 +55,7 @@ class RunPartitions:
     def window(self) -> pendulum.Interval[pendulum.DateTime]:
         """The half-open window of the run: from the start of its first partition to the end of its last one."""
         time = self._time()
-        starts = sorted(time.start_of(key[time.name]) for key in self.keys)
+        starts = sorted(time.start_of(time.value_in(key)) for key in self.keys)
         first, last = (time.window(time.value_at(start)) for start in (starts[0], starts[-1]))
         return pendulum.interval(first.start, last.end)
 
@@ -109,4 +109,4 @@ def in_order(dataset: Dataset, keys: Iterable[PartitionKey]) -> tuple[PartitionK
     time = dataset.partitioning.time
     if time is None:
         return tuple(sorted(keys))
-    return tuple(sorted(keys, key=lambda key: (time.start_of(key[time.name]), key)))
+    return tuple(sorted(keys, key=lambda key: (time.start_of(time.value_in(key)), key)))

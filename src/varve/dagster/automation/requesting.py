@@ -115,5 +115,5 @@ def _refusal_reason(dataset: Dataset, key: PartitionKey) -> str:
     why = ""
     if time is not None:
         now = pendulum.now("UTC").timestamp()
-        why = why_not_there(time, time.start_of(key[time.name]), now, dataset.policy.retention)
+        why = why_not_there(time, time.start_of(time.value_in(key)), now, dataset.policy.retention)
     return f"Dagster would refuse {key}: {why or 'its definition of the partitions has no such key now'}"

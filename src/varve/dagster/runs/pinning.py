@@ -80,7 +80,7 @@ def _missing_keys(
     for partition, upstream_keys in keys_by_partition.items():
         expected_keys = _expected_upstream_keys(build, partition, upstream_keys, edge, current)
         missing = [key for key in expected_keys if key.path not in current]
-        window_end = time.window(partition[time.name]).end if time is not None else None
+        window_end = time.window(time.value_in(partition)).end if time is not None else None
         present_count = len(expected_keys) - len(missing)
         if not verdict(
             edge.wait, wanted=len(expected_keys), present=present_count, window_end=window_end, now=pendulum.now("UTC")
@@ -100,12 +100,12 @@ def _expected_upstream_keys(
     if (
         time is None
         or upstream_time is None
-        or window_state(time, time.start_of(partition[time.name]), now) not in _NOT_COMPLETE
+        or window_state(time, time.start_of(time.value_in(partition)), now) not in _NOT_COMPLETE
     ):
         return keys
     return [
         key
         for key in keys
         if key.path in current
-        or window_state(upstream_time, upstream_time.start_of(key[upstream_time.name]), now) not in _NOT_COMPLETE
+        or window_state(upstream_time, upstream_time.start_of(upstream_time.value_in(key)), now) not in _NOT_COMPLETE
     ]

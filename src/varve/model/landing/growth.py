@@ -43,7 +43,7 @@ class Incremental:
         """The instant from which no more files are expected, in seconds since 1970 (UTC): then its parts become one."""
         time = partitioning.time
         assert time is not None
-        end = time.calendar.following(time.start_of(key[time.name]))
+        end = time.calendar.following(time.start_of(time.value_in(key)))
         return end + (self.closed_after or dt.timedelta(0)).total_seconds()
 
 

@@ -161,25 +161,27 @@ class FilePattern:
     def _key_of(self, texts: Sequence[tuple[Field, str]]) -> PartitionKey:
         values: list[Value] = []
         for dimension in self.partitioning.dimensions:
-            own_texts = [(field, text) for field, text in texts if field.name == dimension.name]
+            columns, own_texts = _split(dimension, texts)
             plain = {text for field, text in own_texts if not field.format}
             if len(plain) > 1:
                 raise UnknownPartition(f"its name says of {dimension.name} both {' and '.join(sorted(plain))}.")
             moments = [(field.format, text) for field, text in own_texts if field.format]
-            candidates = [_value(dimension, text) for text in plain]
+            candidates = [dimension.parse_columns(columns)] if columns else []
+            candidates += [_value(dimension, text) for text in plain]
             candidates += [_moment(dimension, moments)] if moments else []
-            if candidates[1:] and candidates[0] != candidates[1]:
-                raise UnknownPartition(f"its name says of {dimension.name} both {candidates[0]} and {candidates[1]}.")
+            if other := next((value for value in candidates if value != candidates[0]), None):
+                raise UnknownPartition(f"its name says of {dimension.name} both {candidates[0]} and {other}.")
             values.append(candidates[0])
         return self.partitioning.key(values)
 
     def _rendered(self, element: Field | AnyText, key: PartitionKey, *, hive: bool) -> str:
         if isinstance(element, AnyText):
             return "*"
-        value = key[element.name]
+        dimension = self.partitioning[element.name]
+        of_column = element.name in self.partitioning.names and not element.format
+        value = key[element.name] if of_column else dimension.value_in(key)
         if not element.format:
             return escape(text_of(value)) if hive else dagster_text(value).replace("/", "%2F")
-        dimension = self.partitioning[element.name]
         assert isinstance(dimension, TimeDimension)
         return _written(dimension, value, element.format) or text_of(value)
 
@@ -194,7 +196,10 @@ class FilePattern:
         fields = [element for element in self.elements if isinstance(element, Field)]
         if problem := next(filter(None, map(self._field_problem, fields)), ""):
             return problem
-        if missing := [name for name in names if name not in {field.name for field in fields}]:
+        named = {field.name for field in fields}
+        # A time dimension is named as a whole, or by all of its columns.
+        whole = {name for name in names if self.partitioning[name].name in named}
+        if missing := [name for name in names if name not in named | whole]:
             return f"{self.text!r} says nothing of {', '.join(missing)}; write {{{missing[0]}}} where it stands."
         for place, element in enumerate(self.elements[1:]):
             if not isinstance(element, str) and not isinstance(self.elements[place], str):
@@ -202,7 +207,7 @@ class FilePattern:
         return next(filter(None, map(self._format_problem, self.partitioning.dimensions)), "")
 
     def _field_problem(self, field: Field) -> str:
-        names = self.partitioning.names
+        names = tuple(dict.fromkeys((*self.partitioning.names, *self.partitioning.dimension_names)))
         if field.name not in names:
             near = difflib.get_close_matches(field.name, names, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
@@ -213,7 +218,11 @@ class FilePattern:
 
     def _format_problem(self, dimension: Dimension) -> str:
         formats = [
-            element.format for element in self.elements if isinstance(element, Field) and element.name == dimension.name
+            element.format
+            for element in self.elements
+            if isinstance(element, Field)
+            and (element.name == dimension.name or (element.format and element.name in dimension.column_names))
+            and (element.format or not (isinstance(dimension, TimeDimension) and dimension.columns))
         ]
         if not any(formats) or "" in formats or not isinstance(dimension, TimeDimension):
             return ""
@@ -267,6 +276,23 @@ def _splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Fiel
             first_field = ((first, text[:end]),) if isinstance(first, Field) else ()
             for rest_fields in _splits(rest, text[end:]):
                 yield (*first_field, *rest_fields)
+
+
+def _split(dimension: Dimension, texts: Sequence[tuple[Field, str]]) -> tuple[dict[str, str], list[tuple[Field, str]]]:
+    """What a name says of the columns of a time dimension, where it has several; and what it says of it as a whole.
+
+    Raises UnknownPartition where it says two things of one column.
+    """
+    columns: dict[str, str] = {}
+    own_texts = []
+    has_columns = isinstance(dimension, TimeDimension) and bool(dimension.columns)
+    for part, text in texts:
+        if has_columns and not part.format and part.name in dimension.column_names:
+            if columns.setdefault(part.name, unquote(text)) != unquote(text):
+                raise UnknownPartition(f"its name says of {part.name} both {columns[part.name]} and {text}.")
+        elif part.name == dimension.name or (part.format and part.name in dimension.column_names):
+            own_texts.append((part, text))
+    return columns if columns.keys() == set(dimension.column_names) else {}, own_texts
 
 
 def _value(dimension: Dimension, text: str) -> Value:

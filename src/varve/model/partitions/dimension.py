@@ -21,7 +21,7 @@ from varve.model.partitions.key import Interval, PartitionKey, Value, checked, e
 from varve.model.partitions.time_dimension import Members, TimeDimension, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # A longer list of static keys is more likely a mistake than intended; a dimension can have a limit of its own.
 STATIC_LIMIT = 10_000
@@ -43,6 +43,28 @@ class StaticDimension:
     name: str
     members: tuple[Value, ...]
     limit: int = STATIC_LIMIT
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The name of its partition column."""
+        return (self.name,)
+
+    def column_values(self, value: Value) -> tuple[Value, ...]:
+        """The value of its partition column for a key."""
+        return (value,)
+
+    def value_in(self, partition: PartitionKey) -> Value:
+        """The key of this dimension in a partition."""
+        return partition[self.name]
+
+    def parse_column(self, name: str, text: str) -> Value:
+        """The value that a text spells in its partition column. Raises as `parse` does."""
+        del name
+        return self.parse(text)
+
+    def parse_columns(self, texts: Mapping[str, str]) -> Value:
+        """The key that the text of its partition column spells. Raises as `parse` does."""
+        return self.parse(texts[self.name])
 
     @property
     def value_type(self) -> type:
@@ -111,6 +133,28 @@ class DynamicDimension:
     name: str
     set_name: str
     value_type: type = str
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The name of its partition column."""
+        return (self.name,)
+
+    def column_values(self, value: Value) -> tuple[Value, ...]:
+        """The value of its partition column for a key."""
+        return (value,)
+
+    def value_in(self, partition: PartitionKey) -> Value:
+        """The key of this dimension in a partition."""
+        return partition[self.name]
+
+    def parse_column(self, name: str, text: str) -> Value:
+        """The value that a text spells in its partition column. Raises as `parse` does."""
+        del name
+        return self.parse(text)
+
+    def parse_columns(self, texts: Mapping[str, str]) -> Value:
+        """The key that the text of its partition column spells. Raises as `parse` does."""
+        return self.parse(texts[self.name])
 
     def check(self) -> None:
         """Raise VarveError with what is wrong and what to write instead."""

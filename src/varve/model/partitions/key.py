@@ -200,11 +200,14 @@ def checked(value: Value) -> Value:
     if isinstance(value, float) and kind is float and math.isfinite(value):
         # Turns -0.0 into 0.0, to which it is equal.
         return value + 0.0
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is not None and not value.microsecond:
+            return dt.datetime.fromtimestamp(value.timestamp(), tz=dt.UTC)
+    elif isinstance(value, dt.date):
         return dt.date(value.year, value.month, value.day)
     raise VarveError(
-        f"{value!r} is no value of a partition key: those are texts, whole numbers, finite floats, dates, intervals "
-        "and subclasses of PartitionKey. For a moment write its text, or the interval that it begins."
+        f"{value!r} is no value of a partition key: those are texts, whole numbers, finite floats, dates, moments "
+        "in whole seconds with a time zone, intervals and subclasses of PartitionKey."
     )
 
 
@@ -214,6 +217,9 @@ def text_of(value: Value) -> str:
         return value
     if isinstance(value, PartitionKey):
         return value.text
+    if isinstance(value, dt.datetime):
+        # As Spark spells a TIMESTAMP in a session of UTC.
+        return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
     return repr(value) if type(value) is float else str(value)
 
 

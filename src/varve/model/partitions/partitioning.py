@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
@@ -44,13 +44,22 @@ class Partitioning:
     """The product of a dataset's dimensions, of which at most one is a time dimension.
 
     `Partitioning()` is that of a dataset without partitions.
+
+    Attributes:
+        order: the partition columns in their order, where columns of another dimension stand between those of time.
     """
 
     dimensions: tuple[Dimension, ...] = ()
+    order: tuple[str, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the partition columns, in their order; a time dimension may have several."""
+        return self.order or tuple(name for dimension in self.dimensions for name in dimension.column_names)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the dimensions, which are also the partition columns."""
+    def dimension_names(self) -> tuple[str, ...]:
+        """The names of the dimensions; a dimension with one column is mostly named like it."""
         return tuple(dimension.name for dimension in self.dimensions)
 
     @cached_property
@@ -71,6 +80,7 @@ class Partitioning:
         return dict(sorted(folds.items()))
 
     def __getitem__(self, name: str) -> Dimension:
+        """The dimension with this name, or with this partition column."""
         return self._by_name[name]
 
     def reaching(self, end_offset: int) -> Partitioning:
@@ -78,12 +88,15 @@ class Partitioning:
         if self.time is None or end_offset <= self.time.end_offset:
             return self
         time = self.time.reaching(end_offset)
-        return Partitioning(tuple(time if dimension is self.time else dimension for dimension in self.dimensions))
+        return Partitioning(
+            tuple(time if dimension is self.time else dimension for dimension in self.dimensions), self.order
+        )
 
     def same_keys(self, other: Partitioning) -> bool:
         """Whether the other has the same keys, apart from how many windows are partitions already (`end_offset`)."""
         return self == other or (
             len(self.dimensions) == len(other.dimensions)
+            and self.names == other.names
             and all(
                 dimension.same_windows(other_dimension)
                 if isinstance(dimension, TimeDimension)
@@ -94,13 +107,22 @@ class Partitioning:
 
     def check(self) -> None:
         """Raise VarveError that names the dimension, what is wrong and what to do."""
-        names = list(self.names)
         for dimension in self.dimensions:
             dimension.check()
-        if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise VarveError(
-                f"dimension {', '.join(doubled)}: two dimensions of one name in {names}; give each its own."
-            )
+        for names in (
+            [name for dimension in self.dimensions for name in dimension.column_names],
+            list(self.dimension_names),
+            # What names a dimension must not name the column of another one.
+            [name for dimension in self.dimensions for name in {dimension.name, *dimension.column_names}],
+        ):
+            if doubled := sorted({name for name in names if names.count(name) > 1}):
+                raise VarveError(
+                    f"dimension {', '.join(doubled)}: two dimensions of one name in {names}; give each its own."
+                )
+        if self.order and sorted(self.order) != sorted(
+            name for dimension in self.dimensions for name in dimension.column_names
+        ):
+            raise VarveError(f"order: {', '.join(self.order)} are not the partition columns of its dimensions.")
         if sum(isinstance(dimension, TimeDimension) for dimension in self.dimensions) > 1:
             times = [dimension.name for dimension in self.dimensions if isinstance(dimension, TimeDimension)]
             raise VarveError(
@@ -111,15 +133,43 @@ class Partitioning:
     @property
     def text(self) -> str:
         """The names of the dimensions, for people: `day x origin`."""
-        return " x ".join(self.names) or "without partitions"
+        return " x ".join(self.dimension_names) or "without partitions"
 
     def key(self, values: Sequence[Value]) -> PartitionKey:
-        """The key with these values, in the order of the dimensions."""
-        return made(tuple(zip(self.names, values, strict=True)))
+        """The key with these values of the dimensions, in their order."""
+        if self._is_plain:
+            return made(tuple(zip(self.names, values, strict=True)))
+        columns = {
+            name: column_value
+            for dimension, value in zip(self.dimensions, values, strict=True)
+            for name, column_value in zip(dimension.column_names, dimension.column_values(value), strict=True)
+        }
+        return made(tuple([(name, columns[name]) for name in self.names]))
+
+    def keys_of(self, values: Sequence[Iterator[Value] | Sequence[Value]]) -> Iterator[PartitionKey]:
+        """The keys of every combination of values of the dimensions, in their order; the last changes fastest."""
+        if self._is_plain:
+            return map(
+                made,
+                product(*[[(name, value) for value in axis] for name, axis in zip(self.names, values, strict=True)]),
+            )
+        columns = [
+            [tuple(zip(dimension.column_names, dimension.column_values(value), strict=True)) for value in axis]
+            for dimension, axis in zip(self.dimensions, values, strict=True)
+        ]
+        places = {name: place for place, name in enumerate(self.names)}
+        flat = (chain.from_iterable(pairs) for pairs in product(*columns))
+        if not self.order:
+            return (made(tuple(pairs)) for pairs in flat)
+        return (made(tuple(sorted(pairs, key=lambda pair: places[pair[0]]))) for pairs in flat)
+
+    def values(self, key: PartitionKey) -> tuple[Value, ...]:
+        """The values of the dimensions of a key, in the order of the dimensions. Raises UnknownPartition."""
+        return tuple([dimension.value_in(key) for dimension in self.dimensions])
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[PartitionKey]:
         """All keys: every combination, where the last dimension changes fastest. See `keys` of the dimensions."""
-        return keys_of(self.names, [dimension.keys(members, now) for dimension in self.dimensions])
+        return self.keys_of([dimension.keys(members, now) for dimension in self.dimensions])
 
     def count(self, members: Members | None = None, now: dt.datetime | None = None) -> int:
         """The number of keys that `keys` would yield."""
@@ -133,7 +183,7 @@ class Partitioning:
 
     def exists(self, key: PartitionKey, members: Members | None = None) -> bool:
         """Whether every value of the key exists in its dimension."""
-        return all(dimension.exists(key[dimension.name], members) for dimension in self.dimensions)
+        return all(dimension.exists(dimension.value_in(key), members) for dimension in self.dimensions)
 
     def from_dagster(self, text: str) -> PartitionKey:
         """The key from Dagster's spelling of it. Raises UnknownPartition where it is not the spelling of a key."""
@@ -152,13 +202,16 @@ class Partitioning:
             if len(values) != len(fold):
                 raise UnknownPartition(f"{part!r} in {text!r} must have {len(fold)} parts, {name}.")
             texts |= {dimension.name: unquote(value) for dimension, value in zip(fold, values, strict=True)}
-        return self._parse(texts)
+        return self.key([dimension.parse(texts[dimension.name]) for dimension in self.dimensions])
 
     def to_dagster(self, key: PartitionKey) -> str:
         """The key as Dagster spells it. Without dimensions it is a text of ours: Dagster has no key then."""
         return (
             "|".join(
-                [_FOLD.join([dagster_text(key[dimension.name]) for dimension in fold]) for fold in self.folds.values()]
+                [
+                    _FOLD.join([dagster_text(dimension.value_in(key)) for dimension in fold])
+                    for fold in self.folds.values()
+                ]
             )
             or WHOLE
         )
@@ -170,22 +223,27 @@ class Partitioning:
     def from_path(self, path: str) -> PartitionKey:
         """The key whose `PartitionKey.path` is `path`. Raises UnknownPartition where there is none."""
         texts = dict(parse_path(path))
-        if texts.keys() != self._by_name.keys():
+        if texts.keys() != self._column_set:
             wanted = f"name the columns {', '.join(self.names)}" if self.names else f"be {WHOLE!r}"
             raise UnknownPartition(f"{path!r} must {wanted}.")
-        return self._parse(texts)
+        return self.parsed(texts)
+
+    def parsed(self, texts: Mapping[str, str]) -> PartitionKey:
+        """The key from the texts of all partition columns. Raises UnknownPartition where they name none."""
+        return self.key([dimension.parse_columns(texts) for dimension in self.dimensions])
 
     @cached_property
     def _by_name(self) -> dict[str, Dimension]:
-        return {dimension.name: dimension for dimension in self.dimensions}
+        return {name: dimension for dimension in self.dimensions for name in (dimension.name, *dimension.column_names)}
 
-    def _parse(self, texts: Mapping[str, str]) -> PartitionKey:
-        return made(tuple([(dimension.name, dimension.parse(texts[dimension.name])) for dimension in self.dimensions]))
+    @cached_property
+    def _column_set(self) -> frozenset[str]:
+        return frozenset(self.names)
 
-
-def keys_of(names: Sequence[str], values: Sequence[Iterator[Value] | Sequence[Value]]) -> Iterator[PartitionKey]:
-    """Every combination of the values, as keys with these names; the last value changes fastest."""
-    return map(made, product(*[[(name, value) for value in axis] for name, axis in zip(names, values, strict=True)]))
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether every dimension has one column, named like itself, in which its key stands as it is."""
+        return not self.order and (self.time is None or not self.time.columns)
 
 
 def dagster_text(value: Value) -> str:

@@ -16,16 +16,20 @@ import pendulum
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
 from varve.model.partitions.calendar import Calendar, Every, Tiling, calendar_of, clock, cron_of
 from varve.model.partitions.cron import cron_walls
-from varve.model.partitions.key import Value, text_of
+from varve.model.partitions.key import PartitionKey, Value, text_of
+from varve.model.partitions.time_columns import TimeColumn, column_values, window_start
 from varve.model.partitions.zone import DAY, stretch, wall_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 # The members of dynamic sets, by the name of the set.
 Members: TypeAlias = "Mapping[str, Sequence[Value]]"
 
 _DATE = "%Y-%m-%d"
+_SAMPLES = 40
+# How many windows of which the partition columns are remembered.
+_REMEMBERED = 200_000
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class TimeDimension:
     """The windows of a tiling in one time zone, from `start` (inclusive) to `end` (exclusive; None: without end).
 
     Attributes:
-        name: the name of the dimension, which is also the partition column.
+        name: the name of the dimension, which is also the partition column where `columns` names no others.
         tiling: a `Grain`, a cron expression or shorthand (`@hourly`), or an `Every`.
         start: where the first window begins; its zone is the zone of the windows.
         key_format: how the start of a window is spelt (strftime). None: as a date where every window begins on another
@@ -43,6 +47,8 @@ class TimeDimension:
             datasets whose partitions others produce and for OPEN WINDOWS, and 1 + n for WINDOWS AHEAD n.
         timezone: the IANA zone of the windows, taken from `start`.
         problem: the error in the texts from which it was made, if any; `check` raises it.
+        columns: the partition columns that say together which window it is, where it is not one column with the key
+            itself: `year`, `month`, `day` and `hour`, or an INT such as 20220331.
     """
 
     name: str
@@ -53,6 +59,8 @@ class TimeDimension:
     end_offset: int = 0
     timezone: str = field(init=False, repr=False, default="UTC")
     problem: str = field(repr=False, default="")
+    # repr=False: Dagster's sets of windows are named after the repr, and hold the same keys whatever the columns.
+    columns: tuple[TimeColumn, ...] = field(repr=False, default=())
 
     def __post_init__(self) -> None:
         # A field, as two starts are equal to Python where they are one instant in two zones.
@@ -86,6 +94,111 @@ class TimeDimension:
     def last(self) -> int | None:
         """`end` in seconds since 1970."""
         return None if self.end is None else int(self.end.timestamp())
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of its partition columns."""
+        return tuple(column.name for column in self.columns) or (self.name,)
+
+    def column_values(self, value: Value) -> tuple[Value, ...]:
+        """The values of its partition columns for a key."""
+        return self.column_values_at(self.start_of(value)) if self.columns else (value,)
+
+    def column_values_at(self, start: int) -> tuple[Value, ...]:
+        """The values of its partition columns for the window that begins at `start`."""
+        return column_values(self.columns, self.calendar, start) if self.columns else (self.value_at(start),)
+
+    def value_in(self, partition: PartitionKey) -> Value:
+        """The key of this dimension in a partition. Raises UnknownPartition where its columns name no window."""
+        if not self.columns:
+            return partition[self.name]
+        return self.value_of_columns(tuple([partition[column.name] for column in self.columns]))
+
+    def value_of_columns(self, values: tuple[Value, ...]) -> Value:
+        """The key of the window whose partition columns have these values. Raises UnknownPartition."""
+        if not self.columns:
+            return values[0]
+        if (value := self._values_of_columns.get(values)) is None:
+            start = window_start(self.columns, self.calendar, values)
+            if start is None:
+                shown = zip(self.column_names, values, strict=True)
+                example = zip(self.column_names, self.column_values_at(self.first), strict=True)
+                raise UnknownPartition(
+                    f"{_in_words(shown)} begins no window of dimension {self.name} ({self.tiling}); the first one is "
+                    f"{_in_words(example)}."
+                )
+            if len(self._values_of_columns) >= _REMEMBERED:
+                self._values_of_columns.clear()
+            value = self._values_of_columns[values] = self.value_at(start)
+        return value
+
+    def parse_column(self, name: str, text: str) -> Value:
+        """The value that a text spells in one of its partition columns. Raises UnknownPartition."""
+        column = next((column for column in self.columns if column.name == name), None)
+        if column is None:
+            return self.parse(text)
+        try:
+            return column.value_of(text)
+        except ValueError:
+            raise UnknownPartition(f"{text!r} is no {column.type}, as {name} is.") from None
+
+    def parse_columns(self, texts: Mapping[str, str]) -> Value:
+        """The key that the texts of its partition columns spell. Raises as `parse` does."""
+        if not self.columns:
+            return self.parse(texts[self.name])
+        try:
+            values = tuple([column.value_of(texts[column.name]) for column in self.columns])
+        except ValueError as error:
+            spelt = _in_words((column.name, texts[column.name]) for column in self.columns)
+            example = _in_words(zip(self.column_names, self.column_values_at(self.first), strict=True))
+            raise UnknownPartition(
+                f"{spelt} names no window of dimension {self.name} ({error}); its first one is {example}."
+            ) from None
+        value = self.value_of_columns(values)
+        if not self.exists(value):
+            spelt = _in_words(zip(self.column_names, values, strict=True))
+            raise OutsideDimension(f"{spelt} lies outside dimension {self.name}, which {self.extent}.")
+        return value
+
+    def windows_with(self, texts: Mapping[str, str], starts: Iterable[int]) -> Iterator[int]:
+        """Those of the windows that begin at `starts` whose partition columns are spelled so, as far as they are named.
+
+        Raises UnknownPartition where a text is no value of its column.
+        """
+        wanted = [
+            (place, self.parse_column(name, texts[name]))
+            for place, name in enumerate(self.column_names)
+            if name in texts
+        ]
+        for start in starts:
+            values = self.column_values_at(start)
+            if all(values[place] == value for place, value in wanted):
+                yield start
+
+    def sample(self) -> Iterator[int]:
+        """The starts of windows by which forms of its keys are compared, in seconds since 1970.
+
+        These are the first ones, a sample over ten years, and those around each time the clock goes back.
+        """
+        following, floor = self.calendar.following, self.calendar.floor
+        last = self.last or self.first + 10 * 366 * DAY
+        at = self.first
+        for _ in range(_SAMPLES):
+            if at < last:
+                yield at
+                at = following(at)
+        step = max(1, (last - self.first) // _SAMPLES)
+        yield from (floor(instant) for instant in range(self.first, last, step))
+        turn = self.first
+        while turn < last:
+            around = stretch(self.timezone, turn)
+            if around.offset < around.before and around.start > self.first:
+                at = floor(around.start - 7_200)
+                while at < min(around.start + 7_200, last):
+                    if at >= self.first:
+                        yield at
+                    at = following(at)
+            turn = around.end
 
     @cached_property
     def value_type(self) -> type:
@@ -134,6 +247,7 @@ class TimeDimension:
         if self.end_offset < 0:
             raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
         self._check_format()
+        self._check_columns()
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
         """The half-open window of a key. Raises UnknownPartition where no window begins at the key."""
@@ -218,6 +332,10 @@ class TimeDimension:
         return f"{text}{self._at(start):%z}" if shown.fold else text
 
     @cached_property
+    def _values_of_columns(self) -> dict[tuple[Value, ...], Value]:
+        return {}
+
+    @cached_property
     def _time_of_day(self) -> dt.timedelta:
         """The time of day at which the windows begin, where the keys are dates."""
         return dt.timedelta(seconds=0 if isinstance(self.tiling, Every) else cron_walls(cron_of(self.tiling)).times[0])
@@ -282,6 +400,46 @@ class TimeDimension:
                 )
             start = self.calendar.following(start)
 
+    def _check_columns(self) -> None:
+        """Raise VarveError where the columns are not valid, or do not say together which window it is."""
+        for column in self.columns:
+            check_name(column.name)
+            try:
+                column.check()
+                column_values((column,), self.calendar, self.first)
+            except VarveError as error:
+                raise VarveError(f"dimension {self.name}: {error}") from None
+        if self.columns and (problem := self.column_problem()):
+            raise VarveError(f"dimension {self.name}: {problem}")
+
+    def column_problem(self) -> str:
+        """Why its partition columns do not say which window it is, as a sentence; "" where they do."""
+        starts: dict[tuple[Value, ...], int] = {}
+        for start in self.sample():
+            values = self.column_values_at(start)
+            if (other := starts.setdefault(values, start)) != start:
+                first, second = (self._at(instant) for instant in sorted((other, start)))
+                twice = clock(self.timezone, other).replace(fold=0) == clock(self.timezone, start).replace(fold=0)
+                why = f", as the clock of {self.timezone} shows that hour twice" if twice else ""
+                advice = _OF_THE_DAY if twice else f"add a column with the part that is missing; {_PARTS}"
+                spelt = _in_words(zip(self.column_names, values, strict=True))
+                return (
+                    f"{spelt} are the windows of {first} and of {second}{why}, so that the columns do not say which: "
+                    f"{advice}."
+                )
+        for start in starts.values():
+            values = self.column_values_at(start)
+            if window_start(self.columns, self.calendar, values) != start:
+                spelt = _in_words(zip(self.column_names, values, strict=True))
+                return f"{spelt} does not say that its window begins at {self._at(start)}: {_PARTS}."
+        return ""
+
+
+_PARTS = "together the columns name the year and all below it down to the start of a window"
+_OF_THE_DAY = (
+    "take the zone UTC, or instead of the hour on the clock those since the day began, 0 to 24 in a day of 25 hours"
+)
+
 
 def check_name(name: str) -> None:
     """Raise VarveError where a dimension cannot have this name."""
@@ -290,6 +448,10 @@ def check_name(name: str) -> None:
             f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
             "which names the folders of batches."
         )
+
+
+def _in_words(values: Iterable[tuple[str, Value]]) -> str:
+    return " ".join(f"{name}={text_of(value)}" for name, value in values)
 
 
 def _date(text: str) -> dt.date | None:

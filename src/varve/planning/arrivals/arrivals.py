@@ -209,7 +209,7 @@ class Sorter:
             return RejectionKind.NO_KEY, f"{key} has a key that no dynamic set has; `varve keys add` adds one", None
         if time is None:
             return None
-        start = time.start_of(key[time.name])
+        start = time.start_of(time.value_in(key))
         why = why_not_there(time, start, self.now, self.dataset.policy.retention)
         if not why:
             return None

@@ -67,12 +67,12 @@ class Timing:
         time = self.dataset.partitioning.time
         if not self.needed or time is None or key is None:
             return None
-        return float(time.calendar.following(time.start_of(key[time.name])))
+        return float(time.calendar.following(time.start_of(time.value_in(key))))
 
     def there_from(self, key: PartitionKey | None) -> float | None:
         """The instant from which the key is a partition; None where it is one already."""
         time = self.dataset.partitioning.time
-        if time is None or key is None or (start := time.start_of(key[time.name])) < self.known_until:
+        if time is None or key is None or (start := time.start_of(time.value_in(key))) < self.known_until:
             return None
         return float(there_from(time, start))
 
@@ -81,7 +81,7 @@ class Timing:
         time = self.dataset.partitioning.time
         if time is None or key is None or not time.end_offset:
             return False
-        return time.calendar.following(time.start_of(key[time.name])) > self.at
+        return time.calendar.following(time.start_of(time.value_in(key))) > self.at
 
     def is_over(self, window_end: float | None) -> bool:
         """Whether the retention of a window with this end is over."""

@@ -78,23 +78,23 @@ class Dependency:
 
     def check(self) -> None:
         """Raise VarveError that names the dimension where a rule cannot hold, or the datasets share no dimension."""
-        if unknown := sorted(set(self.rules) - set(self.upstream.names)):
+        if unknown := sorted(set(self.rules) - set(self.upstream.dimension_names)):
             raise VarveError(
                 f"it has no dimension {', '.join(unknown)}; its dimensions are "
-                f"{', '.join(self.upstream.names) or 'none'}."
+                f"{', '.join(self.upstream.dimension_names) or 'none'}."
             )
         for mapping in self.dimension_mappings:
             mapping.check()
         # A dataset without partitions is read whole, and that needs no rule.
         if (
             not self.rules
-            and self.upstream.names
+            and self.upstream.dimensions
             and all(mapping.reader_dimension is None for mapping in self.dimension_mappings)
         ):
             raise VarveError(
-                f"its dimensions {', '.join(self.upstream.names)} share nothing with "
-                f"{', '.join(self.reader.names) or 'a dataset without partitions'}. "
-                f"To read all of it, say so: Reads(..., {{{self.upstream.names[0]!r}: All()}})."
+                f"its dimensions {', '.join(self.upstream.dimension_names)} share nothing with "
+                f"{', '.join(self.reader.dimension_names) or 'a dataset without partitions'}. "
+                f"To read all of it, say so: Reads(..., {{{self.upstream.dimension_names[0]!r}: All()}})."
             )
 
     def upstream_of(
@@ -151,7 +151,7 @@ class Dependency:
     def _upstream_choices(
         self, box: PartitionBox, members: Members | None, now: dt.datetime | None
     ) -> tuple[KeySelection, ...]:
-        reader_choices = dict(zip(self.reader.names, box.choices, strict=True))
+        reader_choices = dict(zip(self.reader.dimension_names, box.choices, strict=True))
         return tuple(
             mapping.upstream_keys(
                 reader_choices[mapping.reader_dimension.name] if mapping.reader_dimension else None, members, now

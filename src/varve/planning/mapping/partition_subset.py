@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.partitions.dimension import TimeDimension
-from varve.model.partitions.partitioning import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,7 +80,8 @@ class PartitionBox:
     def at(cls, partitioning: Partitioning, key: PartitionKey) -> PartitionBox:
         """The box of one partition. Raises UnknownPartition where the key begins no window."""
         return cls(
-            partitioning, tuple(choice_of(dimension, [key[dimension.name]]) for dimension in partitioning.dimensions)
+            partitioning,
+            tuple(choice_of(dimension, [dimension.value_in(key)]) for dimension in partitioning.dimensions),
         )
 
     @classmethod
@@ -89,7 +89,7 @@ class PartitionBox:
         """All partitions from one corner to another, both included; keys other than times in their declared order."""
         choices: list[KeySelection] = []
         for dimension in partitioning.dimensions:
-            low, high = first[dimension.name], last[dimension.name]
+            low, high = dimension.value_in(first), dimension.value_in(last)
             if isinstance(dimension, TimeDimension):
                 end = dimension.calendar.following(dimension.start_of(high))
                 choices.append(TimeSpans.of([(dimension.start_of(low), end)]))
@@ -106,11 +106,11 @@ class PartitionBox:
         """The partitions of the box; the last dimension changes fastest."""
         dimensions = self.partitioning.dimensions
         values = [values_of(dimension, choice) for dimension, choice in zip(dimensions, self.choices, strict=True)]
-        return keys_of(self.partitioning.names, values)
+        return self.partitioning.keys_of(values)
 
     def __contains__(self, key: PartitionKey) -> bool:
         for dimension, choice in zip(self.partitioning.dimensions, self.choices, strict=True):
-            value = key[dimension.name]
+            value = dimension.value_in(key)
             if isinstance(choice, TimeSpans):
                 assert isinstance(dimension, TimeDimension)
                 start = dimension.start_of(value)
@@ -148,7 +148,7 @@ def boxes_of(partitioning: Partitioning, keys: Iterable[PartitionKey]) -> list[P
             partitioning,
             tuple(
                 choice_of(
-                    dimension, [key[dimension.name] for key in (row if dimension is partitioning.time else row[:1])]
+                    dimension, [dimension.value_in(key) for key in (row if dimension is partitioning.time else row[:1])]
                 )
                 for dimension in partitioning.dimensions
             ),

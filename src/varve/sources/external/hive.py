@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from varve.model.errors import NOTHING_LOST, MissingUpstream, UnknownPartition, VarveError
-from varve.model.partitions.key import parse_path, text_of
+from varve.model.partitions.key import parse_path
+from varve.model.schema import ColumnType
 from varve.services.files import open_files
 from varve.sources.external.tables import (
     ListedPartition,
@@ -31,7 +32,7 @@ from varve.stores.folders import metastore
 from varve.stores.frames import in_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -74,7 +75,9 @@ class HiveTable:
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`. Columns that are not declared are left out."""
         wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
-        frame = declared_columns(dataset, self._frame(dataset, wanted).where(in_partitions(keys)))
+        frame = declared_columns(
+            dataset, _keys_as_declared(dataset, self._frame(dataset, wanted)).where(in_partitions(keys))
+        )
         return Rows(frame, here=False)
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
@@ -104,6 +107,7 @@ class HiveTable:
         from pyspark.sql import functions as F  # noqa: N812
 
         names = dataset.partitioning.names
+        frame = _keys_as_declared(dataset, frame)
         rows = (frame if keys is None else frame.where(in_partitions(keys))).groupBy(*[F.col(f"`{n}`") for n in names])
         newest = F.max(F.col(f"`{self.table.changed}`")).cast("string")
         return listing_of_rows(dataset, rows.agg(F.count(F.lit(1)), newest).collect())
@@ -136,10 +140,8 @@ class HiveTable:
         texts = [self._texts_of_columns(dataset, column_texts) for column_texts in values]
         if keys is not None:
             # Every partition costs a statement: only the requested ones are described.
-            wanted = {tuple(map(text_of, key.values)) for key in keys}
-            positions = [
-                location for location, column_texts in enumerate(texts) if tuple(column_texts.values()) in wanted
-            ]
+            wanted = frozenset(keys)
+            positions = [place for place, column_texts in enumerate(texts) if _named(dataset, column_texts, wanted)]
             values, texts = [values[location] for location in positions], [texts[location] for location in positions]
         with ThreadPoolExecutor(_THREADS) as pool:
             locations = list(pool.map(self._location, values))
@@ -214,6 +216,27 @@ def _files(locations: Sequence[str]) -> ListedPartition | None:
             digest.update(f"{inside}\t{entry['size']}\t{changed}\n".encode())
             size += entry["size"]
     return ListedPartition(digest.hexdigest(), size) if exists else None
+
+
+def _named(dataset: Dataset, texts: Mapping[str, str | None], keys: Collection[PartitionKey]) -> bool:
+    """Whether the texts of the partition columns name one of the partitions."""
+    try:
+        return key_of(dataset, texts) in keys
+    except UnknownPartition:
+        return False
+
+
+def _keys_as_declared(dataset: Dataset, frame: DataFrame) -> DataFrame:
+    """The frame with partition columns of the declared types: a month is 3 where the table has the text 03."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    types = {
+        name.lower(): ColumnType(kind) for name, kind in frame.dtypes if name.lower() in dataset.partitioning.names
+    }
+    for column in dataset.partition_columns:
+        if types.get(column.name) != column.type and column.type is not ColumnType.STRING:
+            frame = frame.withColumn(column.name, F.col(f"`{column.name}`").cast(str(column.type)))
+    return frame
 
 
 def _literal(text: str) -> str:

@@ -6,6 +6,7 @@ Not here: each kind (hive.py, postgres.py, jdbc.py), reading one for a build (re
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -128,12 +129,18 @@ def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
     """The partition from the texts of its columns. Raises UnknownPartition, also for another spelling of a key."""
     values = []
     for dimension in dataset.partitioning.dimensions:
-        text = texts[dimension.name]
-        if text is None:
-            raise UnknownPartition(f"{dimension.name} is NULL, which names no partition.")
-        value = dimension.parse(text)
-        if text_of(value) != text:
-            raise UnknownPartition(f"{text!r} is no key of dimension {dimension.name}, which spells it {value}.")
+        spelt: dict[str, str] = {}
+        for name in dimension.column_names:
+            if (text := texts[name]) is None:
+                raise UnknownPartition(f"{name} is NULL, which names no partition.")
+            spelt[name] = text
+        value = dimension.parse_columns(spelt)
+        for name, column_value in zip(dimension.column_names, dimension.column_values(value), strict=True):
+            # A number and a moment are the same partition in any spelling.
+            if not isinstance(column_value, int | dt.datetime) and text_of(column_value) != spelt[name]:
+                raise UnknownPartition(
+                    f"{spelt[name]!r} is no key of dimension {dimension.name}, which spells it {column_value}."
+                )
         values.append(value)
     return dataset.partitioning.key(values)
 

@@ -6,7 +6,6 @@ Not here: which files to look at when (varve/planning/arrivals/arrivals.py), whi
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import itertools
 import re
@@ -21,6 +20,7 @@ from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, OutsideD
 from varve.model.landing.options import split_compression
 from varve.model.partitions.key import plain
 from varve.model.partitions.time_dimension import TimeDimension
+from varve.model.schema import ColumnType
 from varve.planning.run_requests import landing_source
 from varve.services.files import open_files
 from varve.services.links import refuse_link_out
@@ -243,10 +243,13 @@ def reading_of(dataset: Dataset) -> FileReading:
         extra=options.extra_columns == "ignore",
         keys=tuple(
             DeclaredColumn(column.name, str(column.type), arrow_type(column.type), nullable=False)
-            for column, dimension in zip(dataset.partition_columns, dataset.partitioning.dimensions, strict=True)
+            for column in dataset.partition_columns
             # Keys of other types are left out, as the declaration does not say how a partner writes an hour or a week.
-            if dimension.value_type in {dt.date, int}
-            or (dimension.value_type is str and not isinstance(dimension, TimeDimension))
+            if column.type in {ColumnType.DATE, ColumnType.INT, ColumnType.BIGINT}
+            or (
+                (dimension := dataset.partitioning[column.name]).value_type is str
+                and not isinstance(dimension, TimeDimension)
+            )
         ),
         spelling=texts.Spelling(
             options.decimal, options.thousands, options.date_format, options.timestamp_format, options.timezone

@@ -66,7 +66,7 @@ def dataset_meaning(dataset: Dataset) -> list[object]:
     return [
         dataset.name,
         [(column.name.lower(), str(column.type)) for column in dataset.schema.columns],
-        [(dimension.name, _cut(dimension)) for dimension in dataset.partitioning.dimensions],
+        [(dimension.name, *_cut(dimension)) for dimension in dataset.partitioning.dimensions],
         dataset.landing,
         dataset.external,
         "" if dataset.reject_into is None else dataset.reject_into.dataset,
@@ -82,9 +82,10 @@ def canonical(written: str) -> str:
     )
 
 
-def _cut(dimension: object) -> object:
+def _cut(dimension: object) -> tuple[object, ...]:
     """How a dimension cuts time; which keys it has changes no row of a partition."""
-    return getattr(dimension, "calendar", type(dimension).__name__)
+    columns = getattr(dimension, "columns", ())
+    return (getattr(dimension, "calendar", type(dimension).__name__), *([columns] if columns else []))
 
 
 def _lets(sql: SqlDataset) -> dict[str, str]:

@@ -73,16 +73,17 @@ class Bindings:
 
 @dataclass(frozen=True)
 class Axis:
-    """The candidate keys of one dimension, in order, as a column.
+    """The candidate keys of one dimension, in order, as its partition columns.
 
     Attributes:
         starts: the start of each window of a time dimension, in seconds since 1970; empty for other dimensions.
+        columns: the values of each partition column of the dimension, one for each key.
     """
 
     dimension: Dimension
     keys: Sequence[Value]
     starts: Sequence[int]
-    column: Vector
+    columns: Mapping[str, Vector]
 
 
 @dataclass
@@ -101,8 +102,9 @@ class Group:
         """The partition columns over all combinations of keys, in row-major order (the last dimension fastest)."""
         places = np.indices([len(axis.keys) for axis in self.axes]).reshape(len(self.axes), -1)
         return {
-            (alias, axis.dimension.name): axis.column.taken(places[at]).reshaped(*shape)
+            (alias, name): column.taken(places[at]).reshaped(*shape)
             for at, axis in enumerate(self.axes)
+            for name, column in axis.columns.items()
         }
 
 
@@ -150,3 +152,12 @@ def windows_of(dimension: TimeDimension, spans: TimeSpans) -> tuple[list[int], t
     """
     starts = list(spans.starts(dimension))
     return starts, tuple([dimension.value_at(start) for start in starts])
+
+
+@lru_cache(maxsize=64)
+def window_columns(
+    dimension: TimeDimension, spans: TimeSpans, types: tuple[tuple[str, str], ...]
+) -> Mapping[str, Vector]:
+    """Return the partition columns of the windows in these spans, with these Spark types by name; cached as above."""
+    rows = [dimension.column_values_at(start) for start in spans.starts(dimension)]
+    return {name: Vector.of(kind, [row[place] for row in rows]) for place, (name, kind) in enumerate(types)}

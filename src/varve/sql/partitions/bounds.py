@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import calendar
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
 from varve.planning.mapping.partition_subset import TimeSpans
-from varve.sql.evaluate.vector import DATE, STRING, TIMESTAMP, Array
+from varve.sql.evaluate.vector import DATE, INTEGERS, STRING, TIMESTAMP, Array
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -30,6 +31,11 @@ _DAY = 86_400
 _SLACK = 2 * _DAY
 # A text that begins with a year and a month, whatever follows.
 _MONTH = re.compile(r"(\d{4})(-?)(\d\d)(?:\2(\d\d))?(?!\d)")
+# The forms of whole numbers that are in the order of the windows, with how many digits they have.
+_NUMBERS = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12}
+# The forms that count from 1970, with how many units a second has.
+_SECONDS = {"%s": 1, "%s000": 1_000}
+_LATEST, _MONTHS = 1 << 40, 12
 _SORTABLE = re.compile(r"%Y(-?)%m(\1%d([T _]?%H.*)?)?")
 
 
@@ -43,17 +49,73 @@ def windows_within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | 
     return TimeSpans.of([(start, end)])
 
 
-def is_sortable(dimension: TimeDimension) -> bool:
-    """Whether keys sort in the order of their windows (apart from hours that a clock repeats)."""
-    return dimension.value_type is not str or bool(_SORTABLE.fullmatch(dimension.text_format))
+@dataclass(frozen=True, slots=True)
+class OrderedColumn:
+    """A partition column of time whose values are in the order of the windows, apart from hours that a clock repeats.
+
+    Attributes:
+        kind: the Spark type of the column.
+        form: how it spells the start of a window (strftime).
+        length: how many seconds after it the last window with the same value may begin, where other columns say which.
+    """
+
+    name: str
+    kind: str
+    form: str
+    length: int = 0
+
+    def bounds(self, kind: str, values: Array) -> Bounds:
+        """The bounds of the windows whose column lies between the lowest and the highest of values of a Spark type."""
+        low, high = self._bounds(kind, values)
+        return low, None if high is None else high + self.length
+
+    def _bounds(self, kind: str, values: Array) -> Bounds:
+        if self.kind in INTEGERS:
+            if kind not in INTEGERS:
+                return None, None
+            return self._number_bounds(int(values.min()))[0], self._number_bounds(int(values.max()))[1]
+        separator = "-" if self.kind == DATE else match[1] if (match := _SORTABLE.fullmatch(self.form)) else "?"
+        return instant_bounds(kind, values, separator)
+
+    def _number_bounds(self, number: int) -> Bounds:
+        if self.form in _SECONDS:
+            second = number // _SECONDS[self.form]
+            return (second - _SLACK, second + _SLACK) if 0 <= second < _LATEST else (None, None)
+        return _number_bounds(number, self.form)
 
 
-def is_column(node: exp.Expr, scan: Scan, dimension: TimeDimension) -> bool:
-    """Whether an expression is the dimension's column, either bare or cast to the date or timestamp that it spells."""
+def ordered_columns(dimension: TimeDimension) -> list[OrderedColumn]:
+    """The partition columns of a dimension from whose values bounds follow."""
+    if not dimension.columns:
+        kind = STRING if dimension.value_type is str else DATE
+        return [OrderedColumn(dimension.name, kind, dimension.text_format)] if _is_sortable(kind, dimension) else []
+    columns = []
+    for column in dimension.columns:
+        kind = column.type.lower()
+        if kind in INTEGERS and column.form not in _NUMBERS and column.form not in _SECONDS:
+            continue
+        if kind == STRING and not _SORTABLE.fullmatch(column.form):
+            continue
+        # Bounds of a number are those of its whole day, month or year already.
+        has_day = kind == TIMESTAMP or kind in INTEGERS or "%d" in column.form
+        length = 0 if has_day else 31 * _DAY if "%m" in column.form else 366 * _DAY
+        columns.append(OrderedColumn(column.name, kind, column.form, length))
+    return columns
+
+
+def _is_sortable(kind: str, dimension: TimeDimension) -> bool:
+    return kind == DATE or bool(_SORTABLE.fullmatch(dimension.text_format))
+
+
+def is_column(node: exp.Expr, scan: Scan, column: OrderedColumn) -> bool:
+    """Whether an expression is the column, either bare or cast to the date or timestamp that it spells."""
     node = node.unnest()
+    bare = node
     while isinstance(node, exp.TsOrDsToDate | exp.Cast | exp.TryCast) and not node.args.get("format"):
         node = node.this.unnest()
-    return isinstance(node, exp.Column) and node.table == scan.alias and node.name == dimension.name
+    if node is not bare and column.kind in INTEGERS:
+        return False
+    return isinstance(node, exp.Column) and node.table == scan.alias and node.name == column.name
 
 
 def instant_bounds(kind: str, values: Array, separator: str) -> Bounds:
@@ -67,12 +129,18 @@ def instant_bounds(kind: str, values: Array, separator: str) -> Bounds:
     return None, None
 
 
-def separator_of(dimension: TimeDimension) -> str:
-    """The separator between year and month in a key; texts with another separator sort differently."""
-    if dimension.value_type is not str:
-        return "-"
-    match = _SORTABLE.fullmatch(dimension.text_format)
-    return match[1] if match else "?"
+def _number_bounds(number: int, form: str) -> Bounds:
+    """The bounds of the day, the month or the year that a number such as 20220331 begins with."""
+    digits = _NUMBERS[form]
+    text = str(number)
+    if number < 0 or len(text) != digits or text[0] == "0":
+        return None, None
+    year, month, day = int(text[:4]), int(text[4:6] or 0), int(text[6:8] or 0)
+    # A number that is no date lies between those of the month or the year around it.
+    is_month = 1 <= month <= _MONTHS
+    is_day = is_month and 1 <= day <= calendar.monthrange(year, month)[1]
+    first = calendar.timegm((year, month if is_month else 1, day if is_day else 1, 0, 0, 0))
+    return first - _SLACK, first + _DAY * (1 if is_day else 31 if is_month else 366) + _SLACK
 
 
 def _text_bounds(text: str, separator: str) -> Bounds:

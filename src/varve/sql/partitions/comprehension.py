@@ -6,6 +6,7 @@ Not here: the scopes themselves (scopes.py).
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, nearest
@@ -14,6 +15,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
 from varve.sql.names.scope_variables import free_names, substitute, variable_of
+from varve.sql.partitions.columns_of_time import ColumnError, PartitionValue, columns_of_time
 from varve.sql.partitions.key_format import key_format
 from varve.sql.partitions.scopes import ScopeAxis, Scopes, same_name, window_variables
 from varve.sql.syntax.errors import SqlErrors
@@ -44,8 +46,9 @@ def scopes_of(dataset: SqlDataset) -> Scopes:
         problems += _axes(dataset, axes)
     if problems:
         raise SqlErrors(problems)
-    by_column = {axis.column.name: axis for axis in axes.values()}
-    partitioning = Partitioning(tuple(by_column[column.name].dimension for column in dataset.partition_columns))
+    dimensions = tuple(axis.dimension for axis in axes.values())
+    order, plain_order = tuple(column.name for column in dataset.partition_columns), Partitioning(dimensions).names
+    partitioning = Partitioning(dimensions, () if order == plain_order else order)
     scopes = Scopes(dataset, partitioning, tuple(axes.values()), _timezone(dataset))
     try:
         partitioning.check()
@@ -61,21 +64,27 @@ def _axes(dataset: SqlDataset, axes: dict[str, ScopeAxis]) -> Iterator[Problem]:
     """Put the axis of each generator into `axes` (by the generator's variable); yield the problems."""
     inlined, failed = _inlined(dataset), False
     inserts = {insert.name: insert.span for insert in dataset.inserts}
+    columns_of: dict[str, tuple[Generator, list[PartitionValue]]] = {}
     for column in dataset.partition_columns:
         where = inserts.get(column.name, column.span)
+        value = PartitionValue(column, inlined[column.name], where)
         try:
-            axis = _axis(dataset, column, inlined[column.name])
-            first = axes.setdefault(axis.generator.variable, axis)
-            if first is not axis:
-                failed = True
-                yield dataset.problem(
-                    where,
-                    f"partition columns {first.column.name} and {column.name} both follow {axis.generator.variable}; "
-                    "write them as one column, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\").",
-                )
+            generator = _generator(dataset, value)
+        except VarveError as error:
+            failed = True
+            yield dataset.problem(where, str(error))
+            continue
+        columns_of.setdefault(generator.variable, (generator, []))[1].append(value)
+    for variable, (generator, values) in columns_of.items():
+        where = values[-1].span
+        try:
+            axes[variable] = _axis(dataset, generator, values)
         except NotConstant as error:
             failed = True
             yield dataset.problem(error.span or where, str(error))
+        except ColumnError as error:
+            failed = True
+            yield dataset.problem(error.span, str(error))
         except VarveError as error:
             failed = True
             yield dataset.problem(where, str(error))
@@ -100,8 +109,14 @@ def _names(dataset: SqlDataset) -> Iterator[Problem]:
             if name in bound:
                 yield dataset.problem(generator.span, f"variable {name} is bound twice; give each its own name.")
             bound[name] = generator
-    if sum(isinstance(generator, TimeSeries) for generator in dataset.generators) > 1:
-        yield dataset.problem(dataset.span_of("FOR"), "two TIMESERIES; a dataset has one dimension of time.")
+    series = [generator for generator in dataset.generators if isinstance(generator, TimeSeries)]
+    if len(series) > 1:
+        yield dataset.problem(
+            series[1].span,
+            f"two TIMESERIES, {series[0].variable} and {series[1].variable}; a dataset has one dimension of time. "
+            "Write the finer one alone, and all columns of time with it, such as INSERT "
+            f"(day = CAST({series[0].variable} AS DATE), hour = HOUR({series[0].variable})).",
+        )
     for let in dataset.lets:
         yield from _unknown(dataset, let, bound)
         if let.name in bound:
@@ -161,18 +176,30 @@ def _generators_of(dataset: SqlDataset, expression: exp.Expr) -> list[Generator]
     return [generator for generator in dataset.generators if names & set(generator.variables)]
 
 
-def _axis(dataset: SqlDataset, column: ColumnDefinition, expression: exp.Expr) -> ScopeAxis:
-    generators = _generators_of(dataset, expression)
+def _generator(dataset: SqlDataset, value: PartitionValue) -> Generator:
+    """The one generator that a partition column follows. Raises VarveError where it follows none, or several."""
+    generators = _generators_of(dataset, value.expression)
     if len(generators) != 1:
         names = " and ".join(generator.variable for generator in generators) or "nothing"
-        raise VarveError(f"partition column {column.name} follows {names}; each follows exactly one variable of FOR.")
-    (generator,) = generators
+        raise VarveError(
+            f"partition column {value.column.name} follows {names}; each follows exactly one variable of FOR."
+        )
+    return generators[0]
+
+
+def _axis(dataset: SqlDataset, generator: Generator, values: Sequence[PartitionValue]) -> ScopeAxis:
     if isinstance(generator, TimeSeries):
-        return ScopeAxis(generator, column, _time(generator, column, expression), {})
+        return ScopeAxis(generator, _time(generator, values), {})
+    if len(values) > 1:
+        raise VarveError(
+            f"partition columns {values[0].column.name} and {values[1].column.name} both follow {generator.variable}; "
+            "only a TIMESERIES has several columns. Write one of them here, and the other as a column of the query."
+        )
+    column, expression = values[0].column, values[0].expression
     if isinstance(generator, DynamicSet):
-        return ScopeAxis(generator, column, _dynamic(generator, column, expression), {})
+        return ScopeAxis(generator, _dynamic(generator, column, expression), {})
     value_of = _keys(generator, column, expression, _timezone(dataset))
-    return ScopeAxis(generator, column, StaticDimension(column.name, tuple(value_of)), value_of)
+    return ScopeAxis(generator, StaticDimension(column.name, tuple(value_of)), value_of)
 
 
 def _dynamic(generator: DynamicSet, column: ColumnDefinition, expression: exp.Expr) -> DynamicDimension:
@@ -202,19 +229,17 @@ def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, 
     return value_by_key
 
 
-def _time(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr) -> TimeDimension:
-    """The time dimension whose keys are exactly the values of the expression for its windows."""
-    if column.type not in {"STRING", "DATE"}:
-        raise VarveError(
-            f"{column.name} is {column.type}; a column of time is STRING or DATE: write PARTITIONED BY "
-            f"({column.name} DATE)."
-        )
+def _time(series: TimeSeries, values: Sequence[PartitionValue]) -> TimeDimension:
+    """The time dimension whose partition columns have exactly the values of these expressions for its windows."""
 
-    def computed(windows: Sequence[tuple[int, int]]) -> list[object]:
+    def computed(expression: exp.Expr, windows: Sequence[tuple[int, int]]) -> list[object]:
         moments = [window_variables(series, start, end) for start, end in windows]
         columns = {
             name: Vector.of("timestamp", [moment[name].value for moment in moments]) for name in series.variables
         }
         return vector(expression, columns, series.timezone, len(windows)).to_list()
 
-    return key_format(series, column, expression, computed)
+    (first, *others) = values
+    if not others and first.column.type in {"STRING", "DATE"}:
+        return key_format(series, first.column, first.expression, partial(computed, first.expression))
+    return columns_of_time(series, values, computed)

@@ -224,7 +224,7 @@ class PlannedDependency(Dependency):
         read = [(key, set(box.choices[place])) for key, boxes in samples for box in boxes]  # type: ignore[arg-type]
         for of in self.reader.dimensions:
             same_kind = not isinstance(of, TimeDimension) and of.value_type is dimension.value_type
-            if read and same_kind and all(values == {key[of.name]} for key, values in read):
+            if read and same_kind and all(values == {of.value_in(key)} for key, values in read):
                 return DimensionMapping(dimension, Same(of.name), of)
         constant = read[0][1] if read and all(values == read[0][1] for _, values in read) else None
         whole = isinstance(dimension, DynamicDimension) or constant is None or constant == set(dimension.keys())
@@ -272,7 +272,7 @@ def _reach(time: TimeDimension, calendar: Calendar, key: PartitionKey, spans: Ti
 
     None where the distance is very large.
     """
-    start = time.start_of(key[time.name])
+    start = time.start_of(time.value_in(key))
     end = time.calendar.following(start)
     first = _windows(calendar, calendar.floor(start), calendar.floor(spans.spans[0][0]))
     last = _windows(calendar, calendar.floor(end - 1), calendar.floor(spans.spans[-1][1] - 1))

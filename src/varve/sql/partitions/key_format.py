@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import TimeDimension
-from varve.model.partitions.zone import stretch
 from varve.sql.evaluate.date_patterns import pattern_of
 from varve.sql.evaluate.vector import CannotEvaluate
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     Computed: TypeAlias = Callable[[Sequence[tuple[int, int]]], list[object]]
 
 _STRFTIME = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+_UNPADDED = {"M": "%-m", "d": "%-d", "H": "%-H"}
 _USUAL = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H", "%Y-%m", "%Y")
-_SAMPLES = 40
 
 
 def key_format(series: TimeSeries, column: ColumnDefinition, expression: exp.Expr, computed: Computed) -> TimeDimension:
@@ -47,7 +46,7 @@ def key_format(series: TimeSeries, column: ColumnDefinition, expression: exp.Exp
         raise VarveError(f"{column.name} is declared {column.type}, but its expression is {key_type}.")
     candidates = [plain] if column.type == "DATE" or plain.value_type is str else []
     if column.type == "STRING":
-        formats = dict.fromkeys([*_patterns(expression), *_USUAL])
+        formats = dict.fromkeys([*date_formats(expression), *_USUAL])
         candidates += [TimeDimension(column.name, series.tiling, series.start, series.end, text) for text in formats]
     last: VarveError | None = None
     for candidate in candidates:
@@ -62,7 +61,8 @@ def key_format(series: TimeSeries, column: ColumnDefinition, expression: exp.Exp
     if _repeats(plain, computed):
         raise VarveError(
             f"{column.name} is {first!r} for more than one window of {plain.tiling}: two scopes would write one "
-            "partition. Write all of the time into it, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH:mm\")."
+            "partition. Write all of the time into it, such as DATE_FORMAT(t, \"yyyy-MM-dd'T'HH:mm\"), or into several "
+            f"columns: PARTITIONED BY (day DATE, hour INT) and INSERT (day = CAST(t AS DATE), hour = HOUR(t))."
         )
     raise VarveError(
         f"{column.name} is {first!r} at {series.start}, from which its window cannot be read back; write "
@@ -81,19 +81,20 @@ def _repeats(plain: TimeDimension, computed: Computed) -> bool:
     return first_key == second_key
 
 
-def _patterns(expression: exp.Expr) -> Iterator[str]:
+def date_formats(expression: exp.Expr) -> Iterator[str]:
     """Yield the strftime formats that correspond to the DATE_FORMAT patterns in the expression."""
     for node in expression.find_all(exp.TimeToStr):
         try:
             parts = pattern_of(node.args["format"])
         except CannotEvaluate:
             continue
-        if all(text in _STRFTIME for text, letters in parts if letters):
-            yield "".join(_STRFTIME[text] if letters else text.replace("%", "%%") for text, letters in parts)
+        formats = _STRFTIME | _UNPADDED
+        if all(text in formats for text, letters in parts if letters):
+            yield "".join(formats[text] if letters else text.replace("%", "%%") for text, letters in parts)
 
 
 def _compare(dimension: TimeDimension, computed: Computed) -> None:
-    starts = list(_windows(dimension))
+    starts = list(dimension.sample())
     values = computed([(start, dimension.calendar.following(start)) for start in starts])
     for start, value in zip(starts, values, strict=True):
         key = dimension.value_at(start)
@@ -106,29 +107,3 @@ def _compare(dimension: TimeDimension, computed: Computed) -> None:
                 else f"by which its window cannot be found; write {_advice(dimension)}"
             )
             raise VarveError(f"{dimension.name} is {value!r} at {at}: {why}.")
-
-
-def _windows(dimension: TimeDimension) -> Iterator[int]:
-    """Yield the starts of the windows to compare.
-
-    These are the first ones, a sample over ten years, and those around each change of the clock.
-    """
-    following, floor = dimension.calendar.following, dimension.calendar.floor
-    last = dimension.last or dimension.first + 10 * 366 * 86_400
-    at = dimension.first
-    for _ in range(_SAMPLES):
-        if at < last:
-            yield at
-            at = following(at)
-    step = max(1, (last - dimension.first) // _SAMPLES)
-    yield from (floor(instant) for instant in range(dimension.first, last, step))
-    turn = dimension.first
-    while turn < last:
-        around = stretch(dimension.timezone, turn)
-        if around.offset < around.before and around.start > dimension.first:
-            at = floor(around.start - 7_200)
-            while at < min(around.start + 7_200, last):
-                if at >= dimension.first:
-                    yield at
-                at = following(at)
-        turn = around.end

@@ -11,6 +11,7 @@ Not here: many scopes in chunks (scan_reads.py), the keys as columns (axes.py), 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,14 +23,13 @@ from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import TIMESTAMP, CannotEvaluate, Vector
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, key_selections, windows_of
+from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, key_selections, window_columns, windows_of
 from varve.sql.partitions.bounds import (
     Bounds,
-    instant_bounds,
+    OrderedColumn,
     intersect_bounds,
     is_column,
-    is_sortable,
-    separator_of,
+    ordered_columns,
     unite_bounds,
     windows_within,
 )
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from varve.model.partitions.dimension import Dimension
+    from varve.model.partitions.partitioning import Partitioning
     from varve.planning.mapping.partition_subset import KeySelection
     from varve.sql.pushdown.relations import Scan
     from varve.sql.pushdown.scans import Dependencies
@@ -66,7 +67,7 @@ class ScanReading:
         for group in self.groups:
             selections = list(key_selections(group, group.mask[scope]))
             parts = [{**part, **choice} for part in parts for choice in selections]
-        names = self.upstream.partitioning.names
+        names = self.upstream.partitioning.dimension_names
         return [PartitionBox(self.upstream.partitioning, tuple(part[name] for name in names)) for part in parts]
 
     def reads(self, scope: int) -> bool:
@@ -107,9 +108,8 @@ class ScanPlan:
             self.groups[scan.place] = self._own(scan, own[scan.place])
         for _ in range(2):
             for scan in self.dependencies.scans:
-                for condition in scan.conditions:
-                    if _links(condition, scan):
-                        self._link(scan, condition)
+                for condition in self._linking(scan):
+                    self._link(scan, condition)
         return [
             ScanReading(scan, self.upstreams[scan.dataset], self.scopes.count, self.groups[scan.place])
             for scan in self.dependencies.scans
@@ -129,23 +129,25 @@ class ScanPlan:
         partitioning = self.upstreams[scan.dataset].partitioning
         if partitioning is None:
             return []
-        related_names = {name: {name} for name in partitioning.names}
+        related_names = {name: {name} for name in partitioning.dimension_names}
         for condition in conditions:
-            names_in_condition = sorted(_own_names(condition, scan))
+            names_in_condition = sorted(_own_dimensions(condition, scan, partitioning))
             for name in names_in_condition[1:]:
                 merged = related_names[names_in_condition[0]] | related_names[name]
                 for related_name in merged:
                     related_names[related_name] = merged
         axes = {dimension.name: self._axis(scan, dimension, conditions) for dimension in partitioning.dimensions}
         groups = []
-        ordered = [tuple(name for name in partitioning.names if name in group) for group in related_names.values()]
+        ordered = [
+            tuple(name for name in partitioning.dimension_names if name in group) for group in related_names.values()
+        ]
         for names in dict.fromkeys(ordered):
             group = Group([axes[name] for name in names], np.ones((self.scopes.count, 1), dtype=bool))
             mask = np.ones((self.scopes.count, group.size), dtype=bool)
             columns = {**self._variables, **group.columns(scan.alias, (1, group.size))}
             evaluator = Evaluator(columns, self.scopes.timezone)
             for condition in conditions:
-                if _own_names(condition, scan) <= set(names):
+                if _own_dimensions(condition, scan, partitioning) <= set(names):
                     mask &= holds(condition, evaluator, self.warn)
             group.mask = mask
             groups.append(group)
@@ -154,51 +156,59 @@ class ScanPlan:
     def _axis(self, scan: Scan, dimension: Dimension, conditions: Sequence[exp.Expr]) -> Axis:
         upstream = self.upstreams[scan.dataset]
         if self.fixed is not None and self.fixed[0] == scan.place:
-            choice = self.fixed[1].choices[self.fixed[1].partitioning.names.index(dimension.name)]
+            choice = self.fixed[1].choices[self.fixed[1].partitioning.dimension_names.index(dimension.name)]
             spans = choice if isinstance(choice, TimeSpans) else None
             keys = () if isinstance(choice, TimeSpans) else choice
         elif isinstance(dimension, TimeDimension):
             bounds = self._bounds(scan, dimension, [*conditions, *scan.conditions])
             spans, keys = windows_within(dimension, bounds, self.now), ()
         elif isinstance(dimension, DynamicDimension) and upstream.members is None and upstream.any_member:
-            return Axis(dimension, ("",), [], _unknown(1))
+            return Axis(dimension, ("",), [], {dimension.name: _unknown(1)})
         else:
             spans, keys = None, tuple(dimension.keys(upstream.members, self.now))
         starts: list[int] = []
         if spans is not None:
             assert isinstance(dimension, TimeDimension)
             starts, keys = windows_of(dimension, spans)
+            if dimension.columns:
+                types = tuple((name, upstream.types[name].lower()) for name in dimension.column_names)
+                return Axis(dimension, keys, starts, window_columns(dimension, spans, types))
         kind = upstream.types[dimension.name].lower()
         if kind == TIMESTAMP and spans is not None:
             moments = np.array(starts, dtype=np.int64) * 1_000_000
-            return Axis(dimension, keys, starts, Vector(kind, moments, np.ones(len(starts), dtype=bool)))
+            column = Vector(kind, moments, np.ones(len(starts), dtype=bool))
+            return Axis(dimension, keys, starts, {dimension.name: column})
         try:
             column = Vector.of(kind, [plain(key) for key in keys])
         except CannotEvaluate:
             column = _unknown(len(keys))
-        return Axis(dimension, keys, starts, column)
+        return Axis(dimension, keys, starts, {dimension.name: column})
 
     def _bounds(self, scan: Scan, dimension: TimeDimension, conditions: Sequence[exp.Expr]) -> Bounds:
         """The bounds of the windows that satisfy the conditions for at least one of the scopes."""
-        if not is_sortable(dimension):
-            return None, None
+        columns = ordered_columns(dimension)
         bounds: Bounds = (None, None)
-        for condition in conditions:
-            bounds = intersect_bounds(bounds, self._bound(scan, dimension, condition))
+        for condition in conditions if columns else ():
+            bounds = intersect_bounds(bounds, self._bound(scan, columns, condition))
         return bounds
 
-    def _bound(self, scan: Scan, dimension: TimeDimension, condition: exp.Expr) -> Bounds:
+    def _bound(self, scan: Scan, columns: Sequence[OrderedColumn], condition: exp.Expr) -> Bounds:
         condition = condition.unnest()
         if isinstance(condition, exp.And):
             return intersect_bounds(
-                self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right)
+                self._bound(scan, columns, condition.left), self._bound(scan, columns, condition.right)
             )
         if isinstance(condition, exp.Or):
-            return unite_bounds(
-                self._bound(scan, dimension, condition.left), self._bound(scan, dimension, condition.right)
-            )
-        if isinstance(condition, exp.In) and (items := _items(condition, scan, dimension)):
-            item_bounds = [self._values(scan, item, separator_of(dimension)) for item in items]
+            return unite_bounds(self._bound(scan, columns, condition.left), self._bound(scan, columns, condition.right))
+        bounds: Bounds = (None, None)
+        for column in columns:
+            bounds = intersect_bounds(bounds, self._compared(scan, column, condition))
+        return bounds
+
+    def _compared(self, scan: Scan, column: OrderedColumn, condition: exp.Expr) -> Bounds:
+        """The bounds of the windows for which a comparison with one of their columns may hold."""
+        if isinstance(condition, exp.In) and (items := _items(condition, scan, column)):
+            item_bounds = [self._values(scan, item, column) for item in items]
             bounds = item_bounds[0]
             for next_bounds in item_bounds[1:]:
                 bounds = unite_bounds(bounds, next_bounds)
@@ -208,14 +218,14 @@ class ScanPlan:
         left, right = condition.this, condition.expression
         below = isinstance(condition, exp.LT | exp.LTE)
         above = isinstance(condition, exp.GT | exp.GTE)
-        if not is_column(left, scan, dimension):
+        if not is_column(left, scan, column):
             left, right, below, above = right, left, above, below
-        if not is_column(left, scan, dimension):
+        if not is_column(left, scan, column):
             return None, None
-        low, high = self._values(scan, right, separator_of(dimension))
+        low, high = self._values(scan, right, column)
         return (None if below else low), (None if above else high)
 
-    def _values(self, scan: Scan, node: exp.Expr, separator: str) -> Bounds:
+    def _values(self, scan: Scan, node: exp.Expr, column: OrderedColumn) -> Bounds:
         """The bounds of the values of an expression that names variables of the scopes, or columns of other scans."""
         tables = {column.table for column in columns_of(node)}
         columns = dict(self._variables)
@@ -233,7 +243,34 @@ class ScanPlan:
         valid_values = values[np.broadcast_to(vector.valid, values.shape)]
         if not valid_values.size:
             return 0, 0
-        return instant_bounds(vector.type, valid_values, separator)
+        return column.bounds(vector.type, valid_values)
+
+    def _linking(self, scan: Scan) -> list[exp.Expr]:
+        """The conditions that relate a scan to another one, those on the same columns' dimensions as one condition.
+
+        Together they say more than one after the other: year, month and day of both, not any day of the month.
+        """
+        together: dict[tuple[frozenset[str], frozenset[str]], exp.Expr] = {}
+        partitioning = self.upstreams[scan.dataset].partitioning
+        if partitioning is None:
+            return []
+        for condition in scan.conditions:
+            if _links(condition, scan):
+                tables = frozenset(column.table for column in columns_of(condition)) - {SCOPE}
+                related = tables, frozenset(_own_dimensions(condition, scan, partitioning))
+                other_columns = _of_one_dimension(condition, self._partitionings)
+                key = related if other_columns else (tables, frozenset({condition.sql()}))
+                together[key] = exp.And(this=together[key], expression=condition) if key in together else condition
+        return [*together.values()]
+
+    @cached_property
+    def _partitionings(self) -> dict[str, Partitioning]:
+        """The partitioning of each scan, by its alias."""
+        return {
+            scan.alias: partitioning
+            for scan in self.dependencies.scans
+            if (partitioning := self.upstreams[scan.dataset].partitioning) is not None
+        }
 
     def _link(self, scan: Scan, condition: exp.Expr) -> None:
         """Narrow the keys of a scan to those that match keys of another scan, of the same scope, under a condition."""
@@ -277,7 +314,9 @@ class ScanPlan:
 
     def _one_group(self, scan: Scan, condition: exp.Expr) -> Group | None:
         """The group with all columns of the scan that the condition names; None where they are in several groups."""
-        names = _own_names(condition, scan)
+        partitioning = self.upstreams[scan.dataset].partitioning
+        assert partitioning is not None
+        names = _own_dimensions(condition, scan, partitioning)
         for group in self.groups[scan.place]:
             if names <= {axis.dimension.name for axis in group.axes}:
                 return group
@@ -289,19 +328,29 @@ def _unknown(count: int) -> Vector:
     return Vector("unknown", np.zeros(count, dtype=object), np.zeros(count, dtype=bool))
 
 
-def _items(condition: exp.In, scan: Scan, dimension: TimeDimension) -> list[exp.Expr]:
+def _of_one_dimension(condition: exp.Expr, partitionings: Mapping[str, Partitioning]) -> bool:
+    """Whether a condition names one dimension of each scan that it relates."""
+    tables: dict[str, set[str]] = {}
+    for column in columns_of(condition):
+        if column.table in partitionings:
+            tables.setdefault(column.table, set()).add(partitionings[column.table][column.name].name)
+    return len(tables) == 2 and all(len(names) == 1 for names in tables.values())
+
+
+def _items(condition: exp.In, scan: Scan, time_column: OrderedColumn) -> list[exp.Expr]:
     """The items of `column IN (...)` or `(a, column) IN ((...), ...)`; empty where the column is not compared so."""
     if isinstance(condition.this, exp.Tuple):
         for place, column in enumerate(condition.this.expressions):
-            if is_column(column, scan, dimension):
+            if is_column(column, scan, time_column):
                 rows = condition.expressions
                 return [row.expressions[place] for row in rows] if all(isinstance(e, exp.Tuple) for e in rows) else []
         return []
-    return condition.expressions if is_column(condition.this, scan, dimension) else []
+    return condition.expressions if is_column(condition.this, scan, time_column) else []
 
 
-def _own_names(condition: exp.Expr, scan: Scan) -> set[str]:
-    return {column.name for column in columns_of(condition) if column.table == scan.alias}
+def _own_dimensions(condition: exp.Expr, scan: Scan, partitioning: Partitioning) -> set[str]:
+    """The dimensions of a scan whose partition columns a condition names."""
+    return {partitioning[column.name].name for column in columns_of(condition) if column.table == scan.alias}
 
 
 def _links(condition: exp.Expr, scan: Scan) -> bool:

@@ -42,10 +42,9 @@ class Scope:
 
 @dataclass(frozen=True)
 class ScopeAxis:
-    """One generator, its partition column, and the dimension whose keys are the values of that column."""
+    """One generator, and the dimension whose keys are the values of its partition column, or columns of time."""
 
     generator: Generator
-    column: ColumnDefinition
     dimension: Dimension
     # For a list of values: the value of the generator's variable for each partition key.
     value_of: Mapping[Value, Value]
@@ -68,7 +67,7 @@ class Scopes:
         """Return the scope that writes a partition. Raises VarveError where it would write another one."""
         values: dict[str, Typed] = {}
         for axis in self.axes:
-            values |= _bound(axis, partition[axis.column.name])
+            values |= _bound(axis, axis.dimension.value_in(partition))
         for let in self.dataset.lets:
             values[let.name] = evaluate(let.expression, values, self.timezone)
         for insert in self.inserts:
@@ -85,7 +84,7 @@ class Scopes:
         """Return one column for each variable, over many scopes: a thousand scopes cost little more than one."""
         columns: dict[str, Vector] = {}
         for axis in self.axes:
-            bound_ = [_bound(axis, key[axis.column.name]) for key in keys]
+            bound_ = [_bound(axis, axis.dimension.value_in(key)) for key in keys]
             for name in axis.generator.variables:
                 columns[name] = Vector.of(self.types[name].lower(), [bindings[name].value for bindings in bound_])
         for let in self.dataset.lets:

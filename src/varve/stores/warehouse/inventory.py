@@ -6,6 +6,7 @@ Not here: rebuilding a catalog from it (catalog/recovery/recovery.py).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ _TABLES = """
     order by n.nspname, c.relname
 """
 _LEFT_OUT = "Left out; restore it from a dump and repair again, or run the partition."
+
+# As a partition column of the type TIMESTAMP is spelled in a path.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 @dataclass
@@ -142,11 +146,18 @@ def _current(connection: psycopg.Connection, dataset: str, contents: _DatasetTab
 def _has_rows(connection: psycopg.Connection, view: sql.Identifier, batch: DescribedBatch) -> bool:
     """Whether the view shows rows of the batch's partition."""
     conditions = [
-        sql.SQL("{}::text = {}").format(sql.Identifier(name), sql.Literal(value))
+        sql.SQL("{}::text = {}").format(sql.Identifier(name), _key_text(value))
         for name, value in parse_path(batch.partition)
     ]
     query = sql.SQL("select from {} where {} limit 1").format(view, sql.SQL(" and ").join(conditions))
     return connection.execute(query).fetchone() is not None
+
+
+def _key_text(value: str) -> sql.Composable:
+    """The text that PostgreSQL gives a key in the view; a moment is one of UTC, whatever the zone of the session."""
+    if not _MOMENT.fullmatch(value):
+        return sql.Literal(value)
+    return sql.SQL("any(array[{}, {}::timestamptz::text])").format(sql.Literal(value), sql.Literal(f"{value}+00"))
 
 
 def _parsed(comment: str) -> dict[str, Any] | None:

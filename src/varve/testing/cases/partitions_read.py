@@ -74,14 +74,15 @@ class PartitionsRead:
 def given_keys(dataset: Dataset, row: Row) -> dict[str, Value]:
     """Return the values of the partition columns that a row names. Raises NoPartition for one that is none."""
     values: dict[str, Value] = {}
-    for dimension in dataset.partitioning.dimensions:
-        if dimension.name not in row.values:
+    for name in dataset.partitioning.names:
+        if name not in row.values:
             continue
-        _, node = row.values[dimension.name]
+        dimension = dataset.partitioning[name]
+        _, node = row.values[name]
         if not isinstance(node, Scalar) or node.text is None:
-            raise NoPartition(f"has {node} as {dimension.name}, which is a partition column; write its key")
+            raise NoPartition(f"has {node} as {name}, which is a partition column; write its key")
         try:
-            values[dimension.name] = dimension.parse(node.text)
+            values[name] = dimension.parse_column(name, node.text)
         except UnknownPartition as error:
             raise NoPartition(f"lies in no partition: {str(error).rstrip('.')}") from None
     return values

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from varve.model.partitions.key import parse_path
+from varve.model.schema import ColumnType
 from varve.stores.postgres.types import postgres_type, type_sql
 from varve.stores.warehouse.tables.naming import periods_schema
 
@@ -128,9 +129,14 @@ def literals(dataset: Dataset, partition: str) -> dict[str, sql.Composed]:
     # From texts: the view may still have a partition that the dimensions do not have any more.
     texts = dict(parse_path(partition))
     return {
-        column.name: sql.SQL("{}::{}").format(sql.Literal(texts[column.name]), type_of(column))
+        column.name: sql.SQL("{}::{}").format(sql.Literal(_with_zone(column, texts[column.name])), type_of(column))
         for column in dataset.partition_columns
     }
+
+
+def _with_zone(column: Column, text: str) -> str:
+    """The text of a key for PostgreSQL, which reads a moment without its zone as one of the session's."""
+    return f"{text}+00" if column.type is ColumnType.TIMESTAMP else text
 
 
 def table_arm(dataset: Dataset, shape: ViewShape, partition: str, table: str, columns: Sequence[str]) -> sql.Composed:

@@ -54,8 +54,12 @@ FAIL_DEAD = _FAILED.format(
 # The caller holds the locks of these partitions: whoever was building them is dead.
 FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.environment = %s and b.partition = any(%s)")
 BEGIN = """
-    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment)
-    select %s, partition, %s, 'building', %s, %s, %s from unnest(%s::text[]) as partition
+    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment, generation)
+    select %(dataset)s, partition, %(batch)s, 'building', %(run)s, %(code)s, %(environment)s, coalesce(
+        (select generation from varve.environment_generation
+            where (environment, dataset) = (%(environment)s, %(dataset)s)),
+        (select generation from varve.dataset where dataset = %(dataset)s))
+    from unnest(%(paths)s::text[]) as partition
 """
 EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%s)"
 STAGED = """

@@ -50,11 +50,13 @@ class DeclaredColumns:
 
     Attributes:
         former: columns that earlier declarations had and this one has not; batches may have them.
+        windows: how its time dimension is cut, with the zone; "" where it has none, or where that is not known.
     """
 
     data: tuple[Column, ...] = ()
     partitions: tuple[Column, ...] = ()
     former: tuple[Column, ...] = ()
+    windows: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,13 @@ FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # A living build reads only batches that were current at some time since it began.
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
-        select b.dataset, b.partition, b.batch_id, b.location, b.bytes, b.retired_at,
+        select b.dataset, b.partition, b.batch_id, b.generation, b.location, b.bytes, b.retired_at,
             b.published_at is not null as was_current,
             row_number() over (partition by b.dataset, b.partition, b.published_at is not null
                 order by b.retired_at desc, b.batch_id desc) as age
         from varve.batch b where b.state = 'retired' and (%s::text is null or b.dataset = %s)
     )
-    select r.dataset, d.store, r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
+    select r.dataset, coalesce(g.store, d.store), r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
         when exists (select from varve.valid_pin p
             where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
         when varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
@@ -98,6 +98,7 @@ RETIRED = """
         when r.retired_at >= (select began from oldest) then 'in use'
         else '' end
     from retired r join varve.dataset d using (dataset)
+    left join varve.generation g on (g.dataset, g.number) = (r.dataset, r.generation)
     left join unnest(%s::text[], %s::interval[], %s::int[]) as k (dataset, age, last) on k.dataset = r.dataset
     order by r.dataset, r.partition, r.batch_id
 """
@@ -116,8 +117,9 @@ MARK = """
       and not varve.in_environment(b.dataset, b.partition, b.batch_id)
 """
 UNDELETED = """
-    select b.dataset, d.store, b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
+    select b.dataset, coalesce(g.store, d.store), b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
     from varve.batch b join varve.dataset d using (dataset)
+    left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
     where b.state = 'swept' and b.deleted_at is null and (%s::text is null or b.dataset = %s)
     order by b.dataset, b.partition, b.batch_id
 """

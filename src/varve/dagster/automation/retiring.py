@@ -87,7 +87,7 @@ def _dataset_of_catalog(name: str, store: str, declared: Mapping[str, Any]) -> D
     ]
     columns = [
         Column(column, ColumnType(kind), comment, nullable=nullable)
-        for column, kind, nullable, comment in declared["columns"]
+        for column, kind, nullable, comment, *_ in declared["columns"]
     ]
     return Dataset(
         name=name, comment=declared["comment"], partitioning=Partitioning(tuple(dimensions)),

@@ -76,7 +76,8 @@ class WarehouseStore:
         types.refuse_what_postgresql_cannot_hold(build.dataset)
         _refuse_lost_partitions(build)
         # Refuses before Spark computes anything what the publish would refuse.
-        projection.change_of(connection, build.dataset)
+        if build.generation is None:
+            projection.change_of(connection, build.dataset)
         grants.refuse_missing_roles(connection, build.dataset)
         evolve.refuse_former(build)
         self._refuse_missing_parts(build)

@@ -20,11 +20,13 @@ from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.history.history import History
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import CodeNotDeployed
 from varve.model.generation import is_rewritable
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
 from varve.planning.reconcile import Limits
@@ -196,3 +198,74 @@ def test_columns_are_renamed_dropped_and_retyped_there_and_back(sales: Evolving,
             connection.execute(f"drop view public.{role}".encode())
             connection.execute(f"drop owned by {role}".encode())
             connection.execute(f"drop role {role}".encode())
+
+
+def evolved(sales: Evolving, query: str, keys: Sequence[PartitionKey]) -> Evolving:
+    """Build the partitions with the declaration that is here in an environment, and promote it."""
+    environment = sales.environment()
+    sales.build(environment, keys, query)
+    sales.promote(environment)
+    Environments(sales.catalog.connection).drop(environment.environment)
+    return sales
+
+
+def of_keys(sales: Evolving, column: str, values: Sequence[str]) -> str:
+    kind = sales.dataset.partition_columns[0].type
+    rows = [
+        f"SELECT 'pen' product, {number} sold, CAST('{value}' AS {kind}) {column}"
+        for number, value in enumerate(values, 1)
+    ]
+    return " UNION ALL ".join(rows)
+
+
+def test_windows_partition_columns_and_store_change_there_and_back(sales: Evolving) -> None:
+    """To hours, to weeks under the same name, to shops, and to the other store; each time back to days."""
+    connection, name = sales.catalog.connection, sales.dataset.name
+    batches = sales.catalog.current(name)
+    other_store = StoreKind.WAREHOUSE if sales.dataset.store == StoreKind.LAKE else StoreKind.LAKE
+    hours = ("2013-01-05T07", "2013-01-05T08", "2013-01-06T07")
+    weeks = TimeDimension("day", Grain.WEEK, pendulum.datetime(2012, 12, 31), pendulum.datetime(2013, 2, 4))
+    shop = StaticDimension("shop", ("Detroit", "Paris"))
+    changes = {
+        "hour": ({"partitioning": Partitioning((HOUR,))}, hours),
+        "day": ({"partitioning": Partitioning((weeks,))}, ("2012-12-31",)),
+        "shop": ({"partitioning": Partitioning((shop,))}, ("Detroit", "Paris")),
+        "store": ({"store": other_store}, tuple(map(str, DAYS))),
+    }
+    for number, (change, (declared, values)) in enumerate(changes.items()):
+        column = "day" if change == "store" else change
+        changed = sales.changed(**declared)
+        assert Deployments(connection).states(changed.graph)[name].evolving == name
+        partitioning = changed.dataset.partitioning
+        keys = [partitioning.from_path(f"{column}={value}") for value in values]
+        evolved(changed, of_keys(changed, column, values), keys)
+        assert [(str(key), sold) for key, sold in changed.seen(f"{column}, sold")] == list(
+            zip(values, range(1, len(values) + 1), strict=True)
+        )
+        store = changed.workbench.store(changed.dataset, changed.catalog)
+        assert store.repair(changed.dataset) == 0
+        assert Generations(connection).all_left() == []
+        if change == "store":
+            assert not is_shown(sales), "the store that it has left shows nothing of it"
+
+        environment = sales.environment()
+        assert Generations(connection).of_environment(environment.environment)[name].number == 0
+        build = environment.unlocked(sales.dataset, sales.keys(), run_id=f"back{number}", code_version=sales.code)
+        back = EnvironmentStore(sales.workbench.store(sales.dataset, environment), environment)
+        back.republish(build, list(batches.values()))
+        sales.promote(environment)
+        Environments(connection).drop(environment.environment)
+        assert sales.seen("day, product, sold") == OLD
+        assert sales.catalog.current(name).keys() == batches.keys()
+        if change == "store":
+            assert not is_shown(changed)
+    # What is retired is swept as it always is, each generation in its own store.
+    retired = History(connection).retired(name, older_than=dt.timedelta(0), keep_last=0)
+    assert {(batch.store == other_store, batch.kept) for batch in retired} == {(False, ""), (True, "")}
+
+
+def is_shown(sales: Evolving) -> bool:
+    if sales.dataset.store == StoreKind.LAKE:
+        return bool(sales.workbench.spark.catalog.tableExists(sales.dataset.name))
+    found = sales.catalog.connection.execute("select to_regclass(%s) is not null", (sales.dataset.name,)).fetchone()
+    return bool(found and found[0])

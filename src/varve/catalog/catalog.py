@@ -325,6 +325,14 @@ class Catalog(ProjectionProgress, CatalogReader):
                 problems.append(f"{path} batch {batch_id} is of environment {environment}, and was never current")
             elif state not in {"retired", "published"}:
                 problems.append(f"{path} batch {batch_id} was never published (it is {state})")
+        of_targets = {"partitions": list(targets), "ids": list(targets.values()), "dataset": build.dataset.name}
+        rows = self.connection.execute(
+            statements.OF_OTHER_GENERATION, {**of_targets, "generation": build.generation}
+        ).fetchall()
+        problems += [
+            f"{path} batch {batch_id} is of another generation than readers see (`varve evolve {build.dataset}` with "
+            "the declaration of then goes back to it)" for path, batch_id in rows
+        ]  # fmt: skip
         if problems:
             raise NotKept(
                 f"{build.dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "

@@ -83,6 +83,12 @@ LOCK_TARGETS = """
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     where b.dataset = %s order by b.partition for update of b
 """
+OF_OTHER_GENERATION = """
+    select b.partition, b.batch_id from varve.batch b
+    join unnest(%(partitions)s::text[], %(ids)s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    join varve.dataset d on d.dataset = b.dataset
+    where b.dataset = %(dataset)s and b.generation <> coalesce(%(generation)s::bigint, d.generation) order by 1
+"""
 # Lists instead of joins: where its statistics do not know a dataset yet, PostgreSQL joins every row with every other,
 # and 10,000 partitions take a minute. Where the batch ids differ, the last list has the pairs of id and partition.
 RETIRE = """

@@ -9,6 +9,8 @@ create table varve.generation (
     -- The last declaration that it was published with, or with which it is being built.
     declaration jsonb not null,
     begun_at timestamptz not null default clock_timestamp(),
+    -- Whether readers of its store may still see it although the dataset has moved to another store.
+    is_shown boolean not null default false,
     primary key (dataset, number)
 );
 

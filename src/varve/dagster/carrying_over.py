@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import psycopg
+
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
     from varve.planning.environment_runs import Wanted

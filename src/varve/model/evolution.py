@@ -65,11 +65,11 @@ class Consequence:
 
     Attributes:
         message: what follows, and what to do, in whole sentences.
-        refused: whether every run would be refused, whatever is done first.
+        new_generation: whether it needs one: production leaves the dataset alone until that is built.
     """
 
     message: str
-    refused: bool = False
+    new_generation: bool = False
 
 
 def evolution(before: Sequence[Column], after: Sequence[Column], former: Sequence[Column] = ()) -> Evolution:

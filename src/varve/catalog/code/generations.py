@@ -16,6 +16,8 @@ from psycopg.types.json import Jsonb
 
 from varve.catalog.rows import columns_of, declaration
 from varve.catalog.statements import NEXT_BATCH_ID
+from varve.model.batch import BatchId
+from varve.model.errors import BadInput
 from varve.model.generation import EnvironmentGeneration, Shape, begins_generation, breaks
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from varve.model.batch import Batch
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
 
@@ -31,6 +34,17 @@ _PUBLISHED = """
     where (%s::text[] is null or d.dataset = any(%s))
       and exists (select from varve.publish p where p.dataset = d.dataset)
 """
+# One batch of each generation, with the last declaration of that.
+_GENERATIONS_OF = """
+    select distinct on (b.generation) b.partition, b.batch_id,
+        case when b.generation = d.generation then d.store else g.store end,
+        case when b.generation = d.generation then d.declaration else g.declaration end
+    from varve.batch b join varve.dataset d on d.dataset = b.dataset and d.dataset = %s
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
+    where b.generation = d.generation or g.dataset is not null order by b.generation, b.partition
+"""
+_STORES = "select distinct store from varve.generation"
 _ALL = "select number, store, declaration from varve.generation where dataset = %s order by number desc"
 _BEGIN = "insert into varve.generation (dataset, number, store, declaration) values (%s, %s, %s, %s)"
 _ENTERED = "select dataset, generation from varve.environment_generation where environment = %s"
@@ -49,7 +63,20 @@ _KEEP_DECLARATION = """
     select dataset, generation, store, declaration from varve.dataset where dataset = %s
     on conflict (dataset, number) do update set declaration = excluded.declaration
 """
-_MOVE = "update varve.dataset set generation = %s where dataset = %s"
+# A dataset that goes back to a store is shown there again.
+_MOVE = """
+    with shown as (
+        update varve.generation g set is_shown = o.store <> n.store and g.number = o.number
+        from varve.dataset d join varve.generation o on (o.dataset, o.number) = (d.dataset, d.generation)
+        join varve.generation n on n.dataset = d.dataset and n.number = %(number)s
+        where d.dataset = %(dataset)s and g.dataset = d.dataset and (g.is_shown or g.number = o.number)
+            and (g.store = n.store or g.number = o.number)
+    )
+    update varve.dataset set generation = %(number)s where dataset = %(dataset)s
+"""
+_LEFT = "select store from varve.generation where is_shown and dataset = %s"
+_ALL_LEFT = "select dataset, store from varve.generation where is_shown order by dataset"
+_HIDDEN = "update varve.generation set is_shown = false where dataset = %s"
 _OTHERS = "select partition from varve.current where dataset = %s and not partition = any(%s)"
 _RETIRE = """
     update varve.batch b set state = 'retired', retired_at = p.published_at
@@ -107,6 +134,24 @@ class Generations:
         reasons = {name: breaks(published[name].shape, shape_of(by_name[name])) for name in published}
         return {name: listed for name, listed in reasons.items() if listed}
 
+    def refuse_unreadable(self, dataset: Dataset, batches: Iterable[Batch]) -> None:
+        """Raise BadInput where batches are of a generation that the declaration of the dataset does not fit."""
+        listed = list(batches)
+        parameters = (
+            dataset.name, [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed],
+        )  # fmt: skip
+        for path, batch_id, store, declared in self.connection.execute(_GENERATIONS_OF, parameters).fetchall():
+            if reasons := breaks(Shape(store, columns_of(declared)), shape_of(dataset)):
+                raise BadInput(
+                    f"{dataset} {path} batch {BatchId(batch_id)} is of another generation than it is declared as here. "
+                    f"{' '.join(reasons)} Nothing was read. Read it with the code of then; or "
+                    f"`varve evolve {dataset}`, if the declaration here is to be what readers see."
+                )
+
+    def stores(self) -> set[str]:
+        """The stores in which batches of any generation but the first may lie."""
+        return {store for (store,) in self.connection.execute(_STORES)}
+
     def enter(self, environment: str, graph: Graph) -> None:
         """Note in which generation the environment builds each dataset with the declarations of this graph.
 
@@ -139,7 +184,19 @@ class Generations:
         for statement in (_RETIRE, _WITHDRAW, *_FORGET_NOTES):
             self.connection.execute(statement, parameters)
         self.connection.execute(_KEEP_DECLARATION, (dataset,))
-        self.connection.execute(_MOVE, (number, dataset))
+        self.connection.execute(_MOVE, {"number": number, "dataset": dataset})
+
+    def left_stores(self, name: str) -> list[str]:
+        """The stores that a dataset has left, and whose readers may still see it."""
+        return [store for (store,) in self.connection.execute(_LEFT, (name,))]
+
+    def all_left(self) -> list[tuple[str, str]]:
+        """(dataset, store) of every dataset that readers may still see in a store that it has left."""
+        return list(self.connection.execute(_ALL_LEFT).fetchall())
+
+    def hidden(self, name: str) -> None:
+        """Record that readers of the stores that a dataset has left see nothing of it any more."""
+        self.connection.execute(_HIDDEN, (name,))
 
     def _fitting(self, dataset: Dataset, entered: int | None) -> tuple[int, Mapping[str, Any]]:
         """The newest generation that the declaration fits, and its last declaration; a new one where there is none."""

@@ -90,7 +90,8 @@ RETIRED = """
         when varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
         when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
             and c.projected_batch_id is distinct from c.batch_id) or exists (
-            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
+            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
+            or g.is_shown then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
         when r.was_current and r.age <= %s and strpos(r.dataset, '#') = 0 then 'last'
         when k.dataset is not null and k.age is null then 'broken'
@@ -137,14 +138,16 @@ KEPT = """
 """
 PRESENT = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
-    from varve.batch b
-    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+    from varve.batch b join varve.dataset d using (dataset)
+    where b.dataset = %s and b.state in ('published', 'retired') and b.generation = d.generation
+    order by b.partition, b.batch_id
 """
 DESCRIBED = """
     select b.partition, b.batch_id, b.location, b.run_id, b.code_version, b.rows, b.bytes, b.files, b.content,
         b.statistics, b.inputs, d.declaration
     from varve.batch b join varve.dataset d using (dataset)
-    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+    where b.dataset = %s and b.state in ('published', 'retired') and b.generation = d.generation
+    order by b.partition, b.batch_id
 """
 DATASETS = "select dataset, store from varve.dataset order by dataset"
 RUNS_LIKE = "select distinct run_id from varve.publish where starts_with(run_id, %s) order by run_id limit 10"

@@ -186,7 +186,12 @@ class Promoter:
             self._follow(promotion)
             done[:] = [replace(promotion, closure=closure, number=number)]
 
-        _unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within))
+        leaving = [
+            (self.store_of(replace(self.graph.datasets[name], store=generation.store)), name)
+            for name, generation in promotion.generations.items()
+            if generation.store != self.graph.datasets[name].store
+        ]
+        _unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within, leaving=leaving))
         return done[0]
 
     def _candidates(self, name: str) -> Promotion:

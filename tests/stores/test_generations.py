@@ -6,111 +6,52 @@ A reader has a view over the dataset's view, a grant, a comment, and a prepared 
 from __future__ import annotations
 
 import datetime as dt
-import uuid
+import pickle
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pendulum
 import psycopg
 import pytest
 
+from tests.stores.evolving import Evolving
 from tests.support.sales import DAY, sales_dataset
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
-from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
-from varve.model.dataset import Dataset, StoreKind
+from varve.model.dataset import StoreKind
 from varve.model.errors import CodeNotDeployed
 from varve.model.generation import is_rewritable
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.graph import Graph
-from varve.planning.reconcile import Limits
-from varve.stores.environments.promotion import LeftBehind, NotClosed, Promoter
+from varve.stores.environments.promotion import NotClosed
 from varve.stores.environments.rewriting import Rewriter
 from varve.stores.environments.store import EnvironmentStore
+from varve.stores.environments.undoing import Undoing
+from varve.stores.together import hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.model.partitions.key import PartitionKey
     from varve.services.settings import Settings
-    from varve.stores.environments.promotion import Promotion
 
 pytestmark = pytest.mark.spark
 
-NOW = pendulum.datetime(2013, 1, 10)
 HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 5), pendulum.datetime(2013, 1, 7))
 INT, BIGINT, STRING = ColumnType.INT, ColumnType.BIGINT, ColumnType.STRING
 DAYS = (dt.date(2013, 1, 5), dt.date(2013, 1, 6))
 ROWS = "SELECT 'pen' product, 12 sold, {key} UNION ALL SELECT 'ink', 30, {key}"
-
-
-@dataclass
-class Evolving:
-    """A dataset whose declaration changes, and its environments."""
-
-    workbench: Workbench
-    catalog: Catalog
-    dataset: Dataset
-    code: str = "v1"
-
-    @property
-    def graph(self) -> Graph:
-        name = self.dataset.name
-        return Graph({name: self.dataset}, {name: ()}, {name: self.code}, sources={name: repr(self.dataset)})
-
-    def changed(self, **changes: Any) -> Evolving:
-        return replace(self, dataset=replace(self.dataset, **changes), code=uuid.uuid4().hex[:8])
-
-    def build(self, catalog: Catalog, keys: Sequence[PartitionKey], query: str) -> None:
-        """Begin, stage, verify and publish, as a run does."""
-        store = self.workbench.store(self.dataset, catalog)
-        if isinstance(catalog, EnvironmentCatalog):
-            store = EnvironmentStore(store, catalog)
-        else:
-            Deployments(catalog.connection).admit(self.dataset, self.code, "", [key.path for key in keys])
-        build = catalog.begin(self.dataset, keys, run_id=f"run-{uuid.uuid4()}", code_version=self.code)
-        try:
-            staged = store.stage(build, self.workbench.spark.sql(query))
-            catalog.staged(build, staged)
-            store.verify(build, staged)
-            store.publish(build, staged)
-        finally:
-            catalog.release(build)
-
-    def environment(self) -> EnvironmentCatalog:
-        """An environment that has computed nothing with the code that is here."""
-        name = f"e{uuid.uuid4().hex[:8]}"
-        environments = Environments(self.catalog.connection)
-        environments.create(name, by="ann")
-        environments.set_code(name, self.graph)
-        Generations(self.catalog.connection).enter(name, self.graph)
-        return EnvironmentCatalog(self.catalog.connection, name)
-
-    def promote(self, environment: EnvironmentCatalog) -> Promotion:
-        promoter = Promoter(
-            self.catalog, self.graph, lambda each: self.workbench.store(each, self.catalog), {}, Limits(), NOW
-        )
-        return promoter.promote(environment.environment, LeftBehind.REFUSE, by="ann")
-
-    def seen(self, columns: str) -> list[tuple[Any, ...]]:
-        """What a reader by name sees."""
-        if self.dataset.store == StoreKind.LAKE:
-            self.workbench.spark.catalog.refreshTable(self.dataset.name)
-            rows = self.workbench.spark.sql(f"SELECT {columns} FROM {self.dataset.name}").collect()
-            return sorted(map(tuple, rows))
-        query = f"select {columns} from {self.dataset.name}"
-        return sorted(self.catalog.connection.execute(query.encode()).fetchall())
-
-    def keys(self) -> list[PartitionKey]:
-        return [self.dataset.partitioning.key([day]) for day in DAYS]
 
 
 @pytest.fixture
@@ -125,8 +66,12 @@ def sales(request: pytest.FixtureRequest, workbench: Workbench, catalog: Catalog
     dataset = replace(sales_dataset(request.param, dimensions=(DAY,)), schema=schema)
     sales = Evolving(workbench, catalog, dataset)
     days = " UNION ALL ".join(ROWS.format(key=f"DATE'{day}' day") for day in DAYS)
-    sales.build(catalog, sales.keys(), days)
+    sales.build(catalog, keys_of(sales), days)
     return sales
+
+
+def keys_of(sales: Evolving) -> list[PartitionKey]:
+    return [sales.dataset.partitioning.key([day]) for day in DAYS]
 
 
 OLD = sorted((day, product, sold) for day in DAYS for product, sold in (("pen", 12), ("ink", 30)))
@@ -150,7 +95,7 @@ def test_columns_are_renamed_dropped_and_retyped_there_and_back(sales: Evolving,
     if not in_warehouse:
         assert breaks
         with pytest.raises(CodeNotDeployed, match=f"varve evolve {name}"):
-            changed.build(changed.catalog, changed.keys()[:1], "SELECT 'pen' article, '1' sold, DATE'2013-01-05' day")
+            changed.build(changed.catalog, keys_of(changed)[:1], "SELECT 'pen' article, '1' sold, DATE'2013-01-05' day")
         assert Deployments(connection).states(changed.graph)[name].evolving == name
 
     environment = changed.environment()
@@ -188,7 +133,7 @@ def test_columns_are_renamed_dropped_and_retyped_there_and_back(sales: Evolving,
         back = replace(sales, catalog=changed.catalog)
         environment = back.environment()
         assert Generations(connection).of_environment(environment.environment)[name].number == 0
-        build = environment.unlocked(back.dataset, back.keys(), run_id="back", code_version=back.code)
+        build = environment.unlocked(back.dataset, keys_of(back), run_id="back", code_version=back.code)
         EnvironmentStore(back.workbench.store(back.dataset, environment), environment).republish(build, batches)
         back.promote(environment)
         assert back.seen("day, product, sold") == OLD
@@ -250,7 +195,7 @@ def test_windows_partition_columns_and_store_change_there_and_back(sales: Evolvi
 
         environment = sales.environment()
         assert Generations(connection).of_environment(environment.environment)[name].number == 0
-        build = environment.unlocked(sales.dataset, sales.keys(), run_id=f"back{number}", code_version=sales.code)
+        build = environment.unlocked(sales.dataset, keys_of(sales), run_id=f"back{number}", code_version=sales.code)
         back = EnvironmentStore(sales.workbench.store(sales.dataset, environment), environment)
         back.republish(build, list(batches.values()))
         sales.promote(environment)
@@ -269,3 +214,104 @@ def is_shown(sales: Evolving) -> bool:
         return bool(sales.workbench.spark.catalog.tableExists(sales.dataset.name))
     found = sales.catalog.connection.execute("select to_regclass(%s) is not null", (sales.dataset.name,)).fetchone()
     return bool(found and found[0])
+
+
+def test_a_rollback_of_the_publish_crosses_generations(sales: Evolving) -> None:
+    connection, name = sales.catalog.connection, sales.dataset.name
+    if in_warehouse := sales.dataset.store == StoreKind.WAREHOUSE:
+        connection.execute(f"create view {sales.dataset.db}.board as select product from {name}".encode())
+    hourly = Schema((Column("article", STRING, was=("product",)), Column("sold", BIGINT)))
+    changed = sales.changed(partitioning=Partitioning((HOUR,)), schema=hourly)
+    environment = changed.environment()
+    keys = [changed.dataset.partitioning.from_path("hour=2013-01-05T07")]
+    changed.build(environment, keys, "SELECT 'pen' article, 7L sold, '2013-01-05T07' hour")
+    promotion = changed.promote(environment)
+    assert changed.seen("hour, article, sold") == [("2013-01-05T07", "pen", 7)]
+
+    # Whichever declaration is here: this process has the new one.
+    undoing = Undoing(changed.catalog, lambda each: changed.workbench.store(each, changed.catalog), {})
+    undos = undoing.look(promotion.run_id)
+    assert [(undo.dataset, undo.generation, len(undo.moves)) for undo in undos] == [(name, 0, 3)]
+    undoing.undo(undos, reason="too early", by="ann")
+    assert sales.seen("day, product, sold") == OLD
+    assert Deployments(connection).current()[name].code_version == sales.code
+    assert Generations(connection).breaking([sales.dataset]) == {}
+    assert Deployments(connection).states(changed.graph)[name].evolving == name
+    if in_warehouse:
+        assert len(connection.execute(f"select * from {sales.dataset.db}.board".encode()).fetchall()) == 4
+    assert sales.workbench.store(sales.dataset, sales.catalog).repair(sales.dataset) == 0
+    # The environment has what it had, and can be promoted again.
+    Environments(connection).rebase(environment.environment, code_too=True)
+
+
+@dataclass(frozen=True)
+class Death:
+    """When the process that evolves a dataset kills itself, and whether readers see the new generation then."""
+
+    when: str
+    function: str
+    moved: bool
+    store: StoreKind = StoreKind.LAKE
+    to: StoreKind = StoreKind.LAKE
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.function.rpartition('.')[2]}, {self.store} to {self.to}"
+
+
+LAKE, WAREHOUSE = StoreKind.LAKE, StoreKind.WAREHOUSE
+MOVE = "varve.catalog.code.generations:Generations.move"
+HIDE = "varve.stores.together:hide"
+DEATHS = [
+    Death("after", "varve.catalog.environments.overlay:EnvironmentCatalog.publish", moved=False),
+    Death("after", MOVE, moved=False),
+    Death("before", "varve.stores.lake.store:LakeStore.published", moved=True),
+    Death("after", "varve.stores.lake.projection:_ensure_table", moved=True),
+    Death("after", "varve.stores.warehouse.loading.load:load", moved=False, store=WAREHOUSE, to=WAREHOUSE),
+    Death("after", "varve.stores.warehouse.rebuild:rebuild", moved=False, store=WAREHOUSE, to=WAREHOUSE),
+    Death("before", "varve.stores.warehouse.store:WarehouseStore.published", moved=True, store=WAREHOUSE, to=WAREHOUSE),
+    Death("after", MOVE, moved=False, store=LAKE, to=WAREHOUSE),
+    Death("before", HIDE, moved=True, store=LAKE, to=WAREHOUSE),
+    Death("after", "varve.stores.warehouse.tables.notes:forget_view", moved=False, store=WAREHOUSE, to=LAKE),
+    Death("before", HIDE, moved=True, store=WAREHOUSE, to=LAKE),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("death", DEATHS, ids=str)
+def test_a_killed_evolution_shows_one_generation_whole_and_goes_on(
+    death: Death, workbench: Workbench, catalog: Catalog, tmp_path: Path
+) -> None:
+    schema = Schema((Column("product", STRING), Column("sold", INT)))
+    sales = Evolving(workbench, catalog, replace(sales_dataset(death.store, dimensions=(DAY,)), schema=schema))
+    sales.build(catalog, keys_of(sales), " UNION ALL ".join(ROWS.format(key=f"DATE'{day}' day") for day in DAYS))
+    renamed = Schema((Column("article", STRING, was=("product",)), Column("sold", STRING)))
+    changed = sales.changed(schema=renamed, store=death.to)
+    new = sorted((day, product, str(sold)) for day, product, sold in OLD)
+    file = tmp_path / "evolving.pickle"
+    file.write_bytes(pickle.dumps((sales.dataset, changed.dataset, changed.code, changed.environment().environment)))
+
+    killed = evolve(death.when, death.function, file)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    published = Generations(catalog.connection).published([sales.dataset.name])[sales.dataset.name]
+    assert bool(published.generation) == death.moved
+    # Readers of the warehouse see one of them; those of the lake too, or nothing until the table is repaired.
+    if death.moved:
+        if death.to == WAREHOUSE:
+            assert changed.seen("day, article, sold") == new
+        for left, kind in Generations(catalog.connection).all_left():
+            hide(catalog, workbench.store(replace(changed.dataset, store=kind), catalog), left)
+        changed.workbench.store(changed.dataset, catalog).repair(changed.dataset)
+        assert changed.seen("day, article, sold") == new
+    else:
+        assert sales.seen("day, product, sold") == OLD
+    done = evolve("never", "", file)
+    assert done.returncode == 0, done.stderr
+    assert changed.seen("day, article, sold") == new
+    assert changed.workbench.store(changed.dataset, catalog).repair(changed.dataset) == 0
+    if death.store != death.to:
+        assert not is_shown(sales)
+
+
+def evolve(when: str, function: str, file: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "tests.stores.evolving", when, function, str(file)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)

@@ -9,6 +9,7 @@ Not here: which declarations begin a new generation (varve/model/generation.py),
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,12 @@ from psycopg.types.json import Jsonb
 from varve.catalog.rows import columns_of, declaration
 from varve.catalog.statements import NEXT_BATCH_ID
 from varve.model.batch import BatchId
-from varve.model.errors import BadInput
+from varve.model.dataset import Dataset
+from varve.model.errors import BadInput, VarveError
 from varve.model.generation import EnvironmentGeneration, Shape, begins_generation, breaks
+from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import ColumnType, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from varve.model.batch import Batch
-    from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
 
 _PUBLISHED = """
@@ -74,6 +78,15 @@ _MOVE = """
     )
     update varve.dataset set generation = %(number)s where dataset = %(dataset)s
 """
+_DECLARE_AGAIN = """
+    update varve.dataset d set store = g.store, declaration = g.declaration, updated_at = now()
+    from varve.generation g where d.dataset = %s and (g.dataset, g.number) = (d.dataset, d.generation)
+"""
+_MADE = """
+    select b.generation, b.code_version from varve.batch b
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    where b.dataset = %s order by b.batch_id desc limit 1
+"""
 _LEFT = "select store from varve.generation where is_shown and dataset = %s"
 _ALL_LEFT = "select dataset, store from varve.generation where is_shown order by dataset"
 _HIDDEN = "update varve.generation set is_shown = false where dataset = %s"
@@ -113,6 +126,14 @@ class PublishedDataset:
     def shape(self) -> Shape:
         """What decides whether another declaration fits to its batches."""
         return Shape(self.store, columns_of(self.declaration))
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBatch:
+    """The generation of a batch, and the code that made it."""
+
+    generation: int
+    code_version: str
 
 
 @dataclass(frozen=True)
@@ -186,6 +207,23 @@ class Generations:
         self.connection.execute(_KEEP_DECLARATION, (dataset,))
         self.connection.execute(_MOVE, {"number": number, "dataset": dataset})
 
+    def known(self, name: str, number: int) -> PublishedDataset:
+        """A generation of a dataset as it was published last. Raises VarveError where the catalog has none of it."""
+        for known, store, declared in self.connection.execute(_ALL, (name,)):
+            if known == number:
+                return PublishedDataset(known, store, declared)
+        raise VarveError(f"{name}: the catalog has no generation {number} of it. Nothing was changed.")
+
+    def made(self, name: str, batches: Mapping[str, BatchId]) -> MadeBatch | None:
+        """What is known of the newest of these batches, by partition; None where there is none."""
+        ids = [batch_id.millis for batch_id in batches.values()]
+        row = self.connection.execute(_MADE, (list(batches), ids, name)).fetchone()
+        return None if row is None else MadeBatch(*row)
+
+    def declare_again(self, name: str) -> None:
+        """Let the generation that readers see be declared as it was last, whichever code is here."""
+        self.connection.execute(_DECLARE_AGAIN, (name,))
+
     def left_stores(self, name: str) -> list[str]:
         """The stores that a dataset has left, and whose readers may still see it."""
         return [store for (store,) in self.connection.execute(_LEFT, (name,))]
@@ -216,3 +254,17 @@ class Generations:
 def shape_of(dataset: Dataset) -> Shape:
     """What decides whether the declaration of a dataset fits to batches that there are."""
     return Shape(dataset.store, columns_of(declaration(dataset)))
+
+
+def dataset_of(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
+    """A dataset as the catalog describes it: enough to show batches in its table or view, whatever is declared now."""
+    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
+    columns = columns_of(declared)
+    dimensions = [
+        DynamicDimension(column.name, "of.an.earlier.declaration", types.get(column.type, str))
+        for column in columns.partitions
+    ]
+    return Dataset(
+        name=name, comment=declared["comment"], partitioning=Partitioning(tuple(dimensions)),
+        schema=Schema(columns.data), store=store,
+    )  # fmt: skip

@@ -264,10 +264,7 @@ class Promoter:
             "codes": dict(promotion.codes),
             "partitions": {name: sorted(batches) for name, batches in promotion.batches.items()},
         }
-        digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
-        row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
-        assert row is not None
-        number = int(row[0])
+        number = new_plan(connection, contents, by)
         for name, version in sorted(promotion.codes.items()):
             dataset = self.graph.datasets[name]
             decision = replace(_decision(dataset, behind), plan=number)
@@ -411,6 +408,14 @@ class Promoter:
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
+
+
+def new_plan(connection: psycopg.Connection, contents: Mapping[str, object], by: str) -> int:
+    """The number of a plan that is applied with that, as deployments name one."""
+    digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
+    row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _unless_locked(work: Callable[[], T]) -> T:

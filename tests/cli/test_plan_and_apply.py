@@ -104,22 +104,21 @@ def test_what_follows_for_the_batches_that_are_there_is_said_before_a_run_is_ref
     assert "    discount: NULL in partitions that are not computed again.\n" in declared(first, *others, discount)
     shown = declared(*others, discount)
     assert (
-        f"    Every run is refused. Renamed, or one dropped and another added: {first.name} {first.type} -> " in shown
+        f"    It needs a new generation. Renamed, or one dropped and another added: {first.name} {first.type} -> "
+        in shown
     )
     (change,) = json.loads(varve("plan", "--json"))["changes"]["datasets"]
-    assert [consequence["refused"] for consequence in change["consequences"]] == [True]
+    assert [consequence["new_generation"] for consequence in change["consequences"]] == [True]
+    number = json.loads(varve("plan", "--json"))["changes"]["number"]
+    assert "`varve evolve shop.revenue` builds it" in varve("apply", str(number), "--rebuild")
 
 
-def test_partitions_of_a_grain_that_is_not_declared_any_more_are_counted(
-    edited: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Cron's weeks begin with a Sunday, as the 1st is; the 2nd and the 3rd begin no window.
+def test_another_grain_is_another_generation(edited: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     weekly = TimeDimension.of("day", "@weekly", "2026-10-25", "2026-11-22", timezone="Europe/Paris")
     dataset = replace(edited.revenue, partitioning=Partitioning((weekly,)))
     commands_on(replace(edited, revenue=dataset).graph, monkeypatch)
-    assert "2 of 3 partitions are none of those that it declares now (day=2026-11-02, day=2026-11-03): readers see" in (
-        varve("plan")
-    )
+    shown = varve("plan")
+    assert "It needs a new generation. Its windows were 0 0 * * *, Europe/Paris, and are @weekly, Europe/Paris" in shown
 
 
 def test_what_is_wrong_in_a_request_changes_nothing(edited: Process) -> None:

@@ -76,11 +76,11 @@ class Catalog(ProjectionProgress, CatalogReader):
         row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
         assert row is not None
         current = self._pointers(dataset, paths)
-        registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
+        registered, generation = self._registered(dataset)
         expected = {key: BatchId(current[key.path]) if key.path in current else None for key in partitions}
         return Build(
             dataset, tuple(partitions), BatchId(row[0]), run_id, expected, code_version=code_version, holds=False,
-            registered=None if registered is None else registered[0],
+            registered=registered, generation=generation,
         )  # fmt: skip
 
     def register(self, dataset: Dataset, before: Mapping[str, Any] | None) -> None:
@@ -235,13 +235,16 @@ class Catalog(ProjectionProgress, CatalogReader):
         with self.connection.transaction():
             registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, registration)
-            registered = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
+            registered, generation = self._registered(dataset)
             self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, self.environment, paths))
             row = self.connection.execute(statements.NEXT_BATCH_ID).fetchone()
             assert row is not None
             batch_id = BatchId(row[0])
             if code_version is not None:
-                begun = (dataset.name, batch_id.millis, run_id, code_version, self.environment, paths)
+                begun = {
+                    "dataset": dataset.name, "batch": batch_id.millis, "run": run_id, "code": code_version,
+                    "environment": self.environment, "paths": paths,
+                }  # fmt: skip
                 self.connection.execute(statements.BEGIN, begun)
             current = self._pointers(dataset, paths)
         expected = {
@@ -250,8 +253,13 @@ class Catalog(ProjectionProgress, CatalogReader):
         }
         return Build(
             dataset, tuple(partitions), batch_id, run_id, expected,
-            code_version=code_version or "", registered=None if registered is None else registered[0],
+            code_version=code_version or "", registered=registered, generation=generation,
         )  # fmt: skip
+
+    def _registered(self, dataset: Dataset) -> tuple[Mapping[str, Any] | None, int | None]:
+        """The declaration of the last publish, and the generation of a build, where readers do not see that one."""
+        row = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
+        return (None if row is None else row[0]), None
 
     def _lock_name(self, dataset: Dataset) -> str:
         """By which the partitions of a dataset are locked: an environment builds beside production (`varve.living`)."""
@@ -317,6 +325,14 @@ class Catalog(ProjectionProgress, CatalogReader):
                 problems.append(f"{path} batch {batch_id} is of environment {environment}, and was never current")
             elif state not in {"retired", "published"}:
                 problems.append(f"{path} batch {batch_id} was never published (it is {state})")
+        of_targets = {"partitions": list(targets), "ids": list(targets.values()), "dataset": build.dataset.name}
+        rows = self.connection.execute(
+            statements.OF_OTHER_GENERATION, {**of_targets, "generation": build.generation}
+        ).fetchall()
+        problems += [
+            f"{path} batch {batch_id} is of another generation than readers see (`varve evolve {build.dataset}` with "
+            "the declaration of then goes back to it)" for path, batch_id in rows
+        ]  # fmt: skip
         if problems:
             raise NotKept(
                 f"{build.dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "

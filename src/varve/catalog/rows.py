@@ -26,8 +26,12 @@ def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> di
     names = set(dataset.schema.names)
     former = {column.name: column.type for column in (*earlier.former, *earlier.data) if column.name not in names}
     return {
-        "columns": [[column.name, column.type, column.nullable, column.comment] for column in dataset.schema.columns],
+        "columns": [
+            [column.name, column.type, column.nullable, column.comment, *([list(column.was)] if column.was else ())]
+            for column in dataset.schema.columns
+        ],
         "partition_columns": [[column.name, column.type] for column in dataset.partition_columns],
+        **({} if dataset.partitioning.time is None else {"windows": dataset.partitioning.time.cut}),
         "comment": dataset.comment,
         **({"former_columns": [list(column) for column in former.items()]} if former else {}),
         **({} if (into := dataset.reject_into) is None else {"reject_into": [into.at_most, into.dataset]}),
@@ -40,9 +44,13 @@ def columns_of(declaration: Mapping[str, Any]) -> DeclaredColumns:
     partitions: Sequence[Sequence[Any]] = declaration.get("partition_columns", [])
     former: Sequence[Sequence[Any]] = declaration.get("former_columns", [])
     return DeclaredColumns(
-        tuple(Column(name, ColumnType(kind), comment, nullable) for name, kind, nullable, comment, *_ in data),
+        tuple(
+            Column(name, ColumnType(kind), comment, nullable, *map(tuple, was))
+            for name, kind, nullable, comment, *was in data
+        ),
         tuple(Column(name, ColumnType(kind)) for name, kind, *_ in partitions),
         tuple(Column(name, ColumnType(kind)) for name, kind, *_ in former),
+        declaration.get("windows", ""),
     )
 
 

@@ -54,8 +54,12 @@ FAIL_DEAD = _FAILED.format(
 # The caller holds the locks of these partitions: whoever was building them is dead.
 FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.environment = %s and b.partition = any(%s)")
 BEGIN = """
-    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment)
-    select %s, partition, %s, 'building', %s, %s, %s from unnest(%s::text[]) as partition
+    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment, generation)
+    select %(dataset)s, partition, %(batch)s, 'building', %(run)s, %(code)s, %(environment)s, coalesce(
+        (select generation from varve.environment_generation
+            where (environment, dataset) = (%(environment)s, %(dataset)s)),
+        (select generation from varve.dataset where dataset = %(dataset)s))
+    from unnest(%(paths)s::text[]) as partition
 """
 EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%s)"
 STAGED = """
@@ -78,6 +82,12 @@ LOCK_TARGETS = """
     from varve.batch b
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     where b.dataset = %s order by b.partition for update of b
+"""
+OF_OTHER_GENERATION = """
+    select b.partition, b.batch_id from varve.batch b
+    join unnest(%(partitions)s::text[], %(ids)s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    join varve.dataset d on d.dataset = b.dataset
+    where b.dataset = %(dataset)s and b.generation <> coalesce(%(generation)s::bigint, d.generation) order by 1
 """
 # Lists instead of joins: where its statistics do not know a dataset yet, PostgreSQL joins every row with every other,
 # and 10,000 partitions take a minute. Where the batch ids differ, the last list has the pairs of id and partition.

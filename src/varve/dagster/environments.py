@@ -11,7 +11,7 @@ import shutil
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
@@ -26,6 +27,7 @@ from varve.catalog.planning.facts import living
 from varve.catalog.traces import Traces
 from varve.dagster.automation.reconciling import limits_of
 from varve.dagster.automation.requesting import acceptable, run_request
+from varve.dagster.carrying_over import CarryingOver
 from varve.dagster.discovery import load_project
 from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.instance import open_instance
@@ -81,11 +83,13 @@ class EnvironmentPlan:
 class EnvironmentWork:
     """What a run in an environment has done, by dataset: how many partitions were computed, and how many taken.
 
-    Taken are batches that the same code has made from the same inputs before, in any environment.
+    Taken are batches that the same code has made from the same inputs before, in any environment; rewritten are those
+    of a new generation that hold the rows of the one before.
     """
 
     computed: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
+    rewritten: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class OpenEnvironment:
 
         Raises UnknownPartition where the wanted partitions do not exist.
         """
+        Generations(self.connection).enter(self.name, self.graph)
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
@@ -137,16 +142,20 @@ class OpenEnvironment:
         wanted: Wanted,
         *,
         effects: bool = False,
+        rewrite: bool = False,
         before: Callable[[Run], None] = lambda run: None,  # noqa: ARG005
     ) -> EnvironmentWork:
         """Compute what is due of the wanted partitions, or take what was made like it before.
 
-        `before` is called with each run. Raises VarveError where a run fails: what was computed stays in the overlay,
-        and the same call goes on from there.
+        With `rewrite`, batches of a new generation are made of the rows of the one before where that is possible; for
+        rows from outside that is so anyway. `before` is called with each run. Raises VarveError where a run fails: what
+        was computed stays in the overlay, and the same call goes on from there.
         """
         environments = Environments(self.connection)
         environments.set_code(self.name, self.graph)
+        Generations(self.connection).enter(self.name, self.graph)
         done = EnvironmentWork()
+        done.rewritten, done.taken = self.carrying_over(everything=rewrite).carry(wanted)
         while (plan := self.plan(wanted)).runs:
             for run in plan.runs:
                 environments.use(self.name)
@@ -160,6 +169,12 @@ class OpenEnvironment:
                         done.computed[name] = done.computed.get(name, 0) + len(accepted.partitions)
         environments.use(self.name)
         return done
+
+    def carrying_over(self, *, everything: bool = False) -> CarryingOver:
+        """What carries the rows of earlier generations over into this environment."""
+        settings = self.project.settings
+        session = cache(lambda: open_session(settings))
+        return CarryingOver(self.connection, self.name, self.graph, settings, session, everything)
 
     def land(self, dataset_name: str, file: Path, values: Mapping[str, str]) -> str:
         """Take a landing file into the overlay, in the place of the one of production; returns its partition.
@@ -185,6 +200,7 @@ class OpenEnvironment:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
         Environments(self.connection).set_code(self.name, self.graph)
+        Generations(self.connection).enter(self.name, self.graph)
         job = self._job([dg.AssetKey([dataset.db, dataset.table])])
         tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: root}
         result = job.execute_in_process(

@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
@@ -101,6 +102,8 @@ class Reader:
             raise UnknownPartition(f"{dataset}: no partition with {dict(where)} had a batch then.")
         if as_of is not None or run is not None:
             self._hold(history, dataset, chosen)
+        if not self.catalog.environment:
+            Generations(self.catalog.connection).refuse_unreadable(dataset, chosen.values())
         return [batch for _, batch in sorted(chosen.items())]
 
     def _batches_of(

@@ -35,6 +35,7 @@ class Build:
         holds: for a rollback: whether the planner leaves the batch alone that becomes current again, until an input
             changes.
         growth: for each partition that grows, what the build does with its files.
+        generation: the generation of its batches, where that is not the one that readers see when it begins.
     """
 
     dataset: Dataset
@@ -48,6 +49,7 @@ class Build:
     registered: Mapping[str, Any] | None = None
     holds: bool = True
     growth: dict[PartitionKey, Growth] = field(default_factory=dict)
+    generation: int | None = None
 
     @cached_property
     def paths(self) -> list[str]:

@@ -50,11 +50,13 @@ class DeclaredColumns:
 
     Attributes:
         former: columns that earlier declarations had and this one has not; batches may have them.
+        windows: how its time dimension is cut, with the zone; "" where it has none, or where that is not known.
     """
 
     data: tuple[Column, ...] = ()
     partitions: tuple[Column, ...] = ()
     former: tuple[Column, ...] = ()
+    windows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,11 @@ class Consequence:
 
     Attributes:
         message: what follows, and what to do, in whole sentences.
-        refused: whether every run would be refused, whatever is done first.
+        new_generation: whether it needs one: production leaves the dataset alone until that is built.
     """
 
     message: str
-    refused: bool = False
+    new_generation: bool = False
 
 
 def evolution(before: Sequence[Column], after: Sequence[Column], former: Sequence[Column] = ()) -> Evolution:

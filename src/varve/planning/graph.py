@@ -88,6 +88,22 @@ class Graph:
         """The datasets that `dataset` reads."""
         return [edge.upstream for edge in self.edges[dataset.name]]
 
+    def downstream(self, name: str) -> set[str]:
+        """The datasets that read this one, themselves or through others."""
+        reached: set[str] = set()
+        for dataset in self.in_order():
+            if {upstream.name for upstream in self.upstreams(dataset)} & {name, *reached}:
+                reached.add(dataset.name)
+        return reached
+
+    def upstream(self, name: str) -> set[str]:
+        """The datasets that this one reads, itself or through others."""
+        reached: set[str] = set()
+        for dataset in reversed(self.in_order()):
+            if dataset.name in {name, *reached}:
+                reached |= {upstream.name for upstream in self.upstreams(dataset)}
+        return reached
+
     def edge(self, reader: Dataset, upstream: Dataset) -> Edge:
         """The edge from one dataset to an upstream. Raises VarveError where it does not read that dataset."""
         for candidate in self.edges.get(reader.name, ()):

@@ -71,7 +71,7 @@ def dataset_of(
             )
             continue
         comment = column.comment or inherited.get(column.name.lower(), "")
-        columns.append(Column(column.name, kind, comment, column.nullable))
+        columns.append(Column(column.name, kind, comment, column.nullable, (column.was,) if column.was else ()))
     if not declared and (queries is None or not queries.findings):
         problems.append(
             sql.problem(

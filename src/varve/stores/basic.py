@@ -92,6 +92,14 @@ class BasicStore(Store):
     def forget_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.forget_drop`: it remembers nothing."""
 
+    def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
+        """See `Store.leave`."""
+        del dataset_name
+        point()
+
+    def left(self, dataset_name: str) -> None:
+        """See `Store.left`: nothing else is shown to anybody."""
+
     def inventory(self) -> Sequence[StoreInventory]:
         """See `Store.inventory`: its batches do not describe themselves."""
         return ()

@@ -16,6 +16,7 @@ from varve.catalog.rows import columns_of
 from varve.model.dataset import STORE_ENTRY_POINTS
 from varve.model.errors import VarveError, nearest
 from varve.model.evolution import Consequence
+from varve.model.generation import Shape, breaks
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.store import LAKE
 from varve.stores.store import StoreType
@@ -68,12 +69,12 @@ def consequences_of(
     store_before: str, before: Mapping[str, Any], store: str, after: Mapping[str, Any]
 ) -> Sequence[Consequence]:
     """What follows for the batches of a dataset where one declaration, as the catalog keeps it, replaces another."""
-    if store_before != store:
+    if reasons := breaks(Shape(store_before, columns_of(before)), Shape(store, columns_of(after))):
         text = (
-            f"It lies in the {store_before}, and is declared in the {store}: its batches do not move. Give the dataset "
-            "a new name, and drop the old one when its readers have moved."
+            f"It needs a new generation. {' '.join(reasons)} `varve evolve` builds it beside the old one and moves "
+            "readers in one step; until then production leaves the dataset alone, and all that reads it."
         )
-        return [Consequence(text, refused=True)]
+        return [Consequence(text, new_generation=True)]
     return store_type(store).consequences(columns_of(before), columns_of(after))
 
 

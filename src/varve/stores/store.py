@@ -154,6 +154,20 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
+        """Call `point`, which moves a dataset to another store in one transaction.
+
+        Where readers of this store can be shown nothing of it any more in the same transaction, they are. Raises
+        PublishTimeout, VarveError where something of others depends on it, and what `point` raises.
+        """
+        ...
+
+    @abstractmethod
+    def left(self, dataset_name: str) -> None:
+        """Show readers nothing of a dataset that has moved to another store. Safe to repeat."""
+        ...
+
+    @abstractmethod
     def inventory(self) -> Sequence[StoreInventory]:
         """What the store can tell of each of its datasets without a catalog, for a lost one to be rebuilt."""
         ...

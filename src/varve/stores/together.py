@@ -5,9 +5,12 @@ Not here: what a store does for its readers (`Store.commit`).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from varve.catalog.code.generations import Generations
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.stores.store import Store
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,11 @@ def make_current(
     store_of: Callable[[Dataset], Store],
     *,
     within: Callable[[Callable[[], None]], None] = lambda point: point(),
+    leaving: Sequence[tuple[Store, str]] = (),
 ) -> None:
     """Make all changes in one transaction, with what readers of each store see; then do what follows a publish.
+
+    `leaving` are the stores from which datasets move to others by that, with their names.
 
     `within` is called in the transaction with the function that changes the catalog, and must call it once.
     """
@@ -55,6 +63,20 @@ def make_current(
     commit = point
     for builds in by_store.values():
         commit = partial(store_of(builds[0].dataset).commit, builds, commit)
+    for store, name in leaving:
+        commit = partial(store.leave, name, commit)
     commit()
+    for store, name in leaving:
+        hide(catalog, store, name)
     for change in ordered:
         store_of(change.build.dataset).published(change.build)
+
+
+def hide(catalog: Catalog, store: Store, name: str) -> None:
+    """Show readers of a store nothing of a dataset that has moved to another one; where that fails, a sweep does it."""
+    try:
+        store.left(name)
+    except Exception as error:  # noqa: BLE001 - the move is made, and must not fail afterwards
+        logger.warning("%s has moved to another store, and readers may still see it in the old one: %s", name, error)
+        return
+    Generations(catalog.connection).hidden(name)

@@ -14,6 +14,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.catalog.code.generations import Generations
 from varve.model.errors import NOTHING_LOST, CodeNotDeployed, VarveError, counted
 from varve.model.policy import OnCodeChange, instant_of
 from varve.planning.judgement.code import CodeState
@@ -174,11 +175,16 @@ class Deployments:
         if deploy and (settled := sorted(set(held) - still_mixed)):
             self.connection.execute(_SETTLE, (settled,))
         states = {}
+        evolving = self._evolving(graph, current)
         for name, version in graph.code_versions.items():
             dataset, deployment = graph.datasets[name], current.get(name)
             if not version:
                 continue
             is_deployed = deployment is not None and deployment.code_version == version
+            if name in evolving:
+                in_force = "" if deployment is None else deployment.code_version
+                states[name] = CodeState(version, in_force, evolving=evolving[name])
+                continue
             if not is_deployed and self._decided_by_itself(dataset, version, deployment, by_run=False):
                 if deploy:
                     with contextlib.suppress(CodeNotDeployed):
@@ -193,6 +199,19 @@ class Deployments:
             states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
         return states
 
+    def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
+        """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
+        changed = [
+            name for name, version in graph.code_versions.items()
+            if name in current and current[name].code_version != version
+        ]  # fmt: skip
+        moving = Generations(self.connection).breaking(graph.datasets[name] for name in changed)
+        readers = {
+            name: upstream.name for name, dataset in graph.datasets.items() if moving
+            for upstream in graph.upstreams(dataset) if upstream.name in moving
+        }  # fmt: skip
+        return readers | {name: name for name in moving}
+
     def admit(self, dataset: Dataset, code_version: str, source: str, paths: Sequence[str] | None = None) -> Deployment:
         """Let a run compute with this code, which is deployed by that where nobody has to decide.
 
@@ -201,6 +220,8 @@ class Deployments:
         """
         deployment = self.current([dataset.name]).get(dataset.name)
         if deployment is None or deployment.code_version != code_version:
+            if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
+                raise new_generation(dataset.name, breaking[dataset.name])
             if not self._decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
                 assert deployment is not None
                 raise _not_deployed(dataset, code_version, deployment)
@@ -249,6 +270,11 @@ class Deployments:
             self.connection.execute(_POINT, (name, row[0], code_version, bool(others)))
         return self.current([name])[name]
 
+    def refuse_evolving(self, dataset: Dataset, upstreams: Iterable[Dataset]) -> None:
+        """Raise CodeNotDeployed where a dataset is to be read as another generation than there is."""
+        for name, reasons in Generations(self.connection).breaking(upstreams).items():
+            raise CodeNotDeployed(f"{dataset} reads {new_generation(name, reasons)}")
+
     def refuse_other_code(self, build: Build) -> None:
         """Lock the deployment of a build's dataset until the transaction ends.
 
@@ -277,6 +303,14 @@ class Deployments:
         elif dataset.policy.on_code_change is OnCodeChange.HOLD:
             return False
         return self.connection.execute(_WAS_DEPLOYED, (dataset.name, code_version)).fetchone() is None
+
+
+def new_generation(name: str, reasons: Sequence[str]) -> CodeNotDeployed:
+    """The error where a declaration needs a generation that is not built yet."""
+    return CodeNotDeployed(
+        f"{name}: the declaration here is of another generation than readers see. {' '.join(reasons)} {NOTHING_LOST} "
+        f"`varve evolve {name}` builds it beside the old one, and moves readers when it is complete."
+    )
 
 
 def _not_deployed(dataset: Dataset, code_version: str, deployment: Deployment) -> CodeNotDeployed:

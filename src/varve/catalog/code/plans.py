@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog.backfills import Backfills
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.deployments import Decision, Deployments, new_generation
+from varve.catalog.code.generations import Generations
 from varve.model.errors import VarveError
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.code_changes import CodeChange, DeployedCode, code_changes, digest_of
@@ -116,7 +117,8 @@ class Plans:
             now: as in `look`.
             by: who decides.
 
-        Raises VarveError where the plan does not exist, was applied, or is not what would be done now.
+        Raises VarveError where the plan does not exist, was applied, or is not what would be done now; CodeNotDeployed
+        for a declaration that needs a new generation.
         """
         deployments = Deployments(self.connection)
         with self.connection.transaction():
@@ -134,6 +136,8 @@ class Plans:
                 if only and change.dataset not in only:
                     continue
                 dataset = self.graph.datasets[change.dataset]
+                for name, reasons in Generations(self.connection).breaking([dataset]).items():
+                    raise new_generation(name, reasons)
                 own = replace(decision or Decision.of_policy(dataset), plan=number)
                 deployments.deploy(dataset, change.version, change.after, own, by=by)
                 done.append((change, own))

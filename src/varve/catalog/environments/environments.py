@@ -79,8 +79,8 @@ _SET_BASE_CODE = """
 """
 _OVERLAY = """
     select o.dataset, o.partition, o.batch_id, c.batch_id, b.rows, b.bytes, b.environment, b.content is not null
-        and b.content = p.content
-    from varve.overlay o
+        and b.content = p.content, coalesce(b.generation, 0), coalesce(d.generation, 0)
+    from varve.overlay o left join varve.dataset d using (dataset)
     left join varve.current c using (dataset, partition)
     left join varve.batch b on (b.dataset, b.partition, b.batch_id) = (o.dataset, o.partition, o.batch_id)
     left join varve.batch p on (p.dataset, p.partition, p.batch_id) = (c.dataset, c.partition, c.batch_id)
@@ -134,6 +134,7 @@ class OverlayBatch:
         current: the batch that is current in production; None where there is none.
         environment: where it was computed; "" for a batch of production.
         same_content: whether both are known to hold the same rows.
+        generation, shown: the generation of the batch, and the one that readers of production see.
     """
 
     dataset: str
@@ -144,6 +145,8 @@ class OverlayBatch:
     size: int | None
     environment: str
     same_content: bool
+    generation: int
+    shown: int
 
 
 @dataclass(frozen=True)

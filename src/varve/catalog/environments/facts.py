@@ -37,6 +37,12 @@ _CURRENT = """
     where c.environment = %(environment)s and c.dataset = %(dataset)s
 """
 _CURRENT_OF = _CURRENT + " and c.partition = any(%(paths)s)"
+_ARRIVALS = """
+    select a.partition, a.fingerprint from varve.arrival a
+    join varve.environment_generation g on (g.environment, g.dataset) = (%(environment)s, a.dataset)
+    join varve.dataset d on d.dataset = a.dataset and d.generation <> g.generation
+    where a.dataset = %(dataset)s and (%(paths)s::text[] is null or a.partition = any(%(paths)s))
+"""
 _FAILURES = """
     select f.partition, extract(epoch from f.started_at)::float8,
         extract(epoch from coalesce(f.failed_at, f.started_at))::float8,
@@ -89,6 +95,11 @@ class EnvironmentFacts:
             )
             for path, batch, published, trace, equal, made_by in rows
         }  # fmt: skip
+        if source:
+            # A new generation takes what has arrived anew, where it was not rewritten.
+            for path, fingerprint in self.connection.execute(_ARRIVALS, parameters).fetchall():
+                if path not in facts:
+                    facts[path] = Fact(arrival=fingerprint)
         for path, run in self.in_flight.get(dataset, {}).items():
             if paths is None or path in paths:
                 facts[path] = facts.get(path, Fact())._replace(run=run)

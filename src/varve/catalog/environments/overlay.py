@@ -9,7 +9,7 @@ Not here: the environments themselves (environments.py), and which store writes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import Leases
@@ -57,6 +57,10 @@ _POINT = """
     select %s, %s, t.partition, t.batch_id from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
     on conflict (environment, dataset, partition) do update
     set batch_id = excluded.batch_id, pointed_at = clock_timestamp()
+"""
+_GENERATION = """
+    select g.declaration, g.generation from varve.environment_generation g join varve.dataset d using (dataset)
+    where g.environment = %s and g.dataset = %s and g.generation <> d.generation
 """
 _WAS_PUBLISHED = "select from varve.overlay where environment = %s and dataset = %s and batch_id = %s limit 1"
 
@@ -109,6 +113,11 @@ class EnvironmentCatalog(Catalog):
             if lost := sorted(ids.keys() - kept):
                 raise NotKept(f"{build.dataset}: the batches of {some(lost)} were swept. Nothing was changed.")
             self._set_overlay(build, {path: ids.get(path) for path in build.paths})
+
+    def _registered(self, dataset: Dataset) -> tuple[Mapping[str, Any] | None, int | None]:
+        """Those of the generation in which the environment builds the dataset."""
+        row = self.connection.execute(_GENERATION, (self.environment, dataset.name)).fetchone()
+        return super()._registered(dataset) if row is None else (row[0], row[1])
 
     def _lock_environment(self) -> None:
         if self.connection.execute(_LOCK_ENVIRONMENT, (self.environment,)).rowcount == 0:

@@ -196,7 +196,7 @@ class History:
         ]
 
     def present(self, dataset: str) -> list[Batch]:
-        """Every batch whose data must exist: current and retired ones."""
+        """Every batch of the generation that readers see whose data must exist: current and retired ones."""
         rows = self.connection.execute(statements.PRESENT, (dataset,)).fetchall()
         return [batch for row in rows for batch in batches_of([row]).values()]
 

@@ -78,19 +78,20 @@ FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # A living build reads only batches that were current at some time since it began.
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
-        select b.dataset, b.partition, b.batch_id, b.location, b.bytes, b.retired_at,
+        select b.dataset, b.partition, b.batch_id, b.generation, b.location, b.bytes, b.retired_at,
             b.published_at is not null as was_current,
             row_number() over (partition by b.dataset, b.partition, b.published_at is not null
                 order by b.retired_at desc, b.batch_id desc) as age
         from varve.batch b where b.state = 'retired' and (%s::text is null or b.dataset = %s)
     )
-    select r.dataset, d.store, r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
+    select r.dataset, coalesce(g.store, d.store), r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
         when exists (select from varve.valid_pin p
             where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
         when varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
         when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
             and c.projected_batch_id is distinct from c.batch_id) or exists (
-            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)) then 'shown'
+            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
+            or g.is_shown then 'shown'
         when r.retired_at > clock_timestamp() - %s::interval then 'recent'
         when r.was_current and r.age <= %s and strpos(r.dataset, '#') = 0 then 'last'
         when k.dataset is not null and k.age is null then 'broken'
@@ -98,6 +99,7 @@ RETIRED = """
         when r.retired_at >= (select began from oldest) then 'in use'
         else '' end
     from retired r join varve.dataset d using (dataset)
+    left join varve.generation g on (g.dataset, g.number) = (r.dataset, r.generation)
     left join unnest(%s::text[], %s::interval[], %s::int[]) as k (dataset, age, last) on k.dataset = r.dataset
     order by r.dataset, r.partition, r.batch_id
 """
@@ -116,8 +118,9 @@ MARK = """
       and not varve.in_environment(b.dataset, b.partition, b.batch_id)
 """
 UNDELETED = """
-    select b.dataset, d.store, b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
+    select b.dataset, coalesce(g.store, d.store), b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
     from varve.batch b join varve.dataset d using (dataset)
+    left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
     where b.state = 'swept' and b.deleted_at is null and (%s::text is null or b.dataset = %s)
     order by b.dataset, b.partition, b.batch_id
 """
@@ -135,14 +138,16 @@ KEPT = """
 """
 PRESENT = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
-    from varve.batch b
-    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+    from varve.batch b join varve.dataset d using (dataset)
+    where b.dataset = %s and b.state in ('published', 'retired') and b.generation = d.generation
+    order by b.partition, b.batch_id
 """
 DESCRIBED = """
     select b.partition, b.batch_id, b.location, b.run_id, b.code_version, b.rows, b.bytes, b.files, b.content,
         b.statistics, b.inputs, d.declaration
     from varve.batch b join varve.dataset d using (dataset)
-    where b.dataset = %s and b.state in ('published', 'retired') order by b.partition, b.batch_id
+    where b.dataset = %s and b.state in ('published', 'retired') and b.generation = d.generation
+    order by b.partition, b.batch_id
 """
 DATASETS = "select dataset, store from varve.dataset order by dataset"
 RUNS_LIKE = "select distinct run_id from varve.publish where starts_with(run_id, %s) order by run_id limit 10"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings, captured_sources
@@ -20,9 +21,13 @@ from varve.planning.arrivals.landing_file import RejectionKind
 from varve.stores.open import open_store, store_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from varve.catalog.recovery.recovery import Recovered
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
 
 _STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
@@ -110,9 +115,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     Finding(name, "", None, problem, f"Declare it again, or end it: `varve drop {name}`.")
                 )
                 continue
-            examined.findings += open_store(declared.store, settings, catalog, _session).examine(
-                declared, present, deep=deep
-            )
+            examined.findings += _examine(catalog, declared, present, deep=deep)
         examined.findings += [
             Finding(
                 broken_dataset.title,
@@ -184,6 +187,13 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
     return examined
 
 
+def _examine(catalog: Catalog, dataset: Dataset, present: Sequence[Batch], *, deep: bool) -> Sequence[Finding]:
+    if Generations(catalog.connection).breaking([dataset]):
+        problem = "it is declared here as another generation than readers see"
+        return [Finding(dataset.name, "", None, problem, f"`varve evolve {dataset}` builds it, and moves readers.")]
+    return open_store(dataset.store, chosen_settings(), catalog, _session).examine(dataset, present, deep=deep)
+
+
 def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
     """Show readers what the catalog says is current; with `from_storage` first rebuild the catalog from the stores."""
     settings, repaired = chosen_settings(), Repaired()
@@ -198,7 +208,7 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
                         repaired.findings += recovered.findings
         for name in built(history, dataset):
             declared = chosen_graph().datasets.get(name)
-            if declared is not None:
+            if declared is not None and not Generations(history.connection).breaking([declared]):
                 repaired.shown[name] = open_store(declared.store, settings, catalog, _session).repair(declared)
     return repaired
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.cdc.ending import ending_capture
 from varve.cli.batches import sweep
@@ -229,7 +230,10 @@ def _purge(
     step("mark")
     sweep.mark(report, history, history.retired(dropped.remains, older_than=none, keep_last=0))
     step("delete")
-    sweep.delete_swept(report, history, {dropped.store: store}, dropped.remains)
+    catalog = Catalog(history.connection)
+    others = Generations(history.connection).stores() - {dropped.store}
+    stores = {kind: open_store(kind, chosen_settings(), catalog, sweep.session) for kind in others}
+    sweep.delete_swept(report, history, {**stores, dropped.store: store}, dropped.remains)
     sweep.sweep_leftovers(report, history, store, dropped.name, none)
     step("forget")
     sweep.forget_dropped(history, {dropped.store: store}, dropped.name)

@@ -19,6 +19,7 @@ from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
 from varve.stores.environments.promotion import PROMOTION_RUN
+from varve.stores.environments.undoing import Undo, Undoing
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ class RollbackPlan:
         moves: by partition path, the current batch and the batch that shall become current; None stands for no batch.
         follows: the dataset that this one is rolled back with, as one run publishes both; "" where the rollback of
             this dataset was asked for.
+        undo: for the promotion of another generation: what undoing it changes in the dataset.
     """
 
     dataset: str
     moves: dict[str, tuple[BatchId | None, Batch | None]] = field(default_factory=dict)
     follows: str = ""
+    undo: Undo | None = None
 
     @property
     def withdrawn(self) -> list[str]:
@@ -90,6 +93,11 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
     with opened() as history:
         run_id = _full_run_id(history, run)
         if run_id.startswith(PROMOTION_RUN):
+            undos = _undoing(history).look(run_id)
+            if undos:
+                return [
+                    RollbackPlan(undo.dataset, dict(undo.moves) | _leaving(history, undo), undo=undo) for undo in undos
+                ]
             raise VarveError(
                 f"run {run_id} is the promotion of an environment, which deployed code too: its batches cannot go back "
                 f"without that. {NOTHING_CHANGED} Check out the code before it; then varve env create undo, varve "
@@ -151,6 +159,9 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
 
     Raises VarveError where a partition would be left without a batch and `withdraw` does not allow it.
     """
+    if plans and plans[0].undo is not None:
+        _undo(plans, reason=reason, withdraw=withdraw)
+        return
     without = [f"{plan.dataset} {path}" for plan in plans for path in plan.withdrawn if not plan.follows]
     if without and not withdraw:
         raise VarveError(
@@ -174,6 +185,32 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
         finally:
             for build, _ in returns.values():
                 catalog.release(build)
+
+
+def _undoing(history: History) -> Undoing:
+    settings, catalog = chosen_settings(), Catalog(history.connection)
+    return Undoing(
+        catalog, lambda dataset: open_store(dataset.store, settings, catalog, _session), chosen_graph().datasets
+    )
+
+
+def _leaving(history: History, undo: Undo) -> dict[str, tuple[BatchId | None, Batch | None]]:
+    """The partitions that were published since in the generation that readers leave."""
+    current = Catalog(history.connection).current(undo.dataset)
+    return {path: (current[path].batch_id, None) for path in undo.since if path in current}
+
+
+def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None:
+    """Go back to the generations before a promotion. Raises VarveError where that hides what was published since."""
+    undos = [plan.undo for plan in plans if plan.undo is not None]
+    if (since := [f"{undo.dataset} {path}" for undo in undos for path in undo.since]) and not withdraw:
+        raise VarveError(
+            f"{some(since, limit=3)} were published since, in the generation that readers would leave. "
+            f"{NOTHING_CHANGED} Say --withdraw if that is meant; or go back with the code of before: varve evolve "
+            "DATASET computes them anew."
+        )
+    with opened() as history:
+        _undoing(history).undo(undos, reason=reason, by=who())
 
 
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
@@ -20,6 +21,7 @@ from varve.cli.selection import size_text
 from varve.model.errors import ServiceUnavailable, VarveError, counted
 from varve.project import NoProject
 from varve.stores.open import open_store
+from varve.stores.together import hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,8 +94,10 @@ def sweep(
     report = Report(done=not dry_run)
     with opened() as history:
         catalog = Catalog(history.connection)
-        kinds = built(history, dataset)
-        stores = {kind: open_store(kind, settings, catalog, session) for kind in set(kinds.values())}
+        kinds, generations = built(history, dataset), Generations(history.connection)
+        stores = {
+            kind: open_store(kind, settings, catalog, session) for kind in {*kinds.values(), *generations.stores()}
+        }
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
@@ -101,6 +105,8 @@ def sweep(
             for expired in report.expired_environments:
                 drop_environment(expired)
             _finish_drops(report, history, stores, dataset)
+            for moved, kind in generations.all_left():
+                hide(catalog, stores[kind], moved)
             _catch_up(catalog, stores, kinds)
         declared = _declared(kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
@@ -208,7 +214,9 @@ def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) 
     """
     for name in names:
         lags = catalog.lagging(name) or catalog.withdrawn(name)
-        if lags and (dataset := chosen_graph().datasets.get(name)) is not None:
+        dataset = chosen_graph().datasets.get(name) if lags else None
+        # A declaration of another generation does not say what readers of this one see.
+        if dataset is not None and not Generations(catalog.connection).breaking([dataset]):
             try:
                 stores[dataset.store].follow(dataset)
             except ServiceUnavailable:
@@ -281,8 +289,8 @@ def _delete(report: Report, store: Store, dataset: str, locations: Sequence[str]
 
 
 def _in_groups(pending: Sequence[Retired]) -> Iterable[list[Retired]]:
-    for name in Counter(batch.dataset for batch in pending):
-        of_dataset = [batch for batch in pending if batch.dataset == name]
+    for place in Counter((batch.dataset, batch.store) for batch in pending):
+        of_dataset = [batch for batch in pending if (batch.dataset, batch.store) == place]
         for start in range(0, len(of_dataset), _GROUP_SIZE):
             yield of_dataset[start : start + _GROUP_SIZE]
 

@@ -214,3 +214,35 @@ def promote(
         work.show_promotion(console, promotion, dry_run=dry_run)
     if dry_run and work.is_refused(promotion, behind):
         raise typer.Exit(3)
+
+
+@promoting.command()
+def evolve(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="One whose declaration has changed.")],
+    *,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Make new batches of the old rows, instead of computing them again.")
+    ] = False,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Run foreign programs and functions too, which may change other systems.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Build the dataset as it is declared here beside what readers see, with all that reads it; then move readers.
+
+    For renamed, dropped or retyped columns, other windows, other partition columns, and another store. Readers see the
+    old generation whole until the new one is complete, and then the new one whole. A killed command goes on where it
+    was when it is typed again.
+
+    Example: [bold]varve evolve shop.revenue --dry-run[/]
+    """
+    from varve.cli.environments import evolve as evolve_command
+
+    done = evolve_command.evolve(
+        None if as_json else console, dataset, dry_run=dry_run, rewrite=rewrite, effects=effects
+    )
+    if as_json:
+        console.print_json(json.dumps(done.as_values()))
+    else:
+        evolve_command.show(console, done, dry_run=dry_run)

@@ -29,7 +29,7 @@ from varve.stores.environments.promotion import LeftBehind, Promoter, Promotion
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import psycopg
@@ -44,7 +44,8 @@ _LISTED = 12
 
 
 @contextmanager
-def _connected(command: str) -> Iterator[psycopg.Connection]:
+def connected(command: str) -> Iterator[psycopg.Connection]:
+    """A connection to the catalog of the chosen project, which is made where it is missing."""
     with connect(chosen_settings(), application=f"varve {command}") as connection:
         Catalog(connection).ensure_schema()
         yield connection
@@ -53,13 +54,13 @@ def _connected(command: str) -> Iterator[psycopg.Connection]:
 def create(name: str, *, live: bool, ttl: str) -> Environment:
     """Make an environment. Raises BadInput for a name that cannot be one or is taken, VarveError for another span."""
     lasts = span(ttl)
-    with _connected("env create") as connection:
+    with connected("env create") as connection:
         return Environments(connection).create(name, by=who(), live=live, ttl=lasts or None)
 
 
 def listed() -> list[Environment]:
     """Return all environments, by name."""
-    with _connected("env list") as connection:
+    with connected("env list") as connection:
         return Environments(connection).all()
 
 
@@ -68,7 +69,7 @@ def drop(name: str) -> Environment:
 
     Raises VarveError where there is none, or where somebody's own object depends on one of its views.
     """
-    with _connected("env drop") as connection:
+    with connected("env drop") as connection:
         environments = Environments(connection)
         environments.get(name)
         hide_views(connection, name)
@@ -83,7 +84,7 @@ def show_views(name: str) -> list[str]:
     Raises BadInput where a dataset of the project lies in a database of such a name.
     """
     settings = chosen_settings()
-    with _opened(name) as opened:
+    with open_environment(name) as opened:
         databases = {dataset.db: f"{dataset.db}__{name}" for dataset in opened.graph.datasets.values()}
         if taken := sorted(set(databases.values()) & set(databases)):
             raise BadInput(
@@ -120,7 +121,7 @@ def rebase(name: str, *, merged: bool) -> Environment:
     Raises VarveError where code that it has changed was replaced in production since, and nobody says that its own code
     contains that.
     """
-    with _connected("env rebase") as connection:
+    with connected("env rebase") as connection:
         environments = Environments(connection)
         deployed = Deployments(connection).current()
         moved = [
@@ -138,7 +139,7 @@ def rebase(name: str, *, merged: bool) -> Environment:
 
 def compared(name: str) -> dict[str, Any]:
     """Return, by dataset, how the partitions of an environment's overlay compare with production's."""
-    with _connected("env show") as connection:
+    with connected("env show") as connection:
         environments = Environments(connection)
         environment = environments.get(name)
         datasets: dict[str, dict[str, Any]] = {}
@@ -167,17 +168,18 @@ def run(
     Raises VarveError where a run fails; what was computed before stays.
     """
     wanted = _wanted(words, first, last)
-    with _opened(name) as opened:
+    with open_environment(name) as opened:
         if dry_run:
             plan = opened.plan(wanted)
             return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
         began = time.monotonic()
-        done = opened.run(wanted, effects=effects, before=partial(_announce, console))
+        done = opened.run(wanted, effects=effects, before=partial(announce, console))
         stuck = {dataset: dict(paths) for dataset, paths in opened.plan(wanted).stuck.items()}
     return {
         "environment": name,
         "computed": {dataset: count for dataset, count in done.computed.items() if count},
         "taken": {dataset: count for dataset, count in done.taken.items() if count},
+        **({"rewritten": done.rewritten} if done.rewritten else {}),
         "stuck": stuck,
         "seconds": round(time.monotonic() - began, 1),
     }
@@ -188,7 +190,7 @@ def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
     values = dict(word.split("=", 1) for word in words if "=" in word)
     if len(values) != len(words):
         raise BadInput(f"{' '.join(words)}: write column=value. Nothing was read.")
-    with _opened(name) as opened:
+    with open_environment(name) as opened:
         return opened.land(dataset.replace("/", "."), file, values)
 
 
@@ -197,8 +199,18 @@ def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first
 
     Raises NotClosed with what would be inconsistent.
     """
-    with _opened(name) as opened, _connected("promote") as connection:
-        promoter = _promoter(opened, connection)
+    with open_environment(name) as opened:
+        return promote_opened(console, opened, behind, run_first=run_first, dry_run=dry_run)
+
+
+def promote_opened(
+    console: Console | None, opened: OpenEnvironment, behind: LeftBehind, *,
+    run_first: bool = True, dry_run: bool = False, only: Collection[str] | None = None,
+) -> Promotion:  # fmt: skip
+    """The same of an open environment; `only` of these datasets. Raises NotClosed too."""
+    name = opened.name
+    with connected("promote") as connection:
+        promoter = _promoter(opened, connection, only)
         for _ in range(_ROUNDS if run_first else 0):
             promotion = promoter.look(name, behind)
             if dry_run or not promotion.closure.moved:
@@ -208,7 +220,10 @@ def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first
             overlay: dict[str, set[str]] = {}
             for row in Environments(connection).overlay(name):
                 overlay.setdefault(row.dataset, set()).add(row.partition)
-            opened.run(Wanted(paths=overlay), before=partial(_announce, console))
+            # A new generation may lack partitions that production has had meanwhile.
+            for dataset in promotion.generations:
+                overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
+            opened.run(Wanted(paths=overlay), before=partial(announce, console))
         if dry_run:
             return promoter.look(name, behind)
         return promoter.promote(name, behind, by=who())
@@ -372,21 +387,22 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[OpenEnvironment]:
+def open_environment(name: str) -> Iterator[OpenEnvironment]:
+    """Open an environment with the code that is here. Raises what `opened_environment` raises."""
     from varve.dagster.environments import opened_environment
 
     with opened_environment(chosen_project(), name) as opened:
         yield opened
 
 
-def _promoter(opened: OpenEnvironment, connection: psycopg.Connection) -> Promoter:
+def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None) -> Promoter:
     from varve.dagster.automation.reconciling import limits_of
 
     settings, catalog = chosen_settings(), Catalog(connection)
     session = cache(lambda: open_session(settings))
     return Promoter(
         catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
-        opened.members, limits_of(settings), pendulum.now("UTC"),
+        opened.members, limits_of(settings), pendulum.now("UTC"), None if only is None else frozenset(only),
     )  # fmt: skip
 
 
@@ -398,6 +414,7 @@ def _wanted(words: Sequence[str], first: str | None, last: str | None) -> Wanted
     return Wanted(datasets, values, first, last)
 
 
-def _announce(console: Console | None, run: Run) -> None:
+def announce(console: Console | None, run: Run) -> None:
+    """Print a run that begins."""
     if console is not None:
         console.print(f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}", highlight=False)

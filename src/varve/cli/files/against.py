@@ -76,9 +76,8 @@ class Comparison:
 
     @property
     def harmless(self) -> bool:
-        """Whether no use is broken for certain, and of no dataset every run would be refused."""
-        refused = any(consequence.refused for listed in self.consequences.values() for consequence in listed)
-        return not self.breaks and not refused
+        """Whether no use is broken for certain."""
+        return not self.breaks
 
     @property
     def breaks(self) -> list[BrokenUse]:

@@ -44,7 +44,7 @@ def as_values(comparison: Comparison) -> dict[str, Any]:
             for use in comparison.broken_uses
         ],
         "consequences": [
-            {"dataset": name, "message": consequence.message, "refused": consequence.refused}
+            {"dataset": name, "message": consequence.message, "new_generation": consequence.new_generation}
             for name, listed in comparison.consequences.items()
             for consequence in listed
         ],
@@ -153,8 +153,10 @@ def _readers(change: DatasetChange) -> list[tuple[str, list[str], tuple[str, ...
 
 def _summary(comparison: Comparison) -> str:
     breaks: Sequence[BrokenUse] = comparison.breaks
-    refused = sorted(name for name, listed in comparison.consequences.items() if any(each.refused for each in listed))
-    runs = f" Every run of {some(refused)} would be refused." if refused else ""
+    evolving = sorted(
+        name for name, listed in comparison.consequences.items() if any(each.new_generation for each in listed)
+    )
+    runs = f" Once it is deployed: varve evolve {' '.join(evolving)}." if evolving else ""
     if not breaks:
         return f"No dataset is broken by what has changed since {comparison.against}.{runs}"
     datasets = sorted({use.dataset for use in breaks})

@@ -52,7 +52,7 @@ def code_plan(open_plan: OpenPlan) -> CodePlan:
         if dataset is None or dataset.name not in published:
             return ()
         follows = consequences_of(*published[dataset.name], dataset.store, declaration(dataset))
-        if any(consequence.refused for consequence in follows):
+        if any(consequence.new_generation for consequence in follows):
             return tuple(follows)
         return (*follows, *_left_over(dataset, sorted(catalog.current(dataset.name))))
 

@@ -5,22 +5,19 @@ once. Nothing is deleted here: batches stay until a sweep deletes them, and unti
 back.
 """
 
-import datetime as dt
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import dataset_of
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some
-from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import PartitionKey, parse_path
-from varve.model.partitions.partitioning import Partitioning
-from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
 from varve.planning.reasons import LONGEST, path_in_words
 from varve.planning.requested import REASON_TAG
@@ -72,27 +69,10 @@ def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
     A dataset is left out where a file with an error declares it, or may declare it because its name cannot be read.
     """
     return {
-        name: _dataset_of_catalog(name, store, declared)
+        name: dataset_of(name, store, declared)
         for name, store, declared in catalog.declared()
         if name not in graph.datasets and graph.broken_dataset(name) is None
     }
-
-
-def _dataset_of_catalog(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
-    """Return a dataset as the catalog describes it: enough to show its table or view without rows."""
-    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
-    dimensions = [
-        DynamicDimension(column, "of.a.removed.dataset", types.get(ColumnType(kind), str))
-        for column, kind in declared["partition_columns"]
-    ]
-    columns = [
-        Column(column, ColumnType(kind), comment, nullable=nullable)
-        for column, kind, nullable, comment in declared["columns"]
-    ]
-    return Dataset(
-        name=name, comment=declared["comment"], partitioning=Partitioning(tuple(dimensions)),
-        schema=Schema(tuple(columns)), store=store,
-    )  # fmt: skip
 
 
 def retirement_job(graph: Graph, project: Project) -> dg.JobDefinition:

@@ -16,6 +16,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.leases import lease_lost
@@ -105,13 +106,17 @@ class Builds:
             catalog.ensure_schema()
             code_version = self.graph.code_versions.get(dataset.name, "")
             if environment:
-                if not step.dagster_run.tags.get(LANDING_TAG):
+                generation = Generations(connection).of_environment(environment).get(dataset.name)
+                is_new = generation is not None and generation.is_new
+                if not step.dagster_run.tags.get(LANDING_TAG) and not is_new:
                     _refuse_in_environment(dataset, environment)
                 Environments(connection).get(environment)
             elif code_version:
-                Deployments(catalog.connection).admit(
+                deployments = Deployments(catalog.connection)
+                deployments.admit(
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
                 )
+                deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
             return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version), catalog)
         except BaseException as failure:
             catalog.connection.close()

@@ -86,6 +86,13 @@ class TimeDimension:
         return calendar_of(self.tiling, self.timezone)
 
     @cached_property
+    def cut(self) -> str:
+        """How time is cut into windows, and in which zone: `0 0 * * *, UTC`. Equal where all windows are."""
+        if isinstance(self.tiling, Every):
+            return f"{self.tiling} from {self.tiling.anchor.isoformat()}, {self.timezone}"
+        return f"{' '.join(cron_of(self.tiling).split())}, {self.timezone}"
+
+    @cached_property
     def first(self) -> int:
         """`start` in seconds since 1970."""
         return int(self.start.timestamp())

@@ -29,17 +29,20 @@ class CodeState:
         deployed: the version that is deployed.
         decision: what was decided for partitions of other code when that was deployed.
         may_be_mixed: whether current batches may have been made by other code.
+        evolving: the dataset, or one that it reads, whose declaration here is of a generation that readers do not see
+            yet; "" where there is none.
     """
 
     version: str = ""
     deployed: str = ""
     decision: OnCodeChange = OnCodeChange.REBUILD
     may_be_mixed: bool = False
+    evolving: str = ""
 
     @property
     def differs(self) -> bool:
         """Whether the process has other code than is deployed: then it plans nothing for the dataset."""
-        return bool(self.version and self.deployed) and self.version != self.deployed
+        return bool(self.evolving) or (bool(self.version and self.deployed) and self.version != self.deployed)
 
 
 SAME_CODE = CodeState()
@@ -50,6 +53,11 @@ def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
 
     `marked`: whether a person asked for this partition.
     """
+    if code.evolving:
+        return (
+            f"{code.evolving} is declared here as another generation than readers see; `varve evolve {code.evolving}` "
+            "builds it and moves them"
+        )
     if code.differs:
         return (
             f"the code here ({code.version}) is not the one that is deployed ({code.deployed}); `varve plan` shows "

@@ -76,6 +76,8 @@ def judge(  # noqa: PLR0911 - one for each state
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
     cause = _cause(dataset, fact, inputs, refreshed_since, code)
     if cause is None:
+        if fact.batch and code.evolving == dataset.name:
+            return Judgement(State.OUTDATED, hold_reason(code, fact.made_by, marked=False))
         if fact.batch and fact.made_by == MadeBy.OTHER:
             return Judgement(State.OUTDATED, _OUTDATED_ON_HOLD)
         if fact.batch:

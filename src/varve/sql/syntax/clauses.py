@@ -5,6 +5,7 @@ Not here: which clauses there are (header.py), and TIMESERIES (timeseries.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
@@ -31,9 +32,12 @@ def parse_columns(at: Cursor) -> tuple[ColumnDefinition, ...]:
     while not at.takes(")"):
         name, span = at.name("a column", example=example)
         column = ColumnDefinition(name, _type(at, name), span, nullable=not at.takes("NOT", "NULL"))
+        if at.takes("RENAMED", "FROM"):
+            former, _ = at.name("the former name of the column", example=f"{name} {column.type} RENAMED FROM before")
+            column = replace(column, was=former)
         if at.takes("COMMENT"):
             text, _ = at.string("a comment")
-            column = ColumnDefinition(name, column.type, span, text, column.nullable)
+            column = replace(column, comment=text)
         if at.token is None or at.clause():
             at.fail("this parenthesis is not closed; write ) behind the last column.", opened)
         if name.lower() in columns_by_name:

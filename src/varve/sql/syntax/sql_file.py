@@ -53,13 +53,18 @@ class Allowed(StrEnum):
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """A declared column. `type` is Spark SQL, upper case: `DECIMAL(10, 2)`."""
+    """A declared column. `type` is Spark SQL, upper case: `DECIMAL(10, 2)`.
+
+    Attributes:
+        was: its former name, which RENAMED FROM gives; "" where it has none.
+    """
 
     name: str
     type: str
     span: Span
     comment: str = ""
     nullable: bool = True
+    was: str = ""
 
 
 @dataclass(frozen=True)

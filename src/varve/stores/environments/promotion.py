@@ -22,9 +22,11 @@ from psycopg.types.json import Jsonb
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.errors import VarveError, counted, some
+from varve.model.generation import has_same_partitions
 from varve.model.policy import OnCodeChange
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from varve.model.batch import BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
+    from varve.model.generation import EnvironmentGeneration
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
     from varve.planning.graph import Graph
@@ -100,6 +103,7 @@ class Promotion:
         closure: what it leaves inconsistent; empty where nothing is.
         left_out: what of the environment is not promoted, by dataset and partition.
         run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
+        generations: by dataset the generation to which readers move, where that is another one.
     """
 
     environment: str
@@ -109,6 +113,7 @@ class Promotion:
     left_out: Listed
     run_id: str = ""
     number: int | None = None
+    generations: Mapping[str, EnvironmentGeneration] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
@@ -131,6 +136,7 @@ class Promoter:
     Attributes:
         catalog: that of production.
         store_of: opens the store of a dataset over that catalog.
+        only: the datasets that are promoted; None: all.
     """
 
     catalog: Catalog
@@ -139,6 +145,7 @@ class Promoter:
     members: Members
     limits: Limits
     now: dt.datetime
+    only: frozenset[str] | None = None
 
     def look(self, name: str, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
         """What a promotion would do; nothing is changed.
@@ -179,7 +186,12 @@ class Promoter:
             self._follow(promotion)
             done[:] = [replace(promotion, closure=closure, number=number)]
 
-        _unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within))
+        leaving = [
+            (self.store_of(replace(self.graph.datasets[name], store=generation.store)), name)
+            for name, generation in promotion.generations.items()
+            if generation.store != self.graph.datasets[name].store
+        ]
+        _unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within, leaving=leaving))
         return done[0]
 
     def _candidates(self, name: str) -> Promotion:
@@ -190,7 +202,10 @@ class Promoter:
                 "promoted. Make one without --live, and run it."
             )
         code = environments.code(name)
-        versions = {dataset: version for dataset, version in self.graph.code_versions.items() if version}
+        chosen = frozenset(self.graph.datasets if self.only is None else self.only)
+        versions = {
+            dataset: version for dataset, version in self.graph.code_versions.items() if version and dataset in chosen
+        }  # fmt: skip
         if other := sorted(dataset for dataset, version in versions.items()
                            if dataset not in code or code[dataset].version != version):  # fmt: skip
             raise VarveError(
@@ -211,11 +226,18 @@ class Promoter:
                     f"varve env rebase {name} --merged, varve env run {name}, and promote it again."
                 )
             codes[dataset] = version
-        batches: dict[str, dict[str, BatchId]] = {}
+        entered = Generations(connection).of_environment(name)
+        generations = {
+            dataset: generation for dataset, generation in entered.items()
+            if generation.is_new and dataset in chosen
+        }  # fmt: skip
+        batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in generations}
         for row in environments.overlay(name):
-            if row.dataset in self.graph.datasets and row.batch_id is not None and row.batch_id != row.current:
+            number = entered[row.dataset].number if row.dataset in entered else row.shown
+            is_known = row.dataset in chosen and row.generation == number
+            if is_known and row.batch_id is not None and row.batch_id != row.current:
                 batches.setdefault(row.dataset, {})[row.partition] = row.batch_id
-        return Promotion(name, codes, batches, Closure(), {})
+        return Promotion(name, codes, batches, Closure(), {}, generations=generations)
 
     def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:
         """Promote and take everything back, without a word to readers; returns what was inconsistent."""
@@ -236,23 +258,29 @@ class Promoter:
     ) -> tuple[Closure, int]:
         """In a transaction: deploy the code, move the pointers, and ask what is inconsistent by that."""
         connection, deployments = self.catalog.connection, Deployments(self.catalog.connection)
-        before = self._judged()
+        before, former = self._judged(), self._former(promotion)
         contents = {
             "environment": promotion.environment,
             "codes": dict(promotion.codes),
             "partitions": {name: sorted(batches) for name, batches in promotion.batches.items()},
         }
-        digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
-        row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
-        assert row is not None
-        number = int(row[0])
+        number = new_plan(connection, contents, by)
         for name, version in sorted(promotion.codes.items()):
             dataset = self.graph.datasets[name]
             decision = replace(_decision(dataset, behind), plan=number)
             deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by)
         connection.execute(_LOCK_CURRENT)
         point()
-        return self._unclosed(promotion, before, self._judged()), number
+        return self._unclosed(promotion, before, self._judged(), former), number
+
+    def _former(self, promotion: Promotion) -> dict[str, set[str]]:
+        """What readers have now of the datasets that move to another generation with the same partitions."""
+        published = Generations(self.catalog.connection).published(promotion.generations)
+        facts = CatalogFacts(self.catalog.connection)
+        return {
+            name: facts.existing_partitions(name) for name in promotion.generations
+            if name in published and has_same_partitions(published[name].shape, shape_of(self.graph.datasets[name]))
+        }  # fmt: skip
 
     def _judged(self) -> Judged:
         """The states of all partitions that are not settled, as the transaction sees the catalog."""
@@ -266,14 +294,21 @@ class Promoter:
             for name, judgements in plan.judgements.items()
         }
 
-    def _unclosed(self, promotion: Promotion, before: Judged, after: Judged) -> Closure:
+    def _unclosed(self, promotion: Promotion, before: Judged, after: Judged, former: Mapping[str, set[str]]) -> Closure:
         closure = Closure()
+        # Before, these waited for the new generation: that does not say that they are out of date anyway.
+        waited = {name for moved in promotion.generations for name in self.graph.downstream(moved)}
         for name, judgements in after.items():
             promoted = promotion.batches.get(name, {})
             stale = {path: reason for path, (state, reason) in judgements.items() if state in _STALE}
+            if name in promotion.generations:
+                if lost := self._not_complete(promoted, judgements, former.get(name, set())):
+                    closure.moved[name] = lost
+                continue
             others = {
                 path: reason for path, reason in stale.items()
-                if path not in promoted and before.get(name, {}).get(path, _SETTLED)[0] not in _STALE
+                if path not in promoted
+                and (name in waited or before.get(name, {}).get(path, _SETTLED)[0] not in _STALE)
             }  # fmt: skip
             if others:
                 existing = CatalogFacts(self.catalog.connection).existing_partitions(name)
@@ -283,6 +318,19 @@ class Promoter:
             if others:
                 closure.behind[name] = others
         return closure
+
+    @staticmethod
+    def _not_complete(
+        promoted: Mapping[str, BatchId], judgements: Mapping[str, tuple[State, str]], former: set[str]
+    ) -> dict[str, str]:
+        """What a new generation still needs: what is due in it, and what readers have of the one before it."""
+        needed = {
+            path: reason for path, (state, reason) in judgements.items()
+            if state in _STALE and (path in promoted or path in former or state is not State.WAITING)
+        }  # fmt: skip
+        for path in sorted(former - promoted.keys() - needed.keys()):
+            needed[path] = judgements.get(path, _SETTLED)[1] or "readers have it, and the new generation has not"
+        return needed
 
     def _without(self, promotion: Promotion, closure: Closure) -> Promotion:
         """The promotion without what is inconsistent: partitions, or all of a dataset whose code would be mixed."""
@@ -335,6 +383,9 @@ class Promoter:
             build = self.catalog.unlocked(
                 dataset, sorted(targets), run_id=promotion.run_id, code_version=self.graph.code_versions[name]
             )
+            if name in promotion.generations:
+                generation = promotion.generations[name]
+                build.generation, build.registered = generation.number, generation.declaration
             point = partial(self._point, promotion, dataset, targets, build)
             changes.append(PendingChange(build, point))
         return changes
@@ -344,6 +395,10 @@ class Promoter:
         at: dt.datetime,
     ) -> None:  # fmt: skip
         self.catalog.repoint(build, targets, reason=f"promoted from environment {promotion.environment}", at=at)
+        if build.generation is not None:
+            Generations(self.catalog.connection).move(
+                dataset.name, build.generation, build.batch_id.millis, build.paths
+            )
         self.catalog.register(dataset, build.registered)
         self.catalog.connection.execute(_LET_GO, (dataset.name, build.paths))
 
@@ -353,6 +408,14 @@ class Promoter:
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
+
+
+def new_plan(connection: psycopg.Connection, contents: Mapping[str, object], by: str) -> int:
+    """The number of a plan that is applied with that, as deployments name one."""
+    digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
+    row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _unless_locked(work: Callable[[], T]) -> T:

@@ -130,6 +130,14 @@ class EnvironmentStore:
         """See `Store.forget_drop`."""
         self.store.forget_drop(dropped)
 
+    def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
+        """See `Store.leave`: readers of production stay."""
+        del dataset_name
+        point()
+
+    def left(self, dataset_name: str) -> None:
+        """See `Store.left`: the same."""
+
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
         return self.store.read(dataset, batches, columns)

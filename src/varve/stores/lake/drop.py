@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from varve.catalog.code.generations import Generations
 from varve.catalog.history.drops import Drops
 from varve.services.files import open_files
 from varve.stores.lake import record
@@ -37,6 +38,17 @@ def finish(spark: SparkSession, catalog: Catalog, layout: Layout, dropped: Dropp
             drops.finished(dropped)
     finally:
         catalog.unlock_projection(dropped.name)
+
+
+def hide(spark: SparkSession, catalog: Catalog, layout: Layout, name: str) -> None:
+    """Drop the Hive table of a dataset that has moved to another store."""
+    catalog.lock_projection(name)
+    try:
+        # Under the lock: it may have come back meanwhile.
+        if Generations(catalog.connection).left_stores(name):
+            _drop_table(spark, layout, name)
+    finally:
+        catalog.unlock_projection(name)
 
 
 def _drop_table(spark: SparkSession, layout: Layout, name: str) -> None:

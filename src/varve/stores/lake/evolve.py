@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _REMEDY = (
     "Columns that may be NULL can be added, types widened, and columns taken away, but not in the step in which "
-    "another is added: that may be a new name. For anything else give the dataset a new name, and drop the old one "
-    "when its readers have moved."
+    "another is added: that may be a new name. Anything else is a new generation: varve evolve."
 )
 
 
@@ -40,8 +39,6 @@ def refuse_breaking(build: Build) -> None:
 
 def consequences(before: DeclaredColumns, after: DeclaredColumns) -> list[Consequence]:
     """What follows where the declaration with these columns replaces another one."""
-    if problems := _problems(before, after.data, after.partitions):
-        return [Consequence(f"Every run is refused. {' '.join(problems)} {_REMEDY}", refused=True)]
     change = evolution(before.data, after.data, before.former)
     follows = []
     if change.added:

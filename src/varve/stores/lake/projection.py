@@ -13,7 +13,6 @@ from urllib.parse import unquote
 from sqlglot import exp
 
 from varve.catalog.rows import declaration
-from varve.model.evolution import widens
 from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.model.schema import ColumnType
 from varve.stores.folders import metastore
@@ -197,12 +196,20 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
         return
     if spark.catalog.tableExists(table_name(dataset)):
         types = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
-        existing = [column for column in dataset.schema.columns if column.name in types]
-        removed = types.keys() - {*dataset.schema.names, *dataset.partitioning.names}
-        if removed or any(widens(ColumnType(types[column.name]), column.type) for column in existing):
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        existing = [column for column in columns if column.name in types]
+        removed = types.keys() - {column.name for column in columns}
+        listed = spark.catalog.listColumns(table_name(dataset))
+        if (
+            removed
+            or [column.name for column in listed if column.isPartition] != list(dataset.partitioning.names)
+            or any(ColumnType(types[column.name]) != column.type for column in existing)
+        ):
             spark.sql(f"DROP TABLE {table_name(dataset)}")
             _ensure_table(spark, layout, dataset)
             catalog.forget_projection(dataset.name)
+            # A new table shows no partition, also none of an earlier generation.
+            catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
         elif added := [column for column in dataset.schema.columns if column not in existing]:
             spark.sql(add_columns_sql(dataset, added))
     catalog.set_shown_columns(dataset)

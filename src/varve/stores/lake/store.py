@@ -206,6 +206,16 @@ class LakeStore:
         is_declared_again = dropped.name in History(self.catalog.connection).stores()
         record.forget_drop(self.layout, dropped, with_folders=not is_declared_again)
 
+    def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
+        """See `Store.leave`: the Hive table follows the catalog, in `left`."""
+        del dataset_name
+        point()
+
+    def left(self, dataset_name: str) -> None:
+        """See `Store.left`."""
+        record.keep(self.layout, self.catalog, dataset_name)
+        drop.hide(self.spark(), self.catalog, self.layout, dataset_name)
+
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`."""
         return take_inventory(self.layout)

@@ -9,6 +9,7 @@ Not here: ending a dataset in the catalog (catalog/history/drops.py).
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -22,7 +23,7 @@ from varve.stores.warehouse.tables import notes
 from varve.stores.warehouse.tables.naming import leaf_prefix, periods_schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
@@ -96,22 +97,44 @@ def finish(catalog: Catalog, dropped: DroppedDataset) -> None:
     Drops(connection).finished(dropped)
 
 
+def leave(catalog: Catalog, name: str, point: Callable[[], None], *, seconds: float) -> None:
+    """Call `point` and drop the view and its leaves, in one transaction, as a drop does; the tables stay as they are.
+
+    Raises what `drop` raises.
+    """
+    notes.ensure_tables(catalog.connection)
+
+    def leave_once() -> None:
+        with _hidden(catalog.connection, name):
+            point()
+            notes.forget_view(catalog.connection, name)
+
+    publish.patiently(leave_once, name, f"the move of {name} to another store", seconds)
+
+
 def _drop_once(connection: psycopg.Connection, name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
+    with _hidden(connection, name):
+        dropped = end()
+        notes.drop(connection, name, dropped.remains)
+    return dropped
+
+
+@contextmanager
+def _hidden(connection: psycopg.Connection, name: str) -> Iterator[None]:
+    """In a transaction: after the body drop the view and its leaves. Raises VarveError where others depend on them."""
     with connection.transaction():
         # The locks come before anything is read.
         milliseconds = WarehouseOptions().stall_milliseconds
         publish.lock_views(connection, [name], milliseconds)
         views = _views(connection, name)
         publish.refuse_long_holders(connection, [view.as_string(connection) for view in views], milliseconds)
-        dropped = end()
-        notes.drop(connection, name, dropped.remains)
+        yield
         # Last, as readers wait from here on; the view first, in the order in which they lock.
         for view in views:
             try:
                 connection.execute(sql.SQL("drop view if exists {}").format(view))
             except psycopg.errors.DependentObjectsStillExist as error:
                 raise _still_needed(name, [error.diag.message_detail or str(error)]) from error
-    return dropped
 
 
 def _still_needed(name: str, others: Sequence[str]) -> VarveError:

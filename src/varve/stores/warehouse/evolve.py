@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.rows import columns_of
 from varve.model.errors import NOTHING_LOST, BadInput, some
-from varve.model.evolution import Consequence, evolution, former_problems, partition_problems
+from varve.model.evolution import Consequence, evolution, former_problems
 from varve.stores.postgres.types import postgres_type
 
 if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.evolution import DeclaredColumns
 
-_ANOTHER_NAME = "Give the new column another name: tables of older batches have that one."
+_ANOTHER_NAME = "Give the new column another name, as tables of older batches have that one; or: varve evolve."
 
 
 def refuse_former(build: Build) -> None:
@@ -28,11 +28,6 @@ def refuse_former(build: Build) -> None:
 
 def consequences(before: DeclaredColumns, after: DeclaredColumns) -> list[Consequence]:
     """What follows where the declaration with these columns replaces another one."""
-    if problems := partition_problems(before.partitions, after.partitions):
-        text = f"{' '.join(problems)} Give the dataset a new name, and drop the old one when its readers have moved."
-        return [Consequence(f"Partitions of before do not fit. {text}", refused=True)]
-    if former := former_problems(before, after.data):
-        return [Consequence(f"Every run is refused. {' '.join(former)} {_ANOTHER_NAME}", refused=True)]
     names = {name for column in after.data for name in (column.name, *column.was)}
     types = {column.name: column.type for column in before.data}
     change = evolution(before.data, after.data, before.former)
@@ -58,7 +53,7 @@ def consequences(before: DeclaredColumns, after: DeclaredColumns) -> list[Conseq
         follows.append(
             Consequence(
                 f"{some(retyped)}: runs are refused until `varve warehouse migrate` has changed the view; with "
-                "--dry-run it says whether every value stays the same."
+                "--dry-run it says whether every value stays the same. Or `varve evolve` computes it anew."
             )
         )
     return follows

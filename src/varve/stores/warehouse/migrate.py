@@ -18,7 +18,7 @@ from psycopg import sql
 
 from varve.model.errors import VarveError, some
 from varve.stores.postgres.types import type_sql
-from varve.stores.warehouse import projection, publish
+from varve.stores.warehouse import projection, publish, rebuild
 from varve.stores.warehouse.tables import grants, notes, shape, view
 from varve.stores.warehouse.tables.dependents import dependents
 from varve.stores.warehouse.tables.naming import periods_schema
@@ -115,7 +115,9 @@ def _migrate_once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migra
     with connection.transaction():
         milliseconds = publish.lock_publishers(connection, dataset)
         publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)], milliseconds)
-        migration = _rebuild(catalog, dataset, existing, wanted)
+        _refuse_loss(connection, dataset, list(catalog.current(dataset.name).values()), wanted)
+        rebuilt = rebuild.rebuild(catalog, dataset, existing)
+        migration = Migration(tuple(_changes(existing, wanted)), rebuilt.statements, rebuilt.restored)
         if dry_run:
             raise _DryRunDone(migration)
     return migration
@@ -131,58 +133,6 @@ def _regrant(connection: psycopg.Connection, dataset: Dataset, *, dry_run: bool)
         if dry_run:
             raise _DryRunDone(migration)
     return migration
-
-
-def _rebuild(
-    catalog: Catalog, dataset: Dataset, existing: Sequence[tuple[str, str]], wanted: shape.ViewShape
-) -> Migration:
-    connection, name = catalog.connection, view.view_name(dataset)
-    statements: list[str] = []
-
-    def run(statement: sql.Composable | str) -> None:
-        text = statement if isinstance(statement, str) else statement.as_string(connection)
-        connection.execute(text.encode())
-        statements.append(text)
-
-    # Renamed first: what depends on a column follows its new name only while the view exists.
-    for old, new in shape.evolve(dataset, existing).renames:
-        run(view.rename_column(dataset, old, new))
-    dependent_objects = dependents(connection, name)
-    if dependent_objects.others:
-        raise VarveError(
-            f"{dataset}: {some(dependent_objects.others)} depend on its view, and cannot be made again by us. "
-            f"{_NOTHING_CHANGED} Drop them, migrate, and create them again."
-        )
-    comments = projection.comments_of(connection, dataset)
-    batches = list(catalog.current(dataset.name).values())
-    _refuse_loss(connection, dataset, batches, wanted)
-    try:
-        for dependent in reversed(dependent_objects.views):
-            run(dependent.drop)
-        run(sql.SQL("drop view {}").format(name))
-        plan = projection.plan(catalog, dataset, (), shape.ViewChange(wanted), comments_before=comments)
-        for statement in (*plan.first, *plan.last):
-            run(statement)
-        for restore in dependent_objects.restore:
-            if restore.column is None or restore.column in wanted.names:
-                run(restore.statement)
-        for statement in plan.comments:
-            run(statement)
-        for dependent in dependent_objects.views:
-            run(dependent.create)
-            for restore in dependent.restore:
-                run(restore.statement)
-    except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction, psycopg.errors.DatatypeMismatch) as error:
-        raise VarveError(
-            f"{dataset}: a view that depends on it would not work any more: {str(error).splitlines()[0]} "
-            f"({', '.join(dependent.name.as_string(connection) for dependent in dependent_objects.views)}). "
-            f"{_NOTHING_CHANGED} Change or drop that view first."
-        ) from error
-    return Migration(
-        tuple(_changes(existing, wanted)),
-        tuple(statements),
-        tuple(dependent.name.as_string(connection) for dependent in dependent_objects.views),
-    )
 
 
 def _changes(existing: Sequence[tuple[str, str]], wanted: shape.ViewShape) -> Iterator[str]:

@@ -24,15 +24,17 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from varve.catalog.code.generations import Generations
 from varve.model.errors import NOTHING_LOST, PublishTimeout
 from varve.model.store_options import OldSnapshots
-from varve.stores.warehouse import budget, projection
+from varve.stores.warehouse import budget, projection, rebuild
 from varve.stores.warehouse.tables import grants, notes, roles, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from varve.catalog.catalog import Catalog
+    from varve.catalog.code.generations import PublishedDataset
     from varve.model.batch import Batch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -211,13 +213,27 @@ def _swap(catalog: Catalog, builds: Sequence[Build], point: Callable[[], None]) 
         for build in builds:
             paths = build.paths
             refuse_long_holders(connection, projection.views_to_replace(connection, build.dataset, paths), milliseconds)
+        moving = [build.dataset.name for build in builds if build.generation is not None]
+        before = Generations(connection).published(moving) if moving else {}
         point()
-        plans = [projection.plan(catalog, build.dataset, build.partitions) for build in builds]
+        plans = [
+            projection.plan(catalog, build.dataset, build.partitions) for build in builds
+            if not _is_rebuilt(catalog, build, before.get(build.dataset.name))
+        ]  # fmt: skip
         for name in (build.dataset.name for build in builds):
             # The view is the projection of this dataset, and follows in the same transaction.
             catalog.projected(name, catalog.lagging(name).values())
             catalog.forget_withdrawn(name, catalog.withdrawn(name))
         replace_views(connection, plans)
+
+
+def _is_rebuilt(catalog: Catalog, build: Build, before: PublishedDataset | None) -> bool:
+    """Make the view again where the publish moves readers to another generation. Returns whether it does."""
+    if build.generation is None or not (existing := projection.existing_columns(catalog.connection, build.dataset)):
+        return False
+    columns = () if before is None else before.shape.columns.data
+    rebuild.rebuild(catalog, build.dataset, existing, columns)
+    return True
 
 
 def replace_views(connection: psycopg.Connection, plans: Sequence[projection.ViewPlan]) -> None:

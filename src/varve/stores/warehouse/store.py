@@ -76,7 +76,8 @@ class WarehouseStore:
         types.refuse_what_postgresql_cannot_hold(build.dataset)
         _refuse_lost_partitions(build)
         # Refuses before Spark computes anything what the publish would refuse.
-        projection.change_of(connection, build.dataset)
+        if build.generation is None:
+            projection.change_of(connection, build.dataset)
         grants.refuse_missing_roles(connection, build.dataset)
         evolve.refuse_former(build)
         self._refuse_missing_parts(build)
@@ -204,6 +205,13 @@ class WarehouseStore:
         """See `Store.forget_drop`: its tables have remembered it, and are gone."""
         notes.forget_batches(self.catalog.connection, dropped.remains)
 
+    def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
+        """See `Store.leave`: the view goes in the same transaction."""
+        drop.leave(self.catalog, dataset_name, point, seconds=self.publish_seconds)
+
+    def left(self, dataset_name: str) -> None:
+        """See `Store.left`: nothing is left to be done."""
+
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`: tables describe their batches, and the view shows which are current."""
         return take_inventory(self.catalog.connection)
@@ -252,8 +260,8 @@ def _refuse_lost_partitions(build: Build) -> None:
     if before and not build.dataset.partition_columns:
         names = ", ".join(name for name, *_ in before)
         raise BadInput(
-            f"{build}: it was partitioned by {names}, and has no partitions now. {NOTHING_LOST} Give the dataset a new "
-            "name, and drop the old one when its readers have moved."
+            f"{build}: it was partitioned by {names}, and has no partitions now. {NOTHING_LOST} "
+            f"`varve evolve {build.dataset}` builds it anew, and moves its readers."
         )
 
 

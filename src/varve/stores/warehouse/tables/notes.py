@@ -87,11 +87,14 @@ _SET_COMPACTED = """
 """
 _FORGET_COMPACTED = "delete from varve.compacted where dataset = %s and table_name = any(%s)"
 # Of a dropped dataset: only where the rows of its batches lie is remembered, until they are deleted.
-_DROP = (
+_FORGET_VIEW = (
     "delete from varve.view where dataset = %(dataset)s",
     "delete from varve.leaf where dataset = %(dataset)s",
     "delete from varve.view_comment where dataset = %(dataset)s",
     "delete from varve.view_grant where dataset = %(dataset)s",
+)
+_DROP = (
+    *_FORGET_VIEW,
     "update varve.compacted set dataset = %(remains)s where dataset = %(dataset)s",
 )
 _FORGET_BATCHES = "delete from varve.compacted where dataset = %s"
@@ -235,6 +238,12 @@ def drop(connection: psycopg.Connection, dataset: str, remains: str) -> None:
     """Forget the views of a dropped dataset; its batches are noted under the name `remains` from now on."""
     for statement in _DROP:
         connection.execute(statement.encode(), {"dataset": dataset, "remains": remains})
+
+
+def forget_view(connection: psycopg.Connection, dataset: str) -> None:
+    """Forget the views of a dataset that is not shown here any more; where its rows lie is remembered."""
+    for statement in _FORGET_VIEW:
+        connection.execute(statement.encode(), {"dataset": dataset})
 
 
 def forget_batches(connection: psycopg.Connection, remains: str) -> None:

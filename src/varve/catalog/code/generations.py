@@ -1,0 +1,270 @@
+"""The generations of each dataset: which one readers see, and in which one an environment builds.
+
+A new generation is built in an environment, where the dataset begins without batches. A promotion moves readers to it:
+all that is current of the old generation is retired in the transaction that makes the new batches current.
+
+Not here: which declarations begin a new generation (varve/model/generation.py), and the promotion
+(varve/stores/environments).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Jsonb
+
+from varve.catalog.rows import columns_of, declaration
+from varve.catalog.statements import NEXT_BATCH_ID
+from varve.model.batch import BatchId
+from varve.model.dataset import Dataset
+from varve.model.errors import BadInput, VarveError
+from varve.model.generation import EnvironmentGeneration, Shape, begins_generation, breaks
+from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import ColumnType, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.planning.graph import Graph
+
+_PUBLISHED = """
+    select d.dataset, d.generation, d.store, d.declaration from varve.dataset d
+    where (%s::text[] is null or d.dataset = any(%s))
+      and exists (select from varve.publish p where p.dataset = d.dataset)
+"""
+# One batch of each generation, with the last declaration of that.
+_GENERATIONS_OF = """
+    select distinct on (b.generation) b.partition, b.batch_id,
+        case when b.generation = d.generation then d.store else g.store end,
+        case when b.generation = d.generation then d.declaration else g.declaration end
+    from varve.batch b join varve.dataset d on d.dataset = b.dataset and d.dataset = %s
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
+    where b.generation = d.generation or g.dataset is not null order by b.generation, b.partition
+"""
+_STORES = "select distinct store from varve.generation"
+_ALL = "select number, store, declaration from varve.generation where dataset = %s order by number desc"
+_BEGIN = "insert into varve.generation (dataset, number, store, declaration) values (%s, %s, %s, %s)"
+_ENTERED = "select dataset, generation from varve.environment_generation where environment = %s"
+_ENTER = """
+    insert into varve.environment_generation (environment, dataset, generation, declaration) values (%s, %s, %s, %s)
+    on conflict (environment, dataset) do update
+    set generation = excluded.generation, declaration = excluded.declaration
+"""
+_OF_ENVIRONMENT = """
+    select g.dataset, g.generation, d.generation, d.store, g.declaration
+    from varve.environment_generation g join varve.dataset d using (dataset) where g.environment = %s
+"""
+# The last declaration of the generation that readers leave.
+_KEEP_DECLARATION = """
+    insert into varve.generation (dataset, number, store, declaration)
+    select dataset, generation, store, declaration from varve.dataset where dataset = %s
+    on conflict (dataset, number) do update set declaration = excluded.declaration
+"""
+# A dataset that goes back to a store is shown there again.
+_MOVE = """
+    with shown as (
+        update varve.generation g set is_shown = o.store <> n.store and g.number = o.number
+        from varve.dataset d join varve.generation o on (o.dataset, o.number) = (d.dataset, d.generation)
+        join varve.generation n on n.dataset = d.dataset and n.number = %(number)s
+        where d.dataset = %(dataset)s and g.dataset = d.dataset and (g.is_shown or g.number = o.number)
+            and (g.store = n.store or g.number = o.number)
+    )
+    update varve.dataset set generation = %(number)s where dataset = %(dataset)s
+"""
+_DECLARE_AGAIN = """
+    update varve.dataset d set store = g.store, declaration = g.declaration, updated_at = now()
+    from varve.generation g where d.dataset = %s and (g.dataset, g.number) = (d.dataset, d.generation)
+"""
+_MADE = """
+    select b.generation, b.code_version from varve.batch b
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    where b.dataset = %s order by b.batch_id desc limit 1
+"""
+_LEFT = "select store from varve.generation where is_shown and dataset = %s"
+_ALL_LEFT = "select dataset, store from varve.generation where is_shown order by dataset"
+_HIDDEN = "update varve.generation set is_shown = false where dataset = %s"
+_OTHERS = "select partition from varve.current where dataset = %s and not partition = any(%s)"
+_RETIRE = """
+    update varve.batch b set state = 'retired', retired_at = p.published_at
+    from varve.current c, varve.publish p
+    where c.dataset = %(dataset)s and c.partition = any(%(paths)s) and p.dataset = c.dataset and p.build_id = %(build)s
+      and (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
+"""
+_WITHDRAW = """
+    with gone as (
+        delete from varve.current where dataset = %(dataset)s and partition = any(%(paths)s)
+        returning dataset, partition
+    ), shown as (
+        insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
+    )
+    insert into varve.published (dataset, partition, build_id, batch_id)
+    select dataset, partition, %(build)s, null from gone
+"""
+# What people and sensors have noted of partitions that are none any more.
+_FORGET_NOTES = (
+    "delete from varve.hold where dataset = %(dataset)s and partition = any(%(paths)s)",
+    "delete from varve.dirty where dataset = %(dataset)s and partition = any(%(paths)s)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDataset:
+    """A dataset as it was published last."""
+
+    generation: int
+    store: str
+    declaration: Mapping[str, Any]
+
+    @property
+    def shape(self) -> Shape:
+        """What decides whether another declaration fits to its batches."""
+        return Shape(self.store, columns_of(self.declaration))
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBatch:
+    """The generation of a batch, and the code that made it."""
+
+    generation: int
+    code_version: str
+
+
+@dataclass(frozen=True)
+class Generations:
+    """The generations in a catalog, over one connection in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    def published(self, names: Collection[str] | None = None) -> dict[str, PublishedDataset]:
+        """The datasets that were ever published, by name; of all, or of these."""
+        listed = None if names is None else list(names)
+        rows = self.connection.execute(_PUBLISHED, (listed, listed))
+        return {name: PublishedDataset(number, store, declared) for name, number, store, declared in rows}
+
+    def breaking(self, datasets: Iterable[Dataset]) -> dict[str, tuple[str, ...]]:
+        """Those of the datasets whose declarations do not fit to what readers see of them, each with the reasons."""
+        by_name = {dataset.name: dataset for dataset in datasets}
+        published = self.published(by_name) if by_name else {}
+        reasons = {name: breaks(published[name].shape, shape_of(by_name[name])) for name in published}
+        return {name: listed for name, listed in reasons.items() if listed}
+
+    def refuse_unreadable(self, dataset: Dataset, batches: Iterable[Batch]) -> None:
+        """Raise BadInput where batches are of a generation that the declaration of the dataset does not fit."""
+        listed = list(batches)
+        parameters = (
+            dataset.name, [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed],
+        )  # fmt: skip
+        for path, batch_id, store, declared in self.connection.execute(_GENERATIONS_OF, parameters).fetchall():
+            if reasons := breaks(Shape(store, columns_of(declared)), shape_of(dataset)):
+                raise BadInput(
+                    f"{dataset} {path} batch {BatchId(batch_id)} is of another generation than it is declared as here. "
+                    f"{' '.join(reasons)} Nothing was read. Read it with the code of then; or "
+                    f"`varve evolve {dataset}`, if the declaration here is to be what readers see."
+                )
+
+    def stores(self) -> set[str]:
+        """The stores in which batches of any generation but the first may lie."""
+        return {store for (store,) in self.connection.execute(_STORES)}
+
+    def enter(self, environment: str, graph: Graph) -> None:
+        """Note in which generation the environment builds each dataset with the declarations of this graph.
+
+        A declaration that older batches do not follow begins a new generation, or goes back to an earlier one that it
+        fits: that one's batches are taken and not computed again.
+        """
+        entered: dict[str, int] = dict(self.connection.execute(_ENTERED, (environment,)).fetchall())
+        for name, published in self.published(graph.datasets).items():
+            dataset = graph.datasets[name]
+            number: int = published.generation
+            before: Mapping[str, Any] = published.declaration
+            if begins_generation(published.shape, shape_of(dataset)):
+                number, before = self._fitting(dataset, entered.get(name))
+            if number or published.generation or name in entered:
+                declared = Jsonb(declaration(dataset, before))
+                self.connection.execute(_ENTER, (environment, name, number, declared))
+
+    def of_environment(self, environment: str) -> dict[str, EnvironmentGeneration]:
+        """The generations in which an environment builds, by dataset; those that are not there are of the first one."""
+        rows = self.connection.execute(_OF_ENVIRONMENT, (environment,))
+        return {name: EnvironmentGeneration(*numbers) for name, *numbers in rows}
+
+    def move(self, dataset: str, number: int, build_id: int, kept: Collection[str]) -> None:
+        """Let readers see this generation: retire whatever else is current, in the transaction of the publish.
+
+        `kept` are the partitions that the publish, which was recorded under this id, has made current.
+        """
+        paths = [path for (path,) in self.connection.execute(_OTHERS, (dataset, list(kept)))]
+        parameters = {"dataset": dataset, "paths": paths, "build": build_id}
+        for statement in (_RETIRE, _WITHDRAW, *_FORGET_NOTES):
+            self.connection.execute(statement, parameters)
+        self.connection.execute(_KEEP_DECLARATION, (dataset,))
+        self.connection.execute(_MOVE, {"number": number, "dataset": dataset})
+
+    def known(self, name: str, number: int) -> PublishedDataset:
+        """A generation of a dataset as it was published last. Raises VarveError where the catalog has none of it."""
+        for known, store, declared in self.connection.execute(_ALL, (name,)):
+            if known == number:
+                return PublishedDataset(known, store, declared)
+        raise VarveError(f"{name}: the catalog has no generation {number} of it. Nothing was changed.")
+
+    def made(self, name: str, batches: Mapping[str, BatchId]) -> MadeBatch | None:
+        """What is known of the newest of these batches, by partition; None where there is none."""
+        ids = [batch_id.millis for batch_id in batches.values()]
+        row = self.connection.execute(_MADE, (list(batches), ids, name)).fetchone()
+        return None if row is None else MadeBatch(*row)
+
+    def declare_again(self, name: str) -> None:
+        """Let the generation that readers see be declared as it was last, whichever code is here."""
+        self.connection.execute(_DECLARE_AGAIN, (name,))
+
+    def left_stores(self, name: str) -> list[str]:
+        """The stores that a dataset has left, and whose readers may still see it."""
+        return [store for (store,) in self.connection.execute(_LEFT, (name,))]
+
+    def all_left(self) -> list[tuple[str, str]]:
+        """(dataset, store) of every dataset that readers may still see in a store that it has left."""
+        return list(self.connection.execute(_ALL_LEFT).fetchall())
+
+    def hidden(self, name: str) -> None:
+        """Record that readers of the stores that a dataset has left see nothing of it any more."""
+        self.connection.execute(_HIDDEN, (name,))
+
+    def _fitting(self, dataset: Dataset, entered: int | None) -> tuple[int, Mapping[str, Any]]:
+        """The newest generation that the declaration fits, and its last declaration; a new one where there is none."""
+        wanted = shape_of(dataset)
+        known = self.connection.execute(_ALL, (dataset.name,)).fetchall()
+        # Which the environment is in comes first: what it has computed stays.
+        for number, store, declared in sorted(known, key=lambda row: (row[0] != entered, -row[0])):
+            if not begins_generation(Shape(store, columns_of(declared)), wanted):
+                return int(number), declared
+        row = self.connection.execute(NEXT_BATCH_ID).fetchone()
+        assert row is not None
+        number, declared = int(row[0]), declaration(dataset)
+        self.connection.execute(_BEGIN, (dataset.name, number, dataset.store, Jsonb(declared)))
+        return number, declared
+
+
+def shape_of(dataset: Dataset) -> Shape:
+    """What decides whether the declaration of a dataset fits to batches that there are."""
+    return Shape(dataset.store, columns_of(declaration(dataset)))
+
+
+def dataset_of(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
+    """A dataset as the catalog describes it: enough to show batches in its table or view, whatever is declared now."""
+    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
+    columns = columns_of(declared)
+    dimensions = [
+        DynamicDimension(column.name, "of.an.earlier.declaration", types.get(column.type, str))
+        for column in columns.partitions
+    ]
+    return Dataset(
+        name=name, comment=declared["comment"], partitioning=Partitioning(tuple(dimensions)),
+        schema=Schema(columns.data), store=store,
+    )  # fmt: skip

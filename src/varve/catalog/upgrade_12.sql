@@ -1,0 +1,59 @@
+-- Version 12, generations: what the batches of a dataset have in common that readers see (docs/decisions/0017).
+
+-- Every generation that was ever begun; 0 is the first one, which has a row once there is another.
+create table varve.generation (
+    dataset text not null,
+    -- From the clock of batch ids.
+    number bigint not null,
+    store text not null,
+    -- The last declaration that it was published with, or with which it is being built.
+    declaration jsonb not null,
+    begun_at timestamptz not null default clock_timestamp(),
+    -- Whether readers of its store may still see it although the dataset has moved to another store.
+    is_shown boolean not null default false,
+    primary key (dataset, number)
+);
+
+-- The generation that readers see.
+alter table varve.dataset add column generation bigint not null default 0;
+-- The generation to which a batch belongs: only batches of one generation are current together.
+alter table varve.batch add column generation bigint not null default 0;
+create index batch_of_later_generation on varve.batch (dataset, generation) where generation <> 0;
+
+-- The generation in which an environment builds a dataset, where that is not simply the first one.
+create table varve.environment_generation (
+    environment text not null references varve.environment on delete cascade,
+    dataset text not null,
+    generation bigint not null,
+    declaration jsonb not null,
+    primary key (environment, dataset)
+);
+
+-- Whether an environment may have this batch: it has only those of its own generation.
+create function varve.of_generation(in_environment text, of_dataset text, of_partition text, of_batch bigint)
+returns boolean language sql stable as $$
+    select not exists (
+        select from varve.environment_generation g
+        where (g.environment, g.dataset) = (in_environment, of_dataset) and not exists (
+            select from varve.batch b where (b.dataset, b.partition, b.batch_id) = (of_dataset, of_partition, of_batch)
+                and b.generation = g.generation))
+$$;
+
+create or replace view varve.environment_current as
+    select o.environment, o.dataset, o.partition, o.batch_id from varve.overlay o
+    where o.batch_id is not null and varve.of_generation(o.environment, o.dataset, o.partition, o.batch_id)
+    union all
+    select e.name, b.dataset, b.partition, b.batch_id
+    from varve.environment e cross join lateral (
+        select distinct on (p.dataset, p.partition) p.dataset, p.partition, p.batch_id from varve.publication p
+        where p.id <= e.base order by p.dataset, p.partition, p.id desc
+    ) b
+    where e.base is not null and b.batch_id is not null and not exists (
+        select from varve.overlay o where (o.environment, o.dataset, o.partition) = (e.name, b.dataset, b.partition)
+            and (o.batch_id is null or varve.of_generation(o.environment, o.dataset, o.partition, o.batch_id)))
+        and varve.of_generation(e.name, b.dataset, b.partition, b.batch_id)
+    union all
+    select e.name, c.dataset, c.partition, c.batch_id from varve.environment e cross join varve.current c
+    where e.base is null and not exists (
+        select from varve.overlay o where (o.environment, o.dataset, o.partition) = (e.name, c.dataset, c.partition))
+        and varve.of_generation(e.name, c.dataset, c.partition, c.batch_id);

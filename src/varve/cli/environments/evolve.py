@@ -1,0 +1,154 @@
+"""`varve evolve`: builds the generation that a declaration begins beside what readers see, and moves them to it.
+
+It does with an environment of its own what anybody can do with one: compute there, then promote. A killed one goes on
+where it was, because what was computed is kept.
+
+Not here: the environment (varve/dagster/environments.py) and the promotion (varve/stores/environments).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.environments.environments import Environments
+from varve.cli.context import chosen_graph
+from varve.cli.environments import work
+from varve.cli.selection import who
+from varve.model.errors import VarveError, counted, nearest, some
+from varve.model.generation import begins_generation
+from varve.planning.environment_runs import Wanted
+from varve.stores.environments.promotion import LeftBehind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from varve.dagster.environments import OpenEnvironment
+    from varve.planning.graph import Graph
+
+# The longest name of an environment, without what each of these begins with.
+_PREFIX, _LENGTH = "evolve_", 24
+
+
+@dataclass
+class Evolution:
+    """What a command has done, or would do.
+
+    Attributes:
+        reasons: why the dataset needs another generation; empty where it needs none.
+        due: by dataset the partitions to compute, of a dry run.
+        rewritten: by dataset how many partitions were or would be rewritten from those of the generation before.
+        run: under which the publish is recorded; "" where nothing was published.
+    """
+
+    dataset: str
+    reasons: tuple[str, ...]
+    due: dict[str, list[str]] = field(default_factory=dict)
+    rewritten: dict[str, int] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    run: str = ""
+
+    def as_values(self) -> dict[str, Any]:
+        """Return it as plain values for `--json`."""
+        return {
+            "dataset": self.dataset, "reasons": list(self.reasons), "due": self.due, "rewritten": self.rewritten,
+            "computed": self.computed, "taken": self.taken, "partitions": self.partitions, "run": self.run or None,
+        }  # fmt: skip
+
+
+def environment_of(dataset: str) -> str:
+    """Return the name of the environment in which a dataset is evolved."""
+    slug = dataset.replace(".", "_")
+    if len(slug) > _LENGTH:
+        slug = f"{slug[: _LENGTH - 9]}_{blake2b(dataset.encode(), digest_size=4).hexdigest()}"
+    return f"{_PREFIX}{slug}"
+
+
+def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: bool, effects: bool) -> Evolution:
+    """Build the generation that the declaration of a dataset begins, with what reads it, and move readers to it.
+
+    Raises VarveError where nobody declares the dataset, a run fails, something that depends on its view cannot follow,
+    or a partition that readers have cannot be made; what was computed stays, and the same call goes on.
+    """
+    graph, dataset = chosen_graph(), dataset.replace("/", ".")
+    part, name = _part(graph, dataset), environment_of(dataset)
+    with work.connected("evolve") as connection:
+        published = Generations(connection).published([dataset]).get(dataset)
+        reasons = () if published is None else begins_generation(published.shape, shape_of(graph.datasets[dataset]))
+        environments, done = Environments(connection), Evolution(dataset, reasons)
+        is_made = any(environment.name == name for environment in environments.all())
+        if reasons and not is_made:
+            environments.create(name, by=who())
+        elif reasons and console is not None:
+            console.print(f"Going on with environment {name}, in which this was begun.", highlight=False)
+        if reasons:
+            with work.open_environment(name) as opened:
+                _build(console, opened, done, dry_run=dry_run, rewrite=rewrite, effects=effects)
+                if not dry_run:
+                    promotion = work.promote_opened(console, opened, LeftBehind.REFUSE, only=part)
+                    done.partitions = {each: len(batches) for each, batches in promotion.batches.items()}
+                    done.run = promotion.run_id
+    # A dry run leaves what was begun; where readers have moved, all of it is theirs.
+    if (reasons or is_made) and not (dry_run and is_made):
+        work.drop(name)
+    return done
+
+
+def _part(graph: Graph, dataset: str) -> frozenset[str]:
+    """The dataset with all that reads it, and all that those read."""
+    if dataset not in graph.datasets:
+        raise VarveError(
+            f"there is no dataset {dataset!r}.{nearest(dataset, graph.datasets)} There are {some(graph.datasets)}."
+        )
+    names = {dataset, *graph.downstream(dataset)}
+    return frozenset(names | {upstream for name in names for upstream in graph.upstream(name)})
+
+
+def _build(
+    console: Console | None, opened: OpenEnvironment, done: Evolution, *,
+    dry_run: bool, rewrite: bool, effects: bool,
+) -> None:  # fmt: skip
+    wanted = Wanted(datasets=tuple(sorted({done.dataset, *opened.graph.downstream(done.dataset)})))
+    if dry_run:
+        done.due = {name: list(paths) for name, paths in opened.plan(wanted).due.items()}
+        done.rewritten = opened.carrying_over(everything=rewrite).rewritable(wanted)
+        return
+    finished = opened.run(wanted, effects=effects, rewrite=rewrite, before=partial(work.announce, console))
+    done.rewritten = {name: count for name, count in finished.rewritten.items() if count}
+    done.computed = {name: count for name, count in finished.computed.items() if count}
+    done.taken = {name: count for name, count in finished.taken.items() if count}
+
+
+def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
+    """Print what was done, or would be."""
+    if not done.reasons:
+        console.print(f"{done.dataset}: its declaration fits to what readers see; nothing is to be done.")
+        return
+    console.print(f"{done.dataset} begins another generation. {' '.join(done.reasons)}", highlight=False)
+    for verb, counts in _counts(done, dry_run=dry_run):
+        for name, count in counts.items():
+            console.print(f"  {name}: {counted(count, 'partition')} {verb}", highlight=False)
+    if dry_run:
+        console.print("Readers go on with the old one until all of it is there. Nothing was computed: a dry run.")
+    elif done.run:
+        console.print(
+            f"Readers see it now, as run {done.run}. To go back: with the declaration before, varve evolve "
+            f"{done.dataset}; what is kept is taken and not computed.", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+def _counts(done: Evolution, *, dry_run: bool) -> Sequence[tuple[str, Mapping[str, int]]]:
+    if dry_run:
+        due = {name: len(paths) for name, paths in done.due.items()}
+        return [("would be rewritten", done.rewritten), ("would be computed", due)]
+    return [
+        ("rewritten from the one before", done.rewritten), ("computed", done.computed),
+        ("taken, as the same code made them from the same inputs before", done.taken),
+    ]  # fmt: skip

@@ -1,0 +1,126 @@
+"""Batches of a new generation that are not computed: taken from the generation to which it goes back, or rewritten.
+
+What comes from outside is never fetched again where the rows that were taken say the same: landing files and tables of
+others may be gone. With `everything`, computed datasets too.
+
+Not here: how a batch is rewritten (varve/stores/environments/rewriting.py), and what is computed (environments.py).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.traces import Traces
+from varve.model.generation import is_rewritable
+from varve.stores.environments.rewriting import AT_ONCE, Rewriter
+from varve.stores.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.planning.environment_runs import Wanted
+    from varve.planning.graph import Graph
+    from varve.services.settings import Settings
+
+
+@dataclass(frozen=True)
+class CarryingOver:
+    """Carries the partitions that readers have over into the new generations of an environment.
+
+    Attributes:
+        everything: whether batches of computed datasets are rewritten too, where that is possible.
+        before: called with a dataset and how many of its partitions are rewritten next.
+    """
+
+    connection: psycopg.Connection
+    environment: str
+    graph: Graph
+    settings: Settings
+    spark: Callable[[], Any]
+    everything: bool = False
+    before: Callable[[Dataset, int], None] = lambda dataset, count: None  # noqa: ARG005
+
+    def carry(self, wanted: Wanted) -> tuple[dict[str, int], dict[str, int]]:
+        """Do it for the wanted datasets and what they read; how many partitions were rewritten, and taken, by dataset.
+
+        Raises BadInput for a value that would be another one, and what a build raises.
+        """
+        rewritten, taken = {}, {}
+        names = set(wanted.datasets) or set(self.graph.datasets)
+        names |= {upstream for name in wanted.datasets for upstream in self.graph.upstream(name)}
+        for dataset in self.graph.in_order():
+            if dataset.name in names and (missing := self._missing(dataset, wanted)):
+                if batches := self._earlier(dataset, missing):
+                    taken[dataset.name] = self._take(dataset, batches)
+                left = [batch for path, batch in missing.items() if path not in batches]
+                if left and self._is_rewritten(dataset):
+                    rewritten[dataset.name] = self._rewrite(dataset, left)
+        return rewritten, taken
+
+    def rewritable(self, wanted: Wanted) -> dict[str, int]:
+        """How many partitions of each dataset would be rewritten or taken."""
+        names = set(wanted.datasets) or set(self.graph.datasets)
+        names |= {upstream for name in wanted.datasets for upstream in self.graph.upstream(name)}
+        missing = {
+            dataset.name: len(self._missing(dataset, wanted)) for dataset in self.graph.in_order()
+            if dataset.name in names and self._is_rewritten(dataset)
+        }  # fmt: skip
+        return {name: count for name, count in missing.items() if count}
+
+    def _missing(self, dataset: Dataset, wanted: Wanted) -> dict[str, Batch]:
+        """What readers have of a dataset with a new generation, and the environment has not, by partition."""
+        generations = Generations(self.connection)
+        generation = generations.of_environment(self.environment).get(dataset.name)
+        comes_from_outside = dataset.arrives or bool(dataset.rejected_of)
+        if generation is None or not generation.is_new or not (self.everything or comes_from_outside):
+            return {}
+        there = EnvironmentCatalog(self.connection, self.environment).current(dataset.name)
+        current = Catalog(self.connection).current(dataset.name)
+        is_wanted = wanted.includes if dataset.name in wanted.datasets else lambda *_: True
+        if not is_rewritable(generations.published([dataset.name])[dataset.name].shape, shape_of(dataset)):
+            return {}
+        return {path: batch for path, batch in current.items() if path not in there and is_wanted(dataset, path)}
+
+    def _is_rewritten(self, dataset: Dataset) -> bool:
+        # The parts of a partition that grows are files that were read: they are read again.
+        return dataset.incremental is None
+
+    def _earlier(self, dataset: Dataset, missing: dict[str, Batch]) -> dict[str, Batch]:
+        """Batches that this very code has made from the same inputs, in the generation to which it goes back."""
+        inputs = {path: batch.inputs for path, batch in missing.items() if batch.inputs}
+        version = self.graph.code_versions[dataset.name]
+        return Traces(self.connection).equal_batches(dataset.name, version, inputs, current_too=True)
+
+    def _take(self, dataset: Dataset, batches: dict[str, Batch]) -> int:
+        catalog = EnvironmentCatalog(self.connection, self.environment)
+        store = open_store(dataset.store, self.settings, catalog, self.spark)
+        keys = [dataset.partitioning.from_path(path) for path in sorted(batches)]
+        version = self.graph.code_versions[dataset.name]
+        build = catalog.unlocked(dataset, keys, run_id=f"env-{uuid.uuid4()}", code_version=version)
+        store.republish(build, list(batches.values()))
+        return len(batches)
+
+    def _rewrite(self, dataset: Dataset, batches: list[Batch]) -> int:
+        published = Generations(self.connection).published([dataset.name])[dataset.name]
+        catalog = EnvironmentCatalog(self.connection, self.environment)
+        rewriter = Rewriter(
+            catalog, dataset, published.shape,
+            open_store(published.store, self.settings, Catalog(self.connection), self.spark),
+            open_store(dataset.store, self.settings, catalog, self.spark),
+        )  # fmt: skip
+        for start in range(0, len(batches), AT_ONCE):
+            part = batches[start : start + AT_ONCE]
+            self.before(dataset, len(part))
+            rewriter.rewrite(
+                part, run_id=f"rewrite-{uuid.uuid4()}", code_version=self.graph.code_versions[dataset.name]
+            )
+        return len(batches)

@@ -1,0 +1,113 @@
+"""Rewrites batches of one generation as batches of the next: columns renamed, dropped, cast or added as NULL.
+
+The rows of landing files and of tables of others come from outside, and may not be there any more; so they are never
+asked for again where the rows that were taken say the same. A value that a cast would change is refused.
+
+Not here: which declarations allow it (varve/model/generation.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from varve.model.errors import BadInput, some
+from varve.model.schema import Schema
+from varve.model.store_options import LakeOptions, WarehouseOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.model.generation import Shape
+    from varve.model.schema import Column
+    from varve.stores.store import Store
+
+# One job rewrites so many partitions; what it has written is kept when the next one is killed.
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """Rewrites batches of a dataset in an environment.
+
+    Attributes:
+        catalog: that of the environment.
+        dataset: as it is declared now.
+        before: its shape in the generation that is rewritten.
+        old_store, store: where the old and the new batches lie.
+    """
+
+    catalog: Catalog
+    dataset: Dataset
+    before: Shape
+    old_store: Store
+    store: Store
+
+    def rewrite(self, batches: Sequence[Batch], *, run_id: str, code_version: str) -> None:
+        """Make these batches batches of the environment, in one build; they keep what they were made from.
+
+        Raises BadInput for a value that would be another one, and what a build raises.
+        """
+        dataset = self.dataset
+        keys = {batch.partition: dataset.partitioning.from_path(batch.partition) for batch in batches}
+        build = self.catalog.begin(dataset, sorted(keys.values()), run_id=run_id, code_version=code_version)
+        try:
+            for batch in batches:
+                for read in batch.inputs:
+                    build.reads(keys[batch.partition], read)
+            old = self.old_store.read(former(dataset, self.before), batches)
+            staged = self.store.stage(build, self._as_declared(old))
+            self.catalog.staged(build, staged)
+            self.store.verify(build, staged)
+            self.store.publish(build, staged)
+        except BaseException as error:
+            self.catalog.fail(build, str(error))
+            self.store.discard(build)
+            raise
+        finally:
+            self.catalog.release(build)
+
+    def _as_declared(self, old: DataFrame) -> DataFrame:
+        """The rows with the columns that are declared now. Raises BadInput where a value would be another one."""
+        from pyspark.sql import functions as spark
+
+        pairs = [(column, source_of(column, self.before)) for column in self.dataset.schema.columns]
+        cast = [(column, source) for column, source in pairs if source is not None and source.type != column.type]
+        if cast:
+            changed = [
+                spark.sum(
+                    (~spark.col(source.name).try_cast(column.type).try_cast(source.type).eqNullSafe(
+                        spark.col(source.name))).cast("bigint")
+                ).alias(column.name)
+                for column, source in cast
+            ]  # fmt: skip
+            (counts,) = old.agg(*changed).collect()
+            if lost := [f"{name}: {count:,} values" for name, count in counts.asDict().items() if count]:
+                raise BadInput(
+                    f"{self.dataset}: not every value stays the same in the new type: {some(lost)}. Nothing was "
+                    "published. Declare a type that holds them, or a new column beside the old one."
+                )
+        columns = [
+            (spark.lit(None) if source is None else spark.col(source.name)).cast(column.type).alias(column.name)
+            for column, source in pairs
+        ]
+        return old.select(*columns, *[spark.col(column.name) for column in self.dataset.partition_columns])
+
+
+def source_of(column: Column, before: Shape) -> Column | None:
+    """The column of the generation before that this one shows; None where there was none."""
+    known = {old.name: old for old in before.columns.data}
+    return next((known[name] for name in (column.name, *reversed(column.was)) if name in known), None)
+
+
+def former(dataset: Dataset, before: Shape) -> Dataset:
+    """The dataset with the store and the data columns of an earlier generation, to read its batches."""
+    return replace(
+        dataset, store=before.store, schema=Schema(before.columns.data), warehouse=WarehouseOptions(),
+        lake=LakeOptions(), expectations=(), incremental=None, reject_into=None,
+    )  # fmt: skip

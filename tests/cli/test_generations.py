@@ -1,0 +1,52 @@
+"""`varve evolve`: a changed declaration is held back, built beside what readers see, and moved to in one step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.test_environments import DAYS, HEAD, REVENUE, Store, shop_at_rest  # noqa: F401 - a fixture
+from varve.catalog.environments.environments import Environments
+from varve.services.postgres import connect
+
+pytestmark = pytest.mark.spark
+
+RENAMED = REVENUE.replace("AS cents", "AS amount")
+TOTALS = "AS SELECT SUM(revenue.{column}) AS cents FROM {{db}}.revenue WHERE revenue.day = today;"
+# The landing dataset, whose files are gone by then.
+SALES_RENAMED = "(article STRING NOT NULL RENAMED FROM product, cents BIGINT NOT NULL)"
+
+
+def test_a_declaration_that_old_batches_do_not_follow_is_held_back_and_evolved(shop_at_rest: Store) -> None:  # noqa: F811
+    shop, days = shop_at_rest, DAYS[:2]
+    (shop.root / f"{shop.db}_assets" / "trailing.sql").unlink()
+    shop.sql("totals", TOTALS.format(column="cents"), store="WAREHOUSE")
+    for number, day in enumerate(days):
+        shop.send(day, ("pen", 100), ("ink", 200 + number))
+    shop.run_due()
+    before = {day: 300 + number for number, day in enumerate(days)}
+    assert shop.totals() == before
+
+    # The landing files are gone, and a column of theirs has another name now; so has one of the revenue.
+    shop.sql("revenue", REVENUE.replace("product,", "article,").replace("GROUP BY product", "GROUP BY article"))
+    sales = shop.root / f"{shop.db}_assets" / "sales.sql"
+    sales.write_text(
+        sales.read_text().replace("(product STRING NOT NULL,", SALES_RENAMED.split(" cents", maxsplit=1)[0])
+    )
+    for file in (shop.root / "landing" / shop.db / "sales").iterdir():
+        file.unlink()
+    assert shop.run_due() == []
+    assert f"varve evolve {shop.db}.sales" in shop.varve("why", "shop.sales", f"day={days[0]}")
+    looked_at = shop.json("evolve", "shop.sales", "--dry-run")
+    assert looked_at["rewritten"] == {f"{shop.db}.sales": 2}
+    with connect(shop.settings, application="a look") as connection:
+        assert Environments(connection).all() == []
+    assert shop.totals() == before
+
+    done = shop.json("evolve", "shop.sales")
+    assert done["rewritten"] == {f"{shop.db}.sales": 2}
+    assert done["computed"] == {f"{shop.db}.revenue": 2, f"{shop.db}.totals": 2}
+    assert shop.totals() == before
+    assert shop.run_due() == []
+    with connect(shop.settings, application="a look") as connection:
+        assert Environments(connection).all() == []
+    assert "nothing is to be done" in shop.varve("evolve", "shop.sales")

@@ -214,3 +214,25 @@ def promote(
         work.show_promotion(console, promotion, dry_run=dry_run)
     if dry_run and work.is_refused(promotion, behind):
         raise typer.Exit(3)
+
+
+@promoting.command()
+def revert(
+    promotion: Annotated[str, typer.Argument(metavar="PROMOTION", help="Its number, or how its run begins.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Take a promotion back: the code before is in force again, with what it makes of the inputs of now.
+
+    What that code has made from the same inputs is kept and taken, so that nothing is computed of it. What was
+    corrected since is computed, with the code before checked out. All in one transaction, checked like a promotion.
+
+    Example: [bold]varve revert 12[/]
+    """
+    from varve.cli.environments import reverting
+
+    reverted = reverting.revert(None if as_json else console, promotion)
+    if as_json:
+        console.print_json(json.dumps(reverted.as_values()))
+    else:
+        reverting.show(console, reverted)

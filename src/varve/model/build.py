@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.landing.growth import Growth
     from varve.model.partitions.key import PartitionKey
+    from varve.model.schema import Column
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Build:
         holds: for a rollback: whether the planner leaves the batch alone that becomes current again, until an input
             changes.
         growth: for each partition that grows, what the build does with its files.
+        column_sets: the columns that readers read, where they do not read all: rows are hashed by them too.
     """
 
     dataset: Dataset
@@ -48,6 +50,7 @@ class Build:
     registered: Mapping[str, Any] | None = None
     holds: bool = True
     growth: dict[PartitionKey, Growth] = field(default_factory=dict)
+    column_sets: tuple[tuple[Column, ...], ...] = ()
 
     @cached_property
     def paths(self) -> list[str]:

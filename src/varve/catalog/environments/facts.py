@@ -39,6 +39,12 @@ _CURRENT = """
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
               and e.batch_id <> b.batch_id) end,
+        case when b.digests is null then null else (
+            select jsonb_object_agg(same.columns, same.ids) from (
+                select d.key as columns, jsonb_agg(e.batch_id) as ids from jsonb_each_text(b.digests) d
+                join varve.batch e on e.dataset = b.dataset and e.partition = b.partition
+                  and e.batch_id <> b.batch_id and e.digests ->> d.key = d.value
+                group by d.key) same) end,
 """
 _CURRENT += _MADE_BY
 _CURRENT_OF = _CURRENT + " and c.partition = any(%(paths)s)"
@@ -128,11 +134,11 @@ class EnvironmentFacts:
         rows = self.connection.execute(_CURRENT if paths is None else _CURRENT_OF, parameters).fetchall()
         facts = {
             path: Fact(
-                batch, published, equal or (), trace, made_by=made_by,
+                batch, published, equal or (), trace, made_by=made_by, equal_in=equal_in,
                 # What an environment has of a landing dataset is what arrived.
                 arrival=next((version for name, at, version in trace if (name, at) == (source, path)), ""),
             )
-            for path, batch, published, trace, equal, made_by in rows
+            for path, batch, published, trace, equal, equal_in, made_by in rows
         }  # fmt: skip
         for path, run in self.in_flight.get(dataset, {}).items():
             if paths is None or path in paths:

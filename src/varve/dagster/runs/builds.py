@@ -112,7 +112,9 @@ class Builds:
                 Deployments(catalog.connection).admit(
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
                 )
-            return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version), catalog)
+            build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
+            build.column_sets = self.graph.column_sets(dataset)
+            return OpenBuild(build, catalog)
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding):

@@ -1,9 +1,9 @@
 """What an environment costs in the catalog: making one, planning in it, comparing it, proving and making its promotion.
 
-    python -m benchmarks.environments [--datasets 100] [--partitions 1000] [--layers 10]
+    python -m benchmarks.environments [--datasets 100] [--partitions 1000] [--layers 10] [--changed 1]
 
-The query of one dataset of the first layer is changed, and with it follows all that reads it. Batches have no
-rows here: what runs cost is measured by `python -m benchmarks.load` and `benchmarks.lake`.
+The queries of the first datasets of the first layer are changed, and with them follows all that reads them. Batches
+have no rows here: what runs cost is measured by `python -m benchmarks.load` and `benchmarks.lake`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
-from varve.planning.reconcile import Limits, reconcile
+from varve.planning.reconcile import Limits, Planner
 from varve.services.postgres_server import PostgresServer
 from varve.stores.environments.promotion import LeftBehind, Promoter
 
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--datasets", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--changed", type=int, default=1, help="how many datasets of the first layer have other code")
     given = parser.parse_args()
     graph = layered(given.datasets, given.layers, given.partitions)
     graph = replace(graph, code_versions=dict.fromkeys(graph.datasets, "1"))
@@ -101,18 +102,18 @@ def main() -> None:
                 connection.execute(statement)
             connection.execute("update varve.clock set last_batch_id = 5000000")
             connection.execute("vacuum analyze")
-            found = measure(connection, graph, given.partitions)
+            found = measure(connection, graph, given.partitions, given.changed)
     finally:
         PostgresServer(home).stop()
         shutil.rmtree(home, ignore_errors=True)
     show(found, given)
 
 
-def measure(connection: psycopg.Connection, graph: Graph, partitions: int) -> list[tuple[str, str, float]]:
+def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count: int) -> list[tuple[str, str, float]]:
     """The steps, what each was about, and its seconds."""
     now = START.add(days=partitions, hours=12)
-    (first, *_) = graph.in_order()
-    changed = replace(graph, code_versions={**graph.code_versions, first.name: "2"})
+    first = [name for name in graph.datasets if not graph.reads[name]][:count]
+    changed = replace(graph, code_versions={**graph.code_versions, **dict.fromkeys(first, "2")})
     environments, steps = Environments(connection), []
 
     def step(name: str, work: Callable[[], T], about: Callable[[T], str] = lambda _: "") -> T:
@@ -128,12 +129,15 @@ def measure(connection: psycopg.Connection, graph: Graph, partitions: int) -> li
 
     def plan() -> int:
         facts = EnvironmentFacts(connection, "bench", changed)
-        judged = reconcile(changed, facts, now=now, codes=codes_of(changed)).judgements
-        chosen = needed(changed, week, judged, None)
-        return sum(judged[name][path].state is State.DUE for name, paths in chosen.items() for path in paths)
+        judged = Planner(changed, Limits()).tick(facts, None, now=now, codes=codes_of(changed)).judgements
+        chosen = needed(changed, week, judged, facts.existing_partitions, None)
+        return sum(
+            path in judged[name] and judged[name][path].state is State.DUE
+            for name, paths in chosen.items() for path in paths
+        )  # fmt: skip
 
-    step("plan 7 days in it", plan, lambda count: f"{count} partitions of the changed dataset are due")
-    followed = {first.name}
+    step("plan 7 days in it", plan, lambda count: f"{count} partitions of what was changed are due")
+    followed = set(first)
     for dataset in changed.in_order():
         if any(edge.upstream.name in followed for edge in changed.edges[dataset.name]):
             followed.add(dataset.name)

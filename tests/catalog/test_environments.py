@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,19 @@ import pytest
 
 from tests.catalog.test_deployments import DAYS, NOW, Process
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
+from varve.catalog.planning.facts import CatalogFacts
 from varve.catalog.traces import Traces
 from varve.model.batch import Input, StagedBatch
 from varve.model.errors import AlreadyBuilding, BadInput, NotKept, StalePublish, VarveError
 from varve.planning.judgement.judgement import State
-from varve.planning.reconcile import Limits, reconcile
-from varve.stores.environments.promotion import LeftBehind, NotClosed, Promoter, Promotion
+from varve.planning.judgement.settled import OneByOne
+from varve.planning.reconcile import Limits, Planner, reconcile
+from varve.stores.environments.promotion import Closure, Judged, LeftBehind, NotClosed, Promoter, Promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +52,27 @@ class PointersOnly:
         del build
 
 
+class LookingAtAll(Promoter):
+    """Every partition of every dataset is judged one by one, before and after: what the quick check must agree with."""
+
+    def _swapped(
+        self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
+    ) -> tuple[Closure, int]:
+        before = self._judged(promotion)
+        number = self._point_all(promotion, behind, point, by)
+        return self._unclosed(promotion, before, self._judged(promotion)), number
+
+    def _judged(self, promotion: Promotion) -> Judged:
+        del promotion
+        codes = Deployments(self.catalog.connection).states(self.graph)
+        facts = OneByOne(CatalogFacts(self.catalog.connection, {}, codes))
+        plan = reconcile(self.graph, facts, now=self.now, codes=codes)
+        return {
+            name: {path: (judgement.state, judgement.reason) for path, judgement in judgements.items()}
+            for name, judgements in plan.judgements.items()
+        }
+
+
 @dataclass
 class Environment:
     """An environment in which a process works."""
@@ -64,8 +89,16 @@ class Environment:
         return EnvironmentCatalog(self.process.connection, self.name)
 
     def states(self, name: str) -> dict[int, State]:
-        facts = EnvironmentFacts(self.process.connection, self.name, self.process.graph)
-        plan = reconcile(self.process.graph, facts, now=NOW, codes=codes_of(self.process.graph))
+        """By day, the state of each partition; what is told in bulk is compared with looking at each."""
+        graph = self.process.graph
+        facts = EnvironmentFacts(self.process.connection, self.name, graph)
+        plan = reconcile(graph, OneByOne(facts), now=NOW, codes=codes_of(graph))
+        in_bulk = Planner(graph, Limits()).tick(facts, None, now=NOW, codes=codes_of(graph))
+        assert in_bulk.judgements[name] == {
+            path: judgement for path, judgement in plan.judgements[name].items()
+            if judgement.state is not State.CURRENT or judgement.pending
+        }  # fmt: skip
+        assert in_bulk.runs == plan.runs
         return {int(path[-2:]): judgement.state for path, judgement in sorted(plan.judgements[name].items())}
 
     def begin(self, name: str, *keys: PartitionKey) -> Build:
@@ -94,19 +127,22 @@ class Environment:
                     computed.append((name, day))
         return computed
 
-    def promoter(self) -> Promoter:
+    def promoter(self, kind: type[Promoter] = Promoter) -> Promoter:
         store = PointersOnly()
-        return Promoter(
-            Catalog(self.process.connection),
-            self.process.graph,
-            lambda _: store,
-            {},
-            Limits(),
-            NOW,  # type: ignore[arg-type, return-value]
-        )
+        return kind(
+            Catalog(self.process.connection), self.process.graph, lambda _: store, {}, Limits(), NOW,  # type: ignore[arg-type, return-value]
+        )  # fmt: skip
 
     def promote(self, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
         return self.promoter().promote(self.name, behind, by="ann")
+
+    def closure(self, kind: type[Promoter] = Promoter) -> list[list[tuple[str, str]]]:
+        """What a promotion would leave inconsistent: what moved, and what is behind."""
+        closure = self.promoter(kind).look(self.name).closure
+        return [
+            sorted((name, path) for name, paths in listed.items() for path in paths)
+            for listed in (closure.moved, closure.behind)
+        ]
 
     def codes(self, name: str = "shop.revenue") -> dict[int, str]:
         """By day, which code has made what the environment's readers see."""
@@ -512,6 +548,8 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
         elif action == "promote":
             if chance.random() < 0.7:
                 chosen.run()
+            with suppress(VarveError):
+                assert chosen.closure() == chosen.closure(LookingAtAll)
             try:
                 promotion = chosen.promote(chance.choice([LeftBehind.REFUSE, LeftBehind.REFUSE, LeftBehind.LEAVE_OUT]))
             except NotClosed:

@@ -22,7 +22,7 @@ from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
 from varve.dagster.assets.sql_assets import sql_datasets
 from varve.dagster.discovery import load_project
-from varve.model.errors import VarveError
+from varve.model.errors import BadInput, VarveError
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.stores.environments.promotion import NotClosed
@@ -224,19 +224,70 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     assert "nothing that production has not" in shop.varve("promote", name)
     assert shop.run_due() == []
 
-    # The way back: the same commands with the code before. What is kept is taken, and the correction stays.
+    # The way back, after another correction, which the code before has not seen: it has to be here to compute that.
+    shop.send(DAYS[4], ("pen", 100), ("ink", 2_000))
+    shop.run_due()
+    assert shop.totals() == dearer | {DAYS[4]: 2_000}
+    run = shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
+    with pytest.raises(VarveError, match=f"varve revert {run}"):
+        shop.varve("rollback", "--run", run)
+    with pytest.raises(VarveError, match=rf"would be made from has changed \(\w+.revenue day={DAYS[4]}, "):
+        shop.varve("revert", run)
     shop.only_dearer_than(None)
-    shop.varve("env", "create", f"{name}b")
-    back = shop.json("env", "run", f"{name}b")
-    assert back["computed"] == {}
-    assert sum(back["taken"].values()) == 18
-    with pytest.raises(VarveError, match="is the promotion of an environment"):
-        shop.varve(
-            "rollback", "--run", shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
-        )
-    shop.varve("promote", f"{name}b")
-    assert shop.totals() == corrected
+    seen.clear()
+    with reader(shop, seen):
+        back = shop.json("revert", run[:20])
+    assert len(set(seen)) == 2, set(seen)
+    assert {dataset.split(".")[1]: count for dataset, count in back["computed"].items()} == {
+        "revenue": 1, "totals": 1, "trailing": 2,
+    }  # fmt: skip
+    assert sum(back["taken"].values()) == 18 - 4
+    assert shop.totals() == corrected | {DAYS[4]: 2_100}
     assert shop.run_due() == []
+    with pytest.raises(VarveError, match="since promotion"):
+        shop.varve("revert", run)
+
+
+def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_before(shop: Store) -> None:
+    """Nothing was corrected meanwhile: all batches of the code before are kept, and it need not be checked out."""
+    before, name = shop.totals(), name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    (shop.root / f"{shop.db}_assets" / "trailing.sql").unlink()
+    shop.varve("env", "run", name)
+    (changed,) = [each for each in shop.json("plan")["changes"]["datasets"] if each["kind"] == "changed"]
+    assert (len(changed["kept"]["partitions"]), changed["kept"]["environments"]) == (6, [name])
+    assert "they need not be computed" in shop.varve("plan")
+    number = shop.json("promote", name, "--dry-run")["number"]
+    assert f"varve apply {number} promotes exactly this" in shop.varve("promote", name, "--dry-run")
+    with pytest.raises(BadInput, match="as a whole"):
+        shop.varve("apply", str(number), "--rebuild")
+    batches = shop.rows("select count(*) from varve.batch")
+    output = shop.varve("apply", str(number))
+    assert f"varve drop {shop.db}.trailing" in " ".join(output.split())
+    assert shop.totals() == {day: 200 + place for place, day in enumerate(DAYS)}
+    with pytest.raises(VarveError, match=f"was applied at .*varve revert {number}"):
+        shop.varve("apply", str(number))
+    output = " ".join(shop.varve("revert", str(number)).split())
+    assert "12 partitions taken as they were kept, 0 computed" in output
+    assert "The code here is another one" in output
+    assert shop.totals() == before
+    assert shop.rows("select count(*) from varve.batch") == batches
+    assert shop.json("env", "list") == []
+    with pytest.raises(VarveError, match="is not a promotion that was made"):
+        shop.varve("revert", "99999")
+
+
+def test_a_plan_that_is_not_what_would_be_promoted_any_more_is_refused(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.varve("env", "run", name)
+    number = shop.json("promote", name, "--dry-run")["number"]
+    shop.only_dearer_than(201)
+    shop.varve("env", "run", name)
+    with pytest.raises(VarveError, match=f"plan {number} is not what would be promoted"):
+        shop.varve("apply", str(number))
 
 
 class reader:  # noqa: N801 - used like a function
@@ -335,6 +386,14 @@ def test_rows_that_arrive_are_read_in_production_only(shop: Store) -> None:
     shop.varve("env", "rebase", name)
     assert shop.json("env", "run", name)["computed"] == {}
     assert shop.totals()[DAYS[0]] == 7
+    # Revenue by product is another one then, and what reads only its cents is not computed again.
+    shop.send(DAYS[0], ("ink", 7))
+    assert sorted(shop.run_due()) == [f"revenue {DAYS[0]}", f"sales {DAYS[0]}"]
+    why = shop.json("why", "shop.totals", f"day={DAYS[0]}")
+    assert why["reason"] == f"spared: nothing that it reads of {shop.db}.revenue day={DAYS[0]} has changed"
+    shop.send(DAYS[0], ("ink", 8))
+    assert len(shop.run_due()) == 4
+    assert shop.totals()[DAYS[0]] == 8
 
 
 def test_a_correction_is_tried_before_it_is_sent_and_then_taken_over(shop: Store, tmp_path: Path) -> None:

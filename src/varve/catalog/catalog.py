@@ -107,6 +107,7 @@ class Catalog(ProjectionProgress, CatalogReader):
                         json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds})
                         for batch in batches
                     ],
+                    [json.dumps(dict(batch.digests)) if batch.digests else None for batch in batches],
                     build.dataset.name,
                     build.batch_id.millis,
                 ),

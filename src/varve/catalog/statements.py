@@ -65,9 +65,10 @@ EXPECTED = "select partition, batch_id from varve.current where dataset = %s and
 STAGED = """
     update varve.batch b
     set state = 'staged', staged_at = clock_timestamp(), location = s.location, rows = s.rows, bytes = s.bytes,
-        files = s.files, inputs = s.inputs::jsonb, content = s.content, statistics = s.statistics::jsonb
-    from unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::text[], %s::text[])
-        as s (partition, location, rows, bytes, files, inputs, content, statistics)
+        files = s.files, inputs = s.inputs::jsonb, content = s.content, statistics = s.statistics::jsonb,
+        digests = s.digests::jsonb
+    from unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::text[], %s::text[],
+        %s::text[]) as s (partition, location, rows, bytes, files, inputs, content, statistics, digests)
     where b.dataset = %s and b.batch_id = %s and b.partition = s.partition and b.state = 'building'
 """
 LOCK_CURRENT = """

@@ -39,6 +39,7 @@ returns boolean language sql stable as $$
                 and b.generation = g.generation))
 $$;
 
+-- Joined, and not asked of the function: there may be a hundred thousand rows.
 create or replace view varve.environment_current as
     select o.environment, o.dataset, o.partition, o.batch_id from varve.overlay o
     where o.batch_id is not null and varve.of_generation(o.environment, o.dataset, o.partition, o.batch_id)
@@ -48,12 +49,24 @@ create or replace view varve.environment_current as
         select distinct on (p.dataset, p.partition) p.dataset, p.partition, p.batch_id from varve.publication p
         where p.id <= e.base order by p.dataset, p.partition, p.id desc
     ) b
+    left join varve.environment_generation g on (g.environment, g.dataset) = (e.name, b.dataset)
     where e.base is not null and b.batch_id is not null and not exists (
         select from varve.overlay o where (o.environment, o.dataset, o.partition) = (e.name, b.dataset, b.partition)
             and (o.batch_id is null or varve.of_generation(o.environment, o.dataset, o.partition, o.batch_id)))
-        and varve.of_generation(e.name, b.dataset, b.partition, b.batch_id)
+        and (g.generation is null or g.generation = (
+            select x.generation from varve.batch x
+            where (x.dataset, x.partition, x.batch_id) = (b.dataset, b.partition, b.batch_id)))
     union all
-    select e.name, c.dataset, c.partition, c.batch_id from varve.environment e cross join varve.current c
+    select e.name, c.dataset, c.partition, c.batch_id
+    from varve.environment e cross join varve.current c
+    left join varve.environment_generation g on (g.environment, g.dataset) = (e.name, c.dataset)
     where e.base is null and not exists (
         select from varve.overlay o where (o.environment, o.dataset, o.partition) = (e.name, c.dataset, c.partition))
-        and varve.of_generation(e.name, c.dataset, c.partition, c.batch_id);
+        and (g.generation is null or g.generation = (
+            select x.generation from varve.batch x
+            where (x.dataset, x.partition, x.batch_id) = (c.dataset, c.partition, c.batch_id)));
+
+-- Version 12: hashes of the columns that readers read (docs/planning.md).
+
+-- For each set of columns that some reader reads, a hash of the rows as that reader gets them; see column_set.
+alter table varve.batch add column digests jsonb;

@@ -36,7 +36,7 @@ from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.model.errors import BadInput, VarveError, counted, nearest, some
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
-from varve.planning.reconcile import reconcile
+from varve.planning.reconcile import Planner
 from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG, LANDING_TAG
 from varve.planning.run_requests import parts_of
 from varve.services.folders import environment_home
@@ -70,7 +70,7 @@ class EnvironmentPlan:
         due: by dataset, the partitions that differ in code or inputs, as far as that is known now: readers of what will
             be computed follow.
         stuck: by dataset and partition, why a wanted partition cannot be computed.
-        judgements: of every partition, by dataset.
+        judgements: of every partition that is not settled, by dataset.
     """
 
     runs: tuple[Run, ...]
@@ -120,10 +120,9 @@ class OpenEnvironment:
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
-        plan = reconcile(
-            self.graph, facts, now=now, members=members, limits=limits_of(settings), codes=codes_of(self.graph)
-        )
-        chosen = needed(self.graph, wanted, plan.judgements, members)
+        planner = Planner(self.graph, limits_of(settings))
+        plan = planner.tick(facts, None, now=now, members=members, codes=codes_of(self.graph))
+        chosen = needed(self.graph, wanted, plan.judgements, facts.existing_partitions, members)
         runs = [part for run in plan.runs for part in _within(run, chosen.get(run.dataset.name, frozenset()))]
         due = {}
         stuck: dict[str, dict[str, str]] = {}
@@ -144,17 +143,18 @@ class OpenEnvironment:
         effects: bool = False,
         rewrite: bool = False,
         before: Callable[[Run], None] = lambda run: None,  # noqa: ARG005
+        done: EnvironmentWork | None = None,
     ) -> EnvironmentWork:
         """Compute what is due of the wanted partitions, or take what was made like it before.
 
         With `rewrite`, batches of a new generation are made of the rows of the one before where that is possible; for
-        rows from outside that is so anyway. `before` is called with each run. Raises VarveError where a run fails: what
-        was computed stays in the overlay, and the same call goes on from there.
+        rows from outside that is so anyway. `before` is called with each run; what is done is added to `done`. Raises
+        VarveError where a run fails: what was computed stays in the overlay, and the same call goes on from there.
         """
         environments = Environments(self.connection)
         environments.set_code(self.name, self.graph)
         Generations(self.connection).enter(self.name, self.graph)
-        done = EnvironmentWork()
+        done = done or EnvironmentWork()
         done.rewritten, done.taken = self.carrying_over(everything=rewrite).carry(wanted)
         while (plan := self.plan(wanted)).runs:
             for run in plan.runs:
@@ -175,6 +175,22 @@ class OpenEnvironment:
         settings = self.project.settings
         session = cache(lambda: open_session(settings))
         return CarryingOver(self.connection, self.name, self.graph, settings, session, everything)
+
+    def take(self, wanted: Wanted) -> tuple[EnvironmentWork, Mapping[str, tuple[str, ...]]]:
+        """Take, of the wanted partitions that are due, those that were made like it before, and compute nothing.
+
+        Returns what was taken, and by dataset the partitions that would have to be computed.
+        """
+        environments = Environments(self.connection)
+        environments.set_code(self.name, self.graph)
+        done = EnvironmentWork()
+        while True:
+            plan, count = self.plan(wanted), sum(done.taken.values())
+            for run in plan.runs:
+                name = run.dataset.name
+                done.taken[name] = done.taken.get(name, 0) + len(self._take(run, plan.judgements[name]))
+            if sum(done.taken.values()) == count:
+                return done, plan.due
 
     def land(self, dataset_name: str, file: Path, values: Mapping[str, str]) -> str:
         """Take a landing file into the overlay, in the place of the one of production; returns its partition.

@@ -6,11 +6,13 @@ Not here: the SQL (varve/catalog) and the paths of folders (varve/stores/folders
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from varve.model.partitions.key import PartitionKey
 
 
@@ -117,6 +119,7 @@ class StagedBatch:
         files: how many data files it has (1 for a period table).
         content: a hash of its rows that does not depend on their order; None where the caller did not ask for it. Two
             batches with the same hash hold the same rows.
+        digests: for each set of columns that some reader reads (see `column_set`), the same of its columns alone.
         bounds: the lowest and highest values of the columns for which the dataset asks for them.
         seal: a hash of the names and footers of its files (a footer says where each column lies); None for a period
             table.
@@ -132,6 +135,7 @@ class StagedBatch:
     bounds: tuple[Bounds, ...] = ()
     seal: str | None = None
     parts: tuple[Part, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

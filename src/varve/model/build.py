@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.landing.growth import Growth
     from varve.model.partitions.key import PartitionKey
+    from varve.model.schema import Column
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Build:
             changes.
         growth: for each partition that grows, what the build does with its files.
         generation: the generation of its batches, where that is not the one that readers see when it begins.
+        column_sets: the columns that readers read, where they do not read all: rows are hashed by them too.
     """
 
     dataset: Dataset
@@ -50,6 +52,7 @@ class Build:
     holds: bool = True
     growth: dict[PartitionKey, Growth] = field(default_factory=dict)
     generation: int | None = None
+    column_sets: tuple[tuple[Column, ...], ...] = ()
 
     @cached_property
     def paths(self) -> list[str]:

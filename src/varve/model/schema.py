@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Kind(StrEnum):
@@ -235,6 +235,11 @@ class Column:
     comment: str = ""
     nullable: bool = True
     was: tuple[str, ...] = ()
+
+
+def column_set(columns: Iterable[Column]) -> str:
+    """The name of a set of columns, by which hashes of their values are kept: each with its type, in order of names."""
+    return ",".join(sorted(f"{column.name} {column.type}" for column in columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from varve.model.partitions.key import parse_path
 from varve.model.policy import instant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
+    from varve.model.partitions.partitioning import Partitioning
     from varve.planning.graph import Graph
     from varve.planning.judgement.judgement import Judgement
 
@@ -71,11 +72,17 @@ class Wanted:
 
 
 def needed(
-    graph: Graph, wanted: Wanted, judgements: Mapping[str, Mapping[str, Judgement]], members: Members | None
+    graph: Graph,
+    wanted: Wanted,
+    judgements: Mapping[str, Mapping[str, Judgement]],
+    existing: Callable[[str], Collection[str]],
+    members: Members | None,
 ) -> dict[str, frozenset[str]]:
     """By dataset the partitions that were asked for, and those that they read, directly or not.
 
-    Raises VarveError for a dataset that there is not, UnknownPartition where no partition is as asked for.
+    Datasets of which nothing is to be done, nor of anything that they read, are left out. `judgements` are those of
+    unsettled partitions, `existing` the partitions of a dataset that have a batch. Raises VarveError for a dataset that
+    there is not, UnknownPartition where no partition is as asked for.
     """
     for name in wanted.datasets:
         if name not in graph.datasets:
@@ -83,20 +90,55 @@ def needed(
         if unknown := sorted(wanted.values.keys() - set(graph.datasets[name].partitioning.names)):
             names = ", ".join(graph.datasets[name].partitioning.names)
             raise UnknownPartition(f"{name} has no column {', '.join(unknown)}; its columns are {names}.")
+    open_datasets = _with_something_to_do(graph, judgements)
     chosen: dict[str, set[str]] = {name: set() for name in graph.datasets}
+    answers: dict[Partitioning, dict[str, bool]] = {}
     for dataset in reversed(graph.in_order()):
-        if dataset.rejected_of:
+        named = wanted.datasets == (dataset.name,)
+        if dataset.rejected_of or not (named or dataset.name in open_datasets):
             continue
         paths = chosen[dataset.name]
-        asked = {path for path in judgements.get(dataset.name, ()) if path and _is_key(dataset, path)}
-        paths |= {path for path in asked if wanted.includes(dataset, path)}
-        if wanted.datasets == (dataset.name,) and not paths:
+        paths |= _asked_for(dataset, wanted, judgements, existing, answers.setdefault(dataset.partitioning, {}))
+        if named and not paths:
             raise UnknownPartition(f"{dataset} has no partition like that. Nothing was computed.")
+        edges = [edge for edge in graph.edges[dataset.name] if edge.upstream.name in open_datasets]
+        if wanted == Wanted() or not edges:
+            # Where everything was asked for, what it reads was too.
+            continue
         keys = [dataset.partitioning.from_path(path) for path in sorted(paths)]
-        for edge in graph.edges[dataset.name]:
+        for edge in edges:
             for mapped in edge.dependency.upstream_of_each(keys, members=members):
                 chosen[edge.upstream.name] |= {key.path for key in mapped.keys}
     return {name: frozenset(paths) for name, paths in chosen.items() if paths}
+
+
+def _with_something_to_do(graph: Graph, judgements: Mapping[str, Mapping[str, Judgement]]) -> set[str]:
+    """The datasets with unsettled partitions, and all that read them."""
+    found = set[str]()
+    for dataset in graph.in_order():
+        edges = graph.edges[dataset.name]
+        if judgements.get(dataset.name) or any(edge.upstream.name in found for edge in edges):
+            found.add(dataset.name)
+    return found
+
+
+def _asked_for(
+    dataset: Dataset,
+    wanted: Wanted,
+    judgements: Mapping[str, Mapping[str, Judgement]],
+    existing: Callable[[str], Collection[str]],
+    answers: dict[str, bool],
+) -> set[str]:
+    """The partitions of a dataset that were asked for; `answers` are kept for datasets with the same partitions."""
+    if wanted.datasets and dataset.name not in wanted.datasets:
+        return set()
+    if wanted.paths is not None:
+        candidates = {*wanted.paths.get(dataset.name, ())}
+    else:
+        candidates = {*existing(dataset.name), *judgements.get(dataset.name, ())}
+    for path in candidates - answers.keys():
+        answers[path] = bool(path) and _is_key(dataset, path) and wanted.includes(dataset, path)
+    return {path for path in candidates if answers[path]}
 
 
 def _is_key(dataset: Dataset, path: str) -> bool:

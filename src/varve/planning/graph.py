@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from varve.model.broken_dataset import BrokenDataset
     from varve.model.dataset import Dataset
     from varve.model.reads import Wait
+    from varve.model.schema import Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,13 @@ class Edge:
     dependency: Dependency
     wait: Wait
     columns: tuple[str, ...] | None = None
+
+    @property
+    def columns_read(self) -> tuple[Column, ...] | None:
+        """The data columns that a run of the reader gets, and no others; None: all of them."""
+        if self.columns is None:
+            return None
+        return tuple(column for column in self.upstream.schema.columns if column.name in self.columns)
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,15 @@ class Graph:
             if dataset.name in {name, *reached}:
                 reached |= {upstream.name for upstream in self.upstreams(dataset)}
         return reached
+
+    def column_sets(self, dataset: Dataset) -> tuple[tuple[Column, ...], ...]:
+        """The data columns of a dataset that a reader reads, where it does not read all: each set of them once."""
+        found = {
+            read.columns_read: None
+            for edges in self.edges.values() for read in edges
+            if read.upstream.name == dataset.name and read.columns_read is not None
+        }  # fmt: skip
+        return tuple(columns for columns in found if columns is not None and columns != dataset.schema.columns)
 
     def edge(self, reader: Dataset, upstream: Dataset) -> Edge:
         """The edge from one dataset to an upstream. Raises VarveError where it does not read that dataset."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import UnknownPartition
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.reads import Overlap, Same
+from varve.model.schema import column_set
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import boxes_of
 
@@ -97,6 +98,7 @@ class EdgePaths:
     ) -> None:
         self.edge = edge
         self.identical = identical(edge)
+        self.columns = None if edge.columns_read is None else column_set(edge.columns_read)
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now
         # Where a query decides, its dimension mappings read too much: any dimension of the reader may matter.

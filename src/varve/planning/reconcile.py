@@ -80,13 +80,18 @@ class Planner:
         *,
         keep_settled: bool = False,
         fatal: tuple[type[Exception], ...] = (Exception,),
+        only: Collection[str] | None = None,
     ) -> None:
-        """`fatal` errors end a tick; any other error only costs its dataset the judgements of this tick."""
+        """`fatal` errors end a tick; any other error only costs its dataset the judgements of this tick.
+
+        Datasets that are not among `only` (None: all) are read and not judged: nothing of them counts as about to
+        change.
+        """
         self.graph = graph
         self._fatal = fatal
         self.limits = limits
         self._keep_settled = keep_settled
-        self._order = graph.in_order()
+        self._order = [dataset for dataset in graph.in_order() if only is None or dataset.name in only]
         self._readers: dict[str, list[tuple[Dataset, Edge]]] = {name: [] for name in graph.datasets}
         for dataset in self._order:
             for edge in graph.edges[dataset.name]:

@@ -155,6 +155,7 @@ class Tick:
                     self._inputs_of_open_window(edge_paths, wants[path], source_facts) if is_open else wants[path],
                     source_facts,
                     judgements[source],
+                    edge_paths.columns,
                 )
                 for edge_paths, wants, source_facts in zip(edges, wanted, upstream_facts, strict=True)
                 for source in [edge_paths.edge.upstream.name]

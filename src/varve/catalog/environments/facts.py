@@ -7,35 +7,46 @@ Not here: the facts of production (varve/catalog/planning/facts.py).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from varve.planning.judgement.code import CodeState
+from varve.planning.judgement.code import CodeState, MadeBy
 from varve.planning.judgement.facts import Fact, Failure
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
 
     from varve.planning.graph import Graph
+    from varve.planning.judgement.facts import WantedInputs
 
 # Which code made a batch, as a number of `MadeBy`. Where the environment did not change the code of a dataset, whatever
 # production decided about batches of earlier code counts here too.
+_MADE_BY = """
+    case when b.code_version in ('', %(code)s) then 0
+        when exists (select from varve.environment_code x where x.environment = %(environment)s
+            and x.dataset = %(dataset)s and x.base_code = %(code)s) then 2
+        else 1 end
+    from varve.environment_current c join varve.batch b using (dataset, partition, batch_id)
+    where c.environment = %(environment)s and c.dataset = %(dataset)s
+"""
 _CURRENT = """
     select c.partition, c.batch_id, extract(epoch from coalesce(b.published_at, b.staged_at))::float8, b.inputs,
         case when b.content is null then null else (
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
               and e.batch_id <> b.batch_id) end,
-        case when b.code_version in ('', %(code)s) then 0
-            when exists (select from varve.environment_code x where x.environment = %(environment)s
-                and x.dataset = %(dataset)s and x.base_code = %(code)s) then 2
-            else 1 end
-    from varve.environment_current c join varve.batch b using (dataset, partition, batch_id)
-    where c.environment = %(environment)s and c.dataset = %(dataset)s
+        case when b.digests is null then null else (
+            select jsonb_object_agg(same.columns, same.ids) from (
+                select d.key as columns, jsonb_agg(e.batch_id) as ids from jsonb_each_text(b.digests) d
+                join varve.batch e on e.dataset = b.dataset and e.partition = b.partition
+                  and e.batch_id <> b.batch_id and e.digests ->> d.key = d.value
+                group by d.key) same) end,
 """
+_CURRENT += _MADE_BY
 _CURRENT_OF = _CURRENT + " and c.partition = any(%(paths)s)"
 _ARRIVALS = """
     select a.partition, a.fingerprint from varve.arrival a
@@ -43,6 +54,11 @@ _ARRIVALS = """
     join varve.dataset d on d.dataset = a.dataset and d.generation <> g.generation
     where a.dataset = %(dataset)s and (%(paths)s::text[] is null or a.partition = any(%(paths)s))
 """
+# What a trace says of the batch that the environment has, and the trace of that batch, both as text.
+_TRACES = """
+    select c.partition, jsonb_build_array(c.dataset, c.partition, c.batch_id::text)::text, b.inputs::text,
+"""
+_TRACES += _MADE_BY
 _FAILURES = """
     select f.partition, extract(epoch from f.started_at)::float8,
         extract(epoch from coalesce(f.failed_at, f.started_at))::float8,
@@ -60,7 +76,7 @@ _FAILURES = """
 class EnvironmentFacts:
     """The facts of an environment that computes with the code of a graph, over one connection in autocommit mode.
 
-    They are for one plan: facts of all partitions of a dataset, which each of its readers asks for, are read once.
+    They are for one plan: what is read of all partitions of a dataset, for which each of its readers asks, is kept.
 
     Attributes:
         in_flight: by dataset, the partitions that runs build in the environment.
@@ -71,6 +87,8 @@ class EnvironmentFacts:
     graph: Graph
     in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _read: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
+    _items: dict[str, dict[str, str]] = field(default_factory=dict)
+    _traces: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """See `planning.facts.Facts`."""
@@ -80,20 +98,57 @@ class EnvironmentFacts:
             return self._look_up(dataset, paths)
         return facts if paths is None else {path: facts[path] for path in paths if path in facts}
 
-    def _look_up(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
-        parameters: dict[str, object] = {
+    def existing_partitions(self, dataset: str) -> set[str]:
+        """See `planning.facts.BulkFacts`."""
+        return set(self._current_trace_items(dataset))
+
+    def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
+        """See `planning.facts.BulkFacts`: traces are compared as text, as PostgreSQL writes them."""
+        self._current_trace_items(dataset)
+        paths = set(self.in_flight.get(dataset, ()))
+        paths |= {path for path, *_ in self.connection.execute(_FAILURES, self._parameters(dataset, None)).fetchall()}
+        if landing:
+            # What has arrived anew for a new generation.
+            arrivals = self.connection.execute(_ARRIVALS, self._parameters(dataset, None)).fetchall()
+            paths |= {path for path, _ in arrivals} - self._current_trace_items(dataset).keys()
+        # A trace is stored in the order of sources and partitions.
+        sources = [(read.paths, self._current_trace_items(read.source)) for read in sorted(reads)]
+        for path, trace, made_by in self._traces.pop(dataset):
+            items = [
+                items.get(upstream_path, "nothing")
+                for upstream_paths, items in sources
+                for upstream_path in ((path,) if upstream_paths is None else sorted(upstream_paths.get(path, ())))
+            ]
+            text = _without_arrival(trace, landing, path) if landing else trace
+            if made_by == MadeBy.OTHER or text != f"[{', '.join(items)}]":
+                paths.add(path)
+        return paths
+
+    def _current_trace_items(self, dataset: str) -> Mapping[str, str]:
+        """By partition, what a trace says of the batch that the environment has; traces are kept for `unsettled`."""
+        if dataset not in self._items:
+            rows = self.connection.execute(_TRACES, self._parameters(dataset, None)).fetchall()
+            self._items[dataset] = {path: item for path, item, *_ in rows}
+            self._traces[dataset] = [(path, trace, made_by) for path, _, trace, made_by in rows]
+        return self._items[dataset]
+
+    def _parameters(self, dataset: str, paths: Collection[str] | None) -> dict[str, object]:
+        return {
             "environment": self.environment, "dataset": dataset, "paths": None if paths is None else list(paths),
             "code": self.graph.code_versions.get(dataset, ""),
         }  # fmt: skip
+
+    def _look_up(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
+        parameters = self._parameters(dataset, paths)
         source = landing_source(self.graph.datasets[dataset]) if self.graph.datasets[dataset].arrives else ""
         rows = self.connection.execute(_CURRENT if paths is None else _CURRENT_OF, parameters).fetchall()
         facts = {
             path: Fact(
-                batch, published, equal or (), trace, made_by=made_by,
+                batch, published, equal or (), trace, made_by=made_by, equal_in=equal_in,
                 # What an environment has of a landing dataset is what arrived.
                 arrival=next((version for name, at, version in trace if (name, at) == (source, path)), ""),
             )
-            for path, batch, published, trace, equal, made_by in rows
+            for path, batch, published, trace, equal, equal_in, made_by in rows
         }  # fmt: skip
         if source:
             # A new generation takes what has arrived anew, where it was not rewritten.
@@ -109,6 +164,15 @@ class EnvironmentFacts:
         for path, failed in failures.items():
             facts[path] = facts.get(path, Fact())._replace(failures=tuple(failed))
         return facts
+
+
+def _without_arrival(trace: str, landing: str, path: str) -> str:
+    """A trace without the file that its partition is of, which an environment never finds changed."""
+    items = json.loads(trace)
+    rest = [item for item in items if item[:2] != [landing, path]]
+    if len(rest) != len(items) - 1:
+        return "a batch of no file, or of several"
+    return json.dumps(rest, ensure_ascii=False)
 
 
 def codes_of(graph: Graph) -> dict[str, CodeState]:

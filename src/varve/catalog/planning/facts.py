@@ -84,13 +84,14 @@ class CatalogFacts:
             if wanted_paths is None
             else execute(statements.CURRENT_OF, (dataset, wanted_paths), binary=True)
         )
-        for path, batch, published, trace, equal, made_by in rows:
+        for path, batch, published, trace, equal, equal_in, made_by in rows:
             if path in rare_facts:
                 rare_facts[path] |= {
-                    "batch": batch, "published": published, "trace": trace, "equal": equal or (), "made_by": made_by
+                    "batch": batch, "published": published, "trace": trace, "equal": equal or (), "made_by": made_by,
+                    "equal_in": equal_in,
                 }  # fmt: skip
             else:
-                facts[path] = Fact(batch, published, equal or (), trace, made_by=made_by)
+                facts[path] = Fact(batch, published, equal or (), trace, made_by=made_by, equal_in=equal_in)
         return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
     def existing_partitions(self, dataset: str) -> set[str]:

@@ -15,6 +15,12 @@ CURRENT = """
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
               and e.batch_id <> b.batch_id) end,
+        case when b.digests is null then null else (
+            select jsonb_object_agg(same.columns, same.ids) from (
+                select d.key as columns, jsonb_agg(e.batch_id) as ids from jsonb_each_text(b.digests) d
+                join varve.batch e on e.dataset = b.dataset and e.partition = b.partition
+                  and e.batch_id <> b.batch_id and e.digests ->> d.key = d.value
+                group by d.key) same) end,
 """
 CURRENT += (
     _MADE_BY

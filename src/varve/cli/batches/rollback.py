@@ -100,8 +100,7 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
                 ]
             raise VarveError(
                 f"run {run_id} is the promotion of an environment, which deployed code too: its batches cannot go back "
-                f"without that. {NOTHING_CHANGED} Check out the code before it; then varve env create undo, varve "
-                "env run undo, varve promote undo. What is kept is taken and not computed, and later corrections stay."
+                f"without that. {NOTHING_CHANGED} Both go back, and later corrections stay: varve revert {run_id}"
             )
         plans = []
         for name in sorted({run_change.dataset for run_change in history.of_run(run_id, dataset_name)}):

@@ -246,3 +246,25 @@ def evolve(
         console.print_json(json.dumps(done.as_values()))
     else:
         evolve_command.show(console, done, dry_run=dry_run)
+
+
+@promoting.command()
+def revert(
+    promotion: Annotated[str, typer.Argument(metavar="PROMOTION", help="Its number, or how its run begins.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Take a promotion back: the code before is in force again, with what it makes of the inputs of now.
+
+    What that code has made from the same inputs is kept and taken, so that nothing is computed of it. What was
+    corrected since is computed, with the code before checked out. All in one transaction, checked like a promotion.
+
+    Example: [bold]varve revert 12[/]
+    """
+    from varve.cli.environments import reverting
+
+    reverted = reverting.revert(None if as_json else console, promotion)
+    if as_json:
+        console.print_json(json.dumps(reverted.as_values()))
+    else:
+        reverting.show(console, reverted)

@@ -9,7 +9,6 @@ Not here: the environment (varve/dagster/environments.py) and the promotion (var
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +88,10 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
         elif reasons and console is not None:
             console.print(f"Going on with environment {name}, in which this was begun.", highlight=False)
         if reasons:
-            with work.open_environment(name) as opened:
+            with work.opened(name) as opened:
                 _build(console, opened, done, dry_run=dry_run, rewrite=rewrite, effects=effects)
                 if not dry_run:
-                    promotion = work.promote_opened(console, opened, LeftBehind.REFUSE, only=part)
+                    promotion = work.promote_opened(console, opened, connection, LeftBehind.REFUSE, only=part)
                     done.partitions = {each: len(batches) for each, batches in promotion.batches.items()}
                     done.run = promotion.run_id
     # A dry run leaves what was begun; where readers have moved, all of it is theirs.
@@ -120,7 +119,7 @@ def _build(
         done.due = {name: list(paths) for name, paths in opened.plan(wanted).due.items()}
         done.rewritten = opened.carrying_over(everything=rewrite).rewritable(wanted)
         return
-    finished = opened.run(wanted, effects=effects, rewrite=rewrite, before=partial(work.announce, console))
+    finished = opened.run(wanted, effects=effects, rewrite=rewrite, before=work.announcing(console))
     done.rewritten = {name: count for name, count in finished.rewritten.items() if count}
     done.computed = {name: count for name, count in finished.computed.items() if count}
     done.taken = {name: count for name, count in finished.taken.items() if count}

@@ -8,13 +8,15 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import contextmanager
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
@@ -29,12 +31,13 @@ from varve.stores.environments.promotion import LeftBehind, Promoter, Promotion
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     import psycopg
     from rich.console import Console
 
+    from varve.catalog.code.promotions import PromotionPlan
     from varve.dagster.environments import OpenEnvironment
     from varve.planning.run_requests import Run
 
@@ -84,17 +87,17 @@ def show_views(name: str) -> list[str]:
     Raises BadInput where a dataset of the project lies in a database of such a name.
     """
     settings = chosen_settings()
-    with open_environment(name) as opened:
-        databases = {dataset.db: f"{dataset.db}__{name}" for dataset in opened.graph.datasets.values()}
+    with opened(name) as environment:
+        databases = {dataset.db: f"{dataset.db}__{name}" for dataset in environment.graph.datasets.values()}
         if taken := sorted(set(databases.values()) & set(databases)):
             raise BadInput(
                 f"the project has datasets in {', '.join(taken)}, which is what views of {name} would be in. "
                 "Nothing was made. Choose another name for the environment."
             )
-        catalog = EnvironmentCatalog(opened.connection, name)
+        catalog = EnvironmentCatalog(environment.connection, name)
         session = cache(lambda: open_session(settings))
-        environments, names = Environments(opened.connection), []
-        for dataset in opened.graph.in_order():
+        environments, names = Environments(environment.connection), []
+        for dataset in environment.graph.in_order():
             store = open_store(dataset.store, settings, catalog, session)
             environments.note_view(name, databases[dataset.db], dataset.table, str(dataset.store))
             if store.show_as(dataset, list(catalog.current(dataset.name).values()), databases[dataset.db]):
@@ -168,13 +171,13 @@ def run(
     Raises VarveError where a run fails; what was computed before stays.
     """
     wanted = _wanted(words, first, last)
-    with open_environment(name) as opened:
+    with opened(name) as environment:
         if dry_run:
-            plan = opened.plan(wanted)
+            plan = environment.plan(wanted)
             return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
         began = time.monotonic()
-        done = opened.run(wanted, effects=effects, before=partial(announce, console))
-        stuck = {dataset: dict(paths) for dataset, paths in opened.plan(wanted).stuck.items()}
+        done = environment.run(wanted, effects=effects, before=announcing(console))
+        stuck = {dataset: dict(paths) for dataset, paths in environment.plan(wanted).stuck.items()}
     return {
         "environment": name,
         "computed": {dataset: count for dataset, count in done.computed.items() if count},
@@ -190,43 +193,72 @@ def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
     values = dict(word.split("=", 1) for word in words if "=" in word)
     if len(values) != len(words):
         raise BadInput(f"{' '.join(words)}: write column=value. Nothing was read.")
-    with open_environment(name) as opened:
-        return opened.land(dataset.replace("/", "."), file, values)
+    with opened(name) as environment:
+        return environment.land(dataset.replace("/", "."), file, values)
 
 
 def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool) -> Promotion:
     """Promote an environment, or with `dry_run` only look at what that would do.
 
-    Raises NotClosed with what would be inconsistent.
+    That gets a number, with which `varve apply` does exactly that. Raises NotClosed with what would be inconsistent.
     """
-    with open_environment(name) as opened:
-        return promote_opened(console, opened, behind, run_first=run_first, dry_run=dry_run)
+    with opened(name) as environment, connected("promote") as connection:
+        if not dry_run:
+            return promote_opened(console, environment, connection, behind, run_first=run_first)
+        promotion = _promoter(environment, connection).look(name, behind)
+        if is_refused(promotion, behind) or not (promotion.batches or promotion.codes):
+            return promotion
+        return replace(promotion, number=Promotions(connection).keep(promotion.plan(behind), by=who()))
 
 
 def promote_opened(
-    console: Console | None, opened: OpenEnvironment, behind: LeftBehind, *,
-    run_first: bool = True, dry_run: bool = False, only: Collection[str] | None = None,
+    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
+    run_first: bool = True, only: Collection[str] | None = None,
 ) -> Promotion:  # fmt: skip
-    """The same of an open environment; `only` of these datasets. Raises NotClosed too."""
-    name = opened.name
-    with connected("promote") as connection:
-        promoter = _promoter(opened, connection, only)
-        for _ in range(_ROUNDS if run_first else 0):
-            promotion = promoter.look(name, behind)
-            if dry_run or not promotion.closure.moved:
-                break
-            # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
-            Environments(connection).rebase(name, code_too=False)
-            overlay: dict[str, set[str]] = {}
-            for row in Environments(connection).overlay(name):
-                overlay.setdefault(row.dataset, set()).add(row.partition)
-            # A new generation may lack partitions that production has had meanwhile.
-            for dataset in promotion.generations:
-                overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
-            opened.run(Wanted(paths=overlay), before=partial(announce, console))
-        if dry_run:
-            return promoter.look(name, behind)
-        return promoter.promote(name, behind, by=who())
+    """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
+
+    Raises NotClosed with what would be inconsistent.
+    """
+    promoter, name = _promoter(opened, connection, only), opened.name
+    for _ in range(_ROUNDS if run_first else 0):
+        promotion = promoter.look(name, behind)
+        if not promotion.closure.moved:
+            break
+        # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
+        Environments(connection).rebase(name, code_too=False)
+        overlay: dict[str, set[str]] = {}
+        for row in Environments(connection).overlay(name):
+            overlay.setdefault(row.dataset, set()).add(row.partition)
+        # A new generation may lack partitions that production has had meanwhile.
+        for dataset in promotion.generations:
+            overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
+        opened.run(Wanted(paths=overlay), before=announcing(console))
+    return promoter.promote(name, behind, by=who())
+
+
+def plan_of(number: int) -> PromotionPlan | None:
+    """Return the plan of that number where it is a promotion of an environment, as `varve promote --dry-run` keeps it.
+
+    Raises VarveError where it was made already.
+    """
+    with connected("apply") as connection:
+        plan = Promotions(connection).of(number)
+    if plan is not None and plan.applied_at is not None:
+        raise VarveError(
+            f"plan {number} was applied at {plan.applied_at:%Y-%m-%d %H:%M} UTC by {plan.applied_by}. Nothing was "
+            f"changed. To take it back: varve revert {number}"
+        )
+    return plan
+
+
+def apply_plan(plan: PromotionPlan) -> Promotion:
+    """Promote exactly what a plan says.
+
+    Raises VarveError where the environment has moved since, NotClosed where production has.
+    """
+    with opened(plan.environment) as environment, connected("apply") as connection:
+        promoter = _promoter(environment, connection)
+        return promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan)
 
 
 def is_refused(promotion: Promotion, behind: LeftBehind) -> bool:
@@ -272,6 +304,7 @@ def promotion_values(promotion: Promotion) -> dict[str, Any]:
         "moved": promotion.closure.moved,
         "behind": promotion.closure.behind,
         "left_out": promotion.left_out,
+        "removed": list(promotion.removed),
     }
 
 
@@ -378,21 +411,29 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
                 f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {reason}",
                 highlight=False,
             )
+    for name in promotion.removed:
+        console.print(
+            f"{name}: the code of {promotion.environment} declares it no more. Its partitions stay for readers until: "
+            f"varve drop {name}", highlight=False, soft_wrap=True,
+        )  # fmt: skip
     if promotion.run_id:
         console.print(
-            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: with the code "
-            "before, varve env create undo, varve env run undo, varve promote undo.",
-            highlight=False, soft_wrap=True,
+            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: varve revert "
+            f"{promotion.number}", highlight=False, soft_wrap=True,
         )  # fmt: skip
+    elif promotion.number is not None:
+        console.print(
+            f"Plan {promotion.number}. varve apply {promotion.number} promotes exactly this.", highlight=False
+        )
 
 
 @contextmanager
-def open_environment(name: str) -> Iterator[OpenEnvironment]:
-    """Open an environment with the code that is here. Raises what `opened_environment` raises."""
+def opened(name: str) -> Iterator[OpenEnvironment]:
+    """Open an environment with the code of the project. Raises what `opened_environment` raises."""
     from varve.dagster.environments import opened_environment
 
-    with opened_environment(chosen_project(), name) as opened:
-        yield opened
+    with opened_environment(chosen_project(), name) as environment:
+        yield environment
 
 
 def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None) -> Promoter:
@@ -414,7 +455,11 @@ def _wanted(words: Sequence[str], first: str | None, last: str | None) -> Wanted
     return Wanted(datasets, values, first, last)
 
 
-def announce(console: Console | None, run: Run) -> None:
-    """Print a run that begins."""
-    if console is not None:
-        console.print(f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}", highlight=False)
+def announcing(console: Console | None) -> Callable[[Run], None]:
+    """Return what prints a run that begins; nothing is printed without a console."""
+
+    def announce(run: Run) -> None:
+        if console is not None:
+            console.print(f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}", highlight=False)
+
+    return announce

@@ -14,7 +14,7 @@ from varve.catalog.code.plans import Plans
 from varve.cli.context import chosen_graph
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.selection import who
-from varve.model.errors import VarveError, counted
+from varve.model.errors import BadInput, VarveError, counted
 from varve.model.policy import OnCodeChange, instant_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def decision_of(*, rebuild: bool, hold: bool, forward_from: str | None) -> Decis
     if rebuild or hold:
         return Decision(OnCodeChange.REBUILD if rebuild else OnCodeChange.HOLD)
     return None
+
+
+def refuse_options(number: int, environment: str, datasets: Sequence[str] | None, decision: object) -> None:
+    """Raise BadInput where more was said than the number of a plan that is a promotion."""
+    if datasets or decision:
+        raise BadInput(
+            f"plan {number} promotes environment {environment} as a whole: it has no datasets to choose, and nothing "
+            f"to decide. Nothing was changed. varve apply {number}"
+        )
 
 
 def apply(number: int, only: Sequence[str], decision: Decision | None) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pendulum
 from rich.text import Text
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.kept import with_kept
 from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph
@@ -56,7 +57,10 @@ def code_plan(open_plan: OpenPlan) -> CodePlan:
             return tuple(follows)
         return (*follows, *_left_over(dataset, sorted(catalog.current(dataset.name))))
 
-    changes = [replace(change, consequences=consequences(change)) for change in plan.changes]
+    changes = [
+        with_kept(open_plan.connection, graph, replace(change, consequences=consequences(change)), open_plan.members)
+        for change in plan.changes
+    ]
     return replace(plan, changes=tuple(changes))
 
 
@@ -134,10 +138,24 @@ def details(change: CodeChange) -> list[str]:
         span = first if first == last else f"{first} ... {last}"
         cost = "" if change.seconds is None else f", about {_duration(change.seconds)}"
         lines.append(f"to compute: {span}: {change.rows:,} rows, {_size(change.size)}{cost}")
+    if change.kept.partitions:
+        lines += _kept(change)
     lines += [
         f"downstream: at most {counted(count, 'partition')} of {name}, where the rows that it reads differ"
         for name, count in change.downstream.items()
     ]
+    return lines
+
+
+def _kept(change: CodeChange) -> list[str]:
+    """Return what need not be computed, and how its rows compare with the current ones."""
+    kept, count = change.kept, counted(len(change.partitions), "partition")
+    where = f", computed in {', '.join(kept.environments)}" if kept.environments else ""
+    lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; they need not be computed"]
+    if kept.compared:
+        identical = f"{kept.compared - len(kept.differing):,} of {counted(kept.compared, 'partition')} identical"
+        differing = f"; {some(kept.differing, limit=2)} differ" if kept.differing else ""
+        lines.append(f"rows compared with the current ones: {identical}{differing}")
     return lines
 
 

@@ -133,12 +133,21 @@ def apply(
     """Deploy the code of a plan, and decide what becomes of the partitions that other code has made.
 
     Without an option, each dataset does what its ON CODE CHANGE declares. Refused where something has moved since the
-    plan was made.
+    plan was made. A plan of `varve promote --dry-run` is promoted.
 
     Example: [bold]varve plan[/], then [bold]varve apply 7 --rebuild[/]
     """
+    from varve.cli.environments import work
     from varve.cli.plan import apply as apply_command
 
+    if (promotion_plan := work.plan_of(number)) is not None:
+        apply_command.refuse_options(number, promotion_plan.environment, datasets, rebuild or hold or forward_from)
+        promotion = work.apply_plan(promotion_plan)
+        if as_json:
+            console.print_json(json.dumps(work.promotion_values(promotion)))
+        else:
+            work.show_promotion(console, promotion, dry_run=False)
+        return
     decision = apply_command.decision_of(rebuild=rebuild, hold=hold, forward_from=forward_from)
     applied = apply_command.apply(number, datasets or [], decision)
     if as_json:

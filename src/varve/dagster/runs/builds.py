@@ -117,7 +117,9 @@ class Builds:
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
                 )
                 deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
-            return OpenBuild(catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version), catalog)
+            build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
+            build.column_sets = self.graph.column_sets(dataset)
+            return OpenBuild(build, catalog)
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding):

@@ -71,6 +71,25 @@ class AffectedReader(NamedTuple):
     columns: tuple[str, ...]
 
 
+class KeptBatches(NamedTuple):
+    """Batches that the code here has made from what is current, somewhere and some time: they need not be computed.
+
+    Attributes:
+        partitions: what they are of.
+        environments: in which of them were computed.
+        compared: how many have a hash of their rows, as the current batches have.
+        differing: those of them whose rows differ from the current ones.
+    """
+
+    partitions: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    compared: int = 0
+    differing: tuple[str, ...] = ()
+
+
+NONE_KEPT = KeptBatches()
+
+
 @dataclass(frozen=True, slots=True)
 class CodeChange:
     """How one dataset differs from what is deployed.
@@ -81,6 +100,7 @@ class CodeChange:
         of: how many partitions the dataset has in all.
         downstream: by dataset, how many partitions read those, directly or not: the most that can follow.
         seconds: what computing them will take, by what earlier runs took; None where there was none.
+        kept: what of the partitions was computed with the code here before.
         consequences: what follows for the batches that are there from the declaration of columns, store and partitions.
     """
 
@@ -101,6 +121,7 @@ class CodeChange:
     size: int = 0
     seconds: float | None = None
     consequences: tuple[Consequence, ...] = ()
+    kept: KeptBatches = NONE_KEPT
 
     @property
     def needs_decision(self) -> bool:
@@ -134,6 +155,8 @@ class CodeChange:
             "bytes": self.size,
             "seconds": self.seconds,
             "consequences": [asdict(consequence) for consequence in self.consequences],
+            "kept": {**self.kept._asdict(), "partitions": list(self.kept.partitions),
+                     "environments": list(self.kept.environments), "differing": list(self.kept.differing)},
             "diff": self.source_diff(),
         }  # fmt: skip
 

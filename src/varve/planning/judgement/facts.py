@@ -45,6 +45,7 @@ class Fact(NamedTuple):
         batch: the id of the current batch, which is the millisecond at which its run began.
         published: since when that batch is current.
         equal: ids of earlier batches of the partition that hold the same rows.
+        equal_in: for sets of columns (see `column_set`) those that hold the same rows in these columns.
         trace: the inputs of the batch, as (source, partition, version).
         arrival: the fingerprint of its landing file.
         arrived: when that file arrived.
@@ -66,6 +67,7 @@ class Fact(NamedTuple):
     failures: Sequence[Failure] = ()
     rolled_back: float = 0.0
     made_by: int = MadeBy.DEPLOYED
+    equal_in: Mapping[str, Sequence[int]] | None = None
 
 
 class Facts(Protocol):

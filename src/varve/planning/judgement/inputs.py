@@ -23,19 +23,23 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled."""
+    """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled.
+
+    `columns` is the set of columns that a run of the reader gets (see `column_set`); None: all columns.
+    """
 
     source: str
     wait: Wait
     wanted: Sequence[str]
     facts: Mapping[str, Fact]
     judged: Mapping[str, Judgement]
+    columns: str | None = None
 
 
 class Inputs:
     """The inputs from which a partition would be made, which of them changed, and whether all of them are there."""
 
-    __slots__ = ("_new", "changed", "inputs", "newest", "pending", "unready", "until")
+    __slots__ = ("_new", "changed", "inputs", "newest", "pending", "spared", "unready", "until")
 
     def __init__(
         self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
@@ -45,6 +49,8 @@ class Inputs:
         self.newest = 0.0
         self.inputs: list[tuple[str, str, str]] = []
         self.pending: list[str] = []
+        # Inputs that have other rows, but not in the columns that are read.
+        self.spared: list[str] = []
         self._new: set[InputName] = set()
         trace = {(source, partition): version for source, partition, version in fact.trace}
         seen = set[tuple[str, str]]()
@@ -52,7 +58,9 @@ class Inputs:
             self._landed(dataset, path, fact, trace, seen)
         whole = True
         for read in reads:
-            whole &= self._read(read, trace, seen, now, window_end)
+            # A batch of earlier code may have been made from other columns.
+            by_columns = read.columns is not None and fact.made_by == MadeBy.DEPLOYED
+            whole &= self._read(read if by_columns else read._replace(columns=None), trace, seen, now, window_end)
         # An input that is not there any more is a change too, unless the partition still waits for it.
         gone = [InputName(*name) for name in trace.keys() - seen] if whole and fact.batch else ()
         self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
@@ -91,7 +99,11 @@ class Inputs:
             self.inputs.append((read.source, path, version))
             seen.add((read.source, path))
             made_from = trace.get((read.source, path))
-            if made_from != version and (made_from is None or int(made_from) not in fact.equal):
+            if made_from == version or (made_from is not None and int(made_from) in fact.equal):
+                continue
+            if made_from is not None and _same_columns(fact, int(made_from), read.columns):
+                self.spared.append(f"{read.source} {path}")
+            else:
                 self._new.add(InputName(read.source, path))
         if present == len(read.wanted):
             return True
@@ -110,6 +122,11 @@ class Inputs:
         return wait_verdict.ready
 
 
+def _same_columns(fact: Fact, batch: int, columns: str | None) -> bool:
+    """Whether the current batch has the same rows in these columns as another batch of its partition."""
+    return columns is not None and fact.equal_in is not None and batch in fact.equal_in.get(columns, ())
+
+
 def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -> bool:
     """Whether the only fact of a partition is a batch that was made from exactly the current inputs.
 
@@ -123,7 +140,7 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
         if trace.get((landing_source(dataset), path)) != fact.arrival:
             return False
         count = 1
-    for source, _, wanted, facts, unsettled in reads:
+    for source, _, wanted, facts, unsettled, _ in reads:
         count += len(wanted)
         for upstream_path in wanted:
             upstream_fact = facts.get(upstream_path)

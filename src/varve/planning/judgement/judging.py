@@ -128,7 +128,12 @@ def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
     if inputs.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
         reason = f"{_CURRENT.reason}, of which {some(inputs.pending, limit=1)} is about to change"
         return Judgement(State.CURRENT, reason, pending=True, until=inputs.until)
-    return _CURRENT if inputs.until is None else Judgement(State.CURRENT, _CURRENT.reason, until=inputs.until)
+    reason = _CURRENT.reason
+    if inputs.spared:
+        reason = f"spared: nothing that it reads of {some(inputs.spared, limit=2)} has changed"
+    elif inputs.until is None:
+        return _CURRENT
+    return Judgement(State.CURRENT, reason, until=inputs.until)
 
 
 def _cause(

@@ -9,20 +9,18 @@ Not here: computing in an environment (varve/dagster/environments.py).
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
-from psycopg.types.json import Jsonb
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.errors import VarveError, counted, some
@@ -57,10 +55,6 @@ _SETTLED = (State.CURRENT, "")
 # Publishers take this lock when they compare what is current with what they expect. From here on they wait.
 _LOCK_CURRENT = "lock table varve.current in exclusive mode"
 _LET_GO = "delete from varve.hold where dataset = %s and partition = any(%s)"
-_ADD_PLAN = """
-    insert into varve.plan (digest, contents, made_by, applied_at, applied_by)
-    values (%s, %s, %s, clock_timestamp(), %s) returning id
-"""
 
 # Partitions by dataset, each with the reason for which it is listed.
 Listed = dict[str, dict[str, str]]
@@ -102,6 +96,7 @@ class Promotion:
         batches: by dataset and partition the batch that becomes current.
         closure: what it leaves inconsistent; empty where nothing is.
         left_out: what of the environment is not promoted, by dataset and partition.
+        removed: the deployed datasets that the environment's code does not declare; a promotion leaves them alone.
         run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
         generations: by dataset the generation to which readers move, where that is another one.
     """
@@ -111,6 +106,7 @@ class Promotion:
     batches: Mapping[str, Mapping[str, BatchId]]
     closure: Closure
     left_out: Listed
+    removed: tuple[str, ...] = ()
     run_id: str = ""
     number: int | None = None
     generations: Mapping[str, EnvironmentGeneration] = field(default_factory=dict)
@@ -119,6 +115,12 @@ class Promotion:
     def partitions(self) -> int:
         """How many partitions get another batch."""
         return sum(map(len, self.batches.values()))
+
+    def plan(self, behind: LeftBehind) -> PromotionPlan:
+        """The promotion as it is kept in the catalog."""
+        batches = {name: {path: batch_id.millis for path, batch_id in paths.items()}
+                   for name, paths in self.batches.items()}  # fmt: skip
+        return PromotionPlan(self.environment, str(behind), dict(self.codes), batches, self.run_id)
 
 
 class NotClosed(VarveError):
@@ -163,12 +165,19 @@ class Promoter:
                 return replace(promotion, closure=closure)
             promotion = smaller
 
-    def promote(self, name: str, behind: LeftBehind, *, by: str) -> Promotion:
+    def promote(self, name: str, behind: LeftBehind, *, by: str, plan: PromotionPlan | None = None) -> Promotion:
         """Make the batches of the environment and its code current, in one transaction; computes nothing.
 
-        Raises NotClosed with what would be inconsistent, what `look` raises, and what a publish raises.
+        Raises NotClosed with what would be inconsistent, what `look` raises, what a publish raises, and VarveError
+        where a `plan` is given and is not what would be promoted now.
         """
         promotion = self.look(name, behind)
+        if plan is not None and promotion.plan(behind).digest != plan.digest:
+            raise VarveError(
+                f"plan {plan.number} is not what would be promoted from environment {name} now: its batches or its "
+                f"code have moved since. Nothing was changed. varve promote {name} --dry-run shows what it is now, and "
+                "gives it a number."
+            )
         refused = bool(promotion.closure.moved) or (behind is not LeftBehind.RUN and bool(promotion.closure.behind))
         if refused:
             raise NotClosed(promotion)
@@ -237,7 +246,12 @@ class Promoter:
             is_known = row.dataset in chosen and row.generation == number
             if is_known and row.batch_id is not None and row.batch_id != row.current:
                 batches.setdefault(row.dataset, {})[row.partition] = row.batch_id
-        return Promotion(name, codes, batches, Closure(), {}, generations=generations)
+        declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
+        removed = tuple(sorted(
+            dataset for dataset in code.keys() & deployed.keys() - declared
+            if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
+        ))  # fmt: skip
+        return Promotion(name, codes, batches, Closure(), {}, removed, generations=generations)
 
     def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:
         """Promote and take everything back, without a word to readers; returns what was inconsistent."""
@@ -257,21 +271,31 @@ class Promoter:
         self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
     ) -> tuple[Closure, int]:
         """In a transaction: deploy the code, move the pointers, and ask what is inconsistent by that."""
+        connection = self.catalog.connection
+        connection.execute(_LOCK_CURRENT)
+        before: Judged = {}
+        former = self._former(promotion)
+        with connection.transaction() as savepoint:
+            number = self._point_all(promotion, behind, point, by)
+            after = self._judged(promotion)
+            if others := self._others(promotion, {}, after):
+                # Was it so before? That is seen without the promotion, which is made again after that.
+                raise psycopg.Rollback(savepoint)
+        if others:
+            before = self._judged(promotion)
+            number = self._point_all(promotion, behind, point, by)
+        return self._unclosed(promotion, before, after, former), number
+
+    def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str) -> int:
+        """Deploy the code and move the pointers; returns the number of the plan that says so."""
         connection, deployments = self.catalog.connection, Deployments(self.catalog.connection)
-        before, former = self._judged(), self._former(promotion)
-        contents = {
-            "environment": promotion.environment,
-            "codes": dict(promotion.codes),
-            "partitions": {name: sorted(batches) for name, batches in promotion.batches.items()},
-        }
-        number = new_plan(connection, contents, by)
+        number = Promotions(connection).applied(promotion.plan(behind), by=by)
         for name, version in sorted(promotion.codes.items()):
             dataset = self.graph.datasets[name]
             decision = replace(_decision(dataset, behind), plan=number)
             deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by)
-        connection.execute(_LOCK_CURRENT)
         point()
-        return self._unclosed(promotion, before, self._judged(), former), number
+        return number
 
     def _former(self, promotion: Promotion) -> dict[str, set[str]]:
         """What readers have now of the datasets that move to another generation with the same partitions."""
@@ -282,11 +306,15 @@ class Promoter:
             if name in published and has_same_partitions(published[name].shape, shape_of(self.graph.datasets[name]))
         }  # fmt: skip
 
-    def _judged(self) -> Judged:
-        """The states of all partitions that are not settled, as the transaction sees the catalog."""
+    def _judged(self, promotion: Promotion) -> Judged:
+        """The states of partitions that are not settled, as the transaction sees the catalog.
+
+        Of the datasets that are promoted and their direct readers: only there are inputs, code or batches others than
+        before, and from what a partition is made decides whether it is stale.
+        """
         connection = self.catalog.connection
         codes = Deployments(connection).states(self.graph)
-        planner = Planner(self.graph, self.limits, fatal=(Exception,))
+        planner = Planner(self.graph, self.limits, fatal=(Exception,), only=concerned(self.graph, promotion))
         facts = CatalogFacts(connection, {}, codes)
         plan = planner.tick(facts, None, now=self.now, members=self.members, codes=codes)
         return {
@@ -294,30 +322,38 @@ class Promoter:
             for name, judgements in plan.judgements.items()
         }
 
-    def _unclosed(self, promotion: Promotion, before: Judged, after: Judged, former: Mapping[str, set[str]]) -> Closure:
-        closure = Closure()
+    def _others(self, promotion: Promotion, before: Judged, after: Judged) -> Listed:
+        """The partitions that exist, are stale, and are neither promoted nor were stale before.
+
+        Whether a new generation is complete is asked elsewhere.
+        """
         # Before, these waited for the new generation: that does not say that they are out of date anyway.
         waited = {name for moved in promotion.generations for name in self.graph.downstream(moved)}
-        for name, judgements in after.items():
-            promoted = promotion.batches.get(name, {})
-            stale = {path: reason for path, (state, reason) in judgements.items() if state in _STALE}
-            if name in promotion.generations:
-                if lost := self._not_complete(promoted, judgements, former.get(name, set())):
-                    closure.moved[name] = lost
-                continue
+        listed: Listed = {}
+        for name in after.keys() - promotion.generations.keys():
             others = {
-                path: reason for path, reason in stale.items()
-                if path not in promoted
+                path: reason
+                for path, (state, reason) in after[name].items()
+                if state in _STALE and path not in promotion.batches.get(name, {})
                 and (name in waited or before.get(name, {}).get(path, _SETTLED)[0] not in _STALE)
             }  # fmt: skip
-            if others:
-                existing = CatalogFacts(self.catalog.connection).existing_partitions(name)
-                others = {path: reason for path, reason in others.items() if path in existing}
-            if moved := {path: reason for path, reason in stale.items() if path in promoted}:
-                closure.moved[name] = moved
-            if others:
-                closure.behind[name] = others
-        return closure
+            existing = CatalogFacts(self.catalog.connection).existing_partitions(name) if others else set()
+            if others := {path: reason for path, reason in others.items() if path in existing}:
+                listed[name] = others
+        return listed
+
+    def _unclosed(self, promotion: Promotion, before: Judged, after: Judged, former: Mapping[str, set[str]]) -> Closure:
+        moved: Listed = {}
+        for name, judgements in after.items():
+            promoted = promotion.batches.get(name, {})
+            if name in promotion.generations:
+                moved[name] = self._not_complete(promoted, judgements, former.get(name, set()))
+            else:
+                moved[name] = {
+                    path: reason for path, (state, reason) in judgements.items()
+                    if state in _STALE and path in promoted
+                }  # fmt: skip
+        return Closure({name: paths for name, paths in moved.items() if paths}, self._others(promotion, before, after))
 
     @staticmethod
     def _not_complete(
@@ -410,12 +446,12 @@ class Promoter:
         environments.adopt(promotion.environment)
 
 
-def new_plan(connection: psycopg.Connection, contents: Mapping[str, object], by: str) -> int:
-    """The number of a plan that is applied with that, as deployments name one."""
-    digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
-    row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
-    assert row is not None
-    return int(row[0])
+def concerned(graph: Graph, promotion: Promotion) -> set[str]:
+    """The datasets of which a promotion can change whether partitions are stale."""
+    promoted = {*promotion.batches, *promotion.codes}
+    return promoted | {
+        name for name, edges in graph.edges.items() if any(edge.upstream.name in promoted for edge in edges)
+    }
 
 
 def _unless_locked(work: Callable[[], T]) -> T:

@@ -7,10 +7,14 @@ Not here: a promotion itself (promotion.py), and rollbacks within a generation (
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from psycopg.types.json import Jsonb
 
 from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.code.generations import Generations, dataset_of
@@ -19,12 +23,13 @@ from varve.model.errors import VarveError, some
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.model.policy import OnCodeChange
 from varve.model.store_options import WarehouseOptions
-from varve.stores.environments.promotion import new_plan
 from varve.stores.together import PendingChange, make_current
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
+
+    import psycopg
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.code.deployments import Deployment
@@ -32,6 +37,11 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.stores.store import Store
+
+_ADD_PLAN = """
+    insert into varve.plan (digest, contents, made_by, applied_at, applied_by)
+    values (%s, %s, %s, clock_timestamp(), %s) returning id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,7 @@ class Undoing:
                 leaving.append((self.store_of(replace(dataset, store=now.store)), undo.dataset))
 
         def within(point: Callable[[], None]) -> None:
-            number = new_plan(self.catalog.connection, {"undone": [undo.dataset for undo in undos]}, by)
+            number = _new_plan(self.catalog.connection, {"undone": [undo.dataset for undo in undos]}, by)
             for change in changes:
                 if (code := codes[change.build.dataset.name]) is not None:
                     decision = Decision(OnCodeChange.HOLD, plan=number)
@@ -152,3 +162,11 @@ class Undoing:
             return None
         earlier = [each for each in deployments.history(undo.dataset) if each.code_version == made.code_version]
         return earlier[-1] if earlier else None
+
+
+def _new_plan(connection: psycopg.Connection, contents: Mapping[str, object], by: str) -> int:
+    """The number of a plan that is applied with that, as deployments name one."""
+    digest = blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
+    row = connection.execute(_ADD_PLAN, (digest, Jsonb(contents), by, by)).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from varve.model.schema import ColumnType, Kind
+from varve.model.schema import ColumnType, Kind, column_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _LOW, _HIGH = "content_low", "content_high"
 _HALF = 0xFFFF_FFFF
+# More sets of columns than this are not hashed: readers of the others are due whatever has changed.
+_MOST_SETS = 8
 
 
 def can_hash(columns: Sequence[Column]) -> bool:
@@ -30,42 +32,70 @@ def can_hash(columns: Sequence[Column]) -> bool:
     return not any(_holds_map(column.type) for column in columns)
 
 
-def sums(columns: Sequence[Column]) -> list[SparkColumn]:
-    """The aggregates from which `text` makes the hash. On overflow they are NULL, not an error."""
+def sums(columns: Sequence[Column], of: str = "") -> list[SparkColumn]:
+    """The aggregates from which `text` makes the hash. On overflow they are NULL, not an error.
+
+    `of` ends their names, where there are several hashes of the same rows. Without columns, rows are only counted.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     # Spark's hash ignores NULLs, so that (NULL, 'a') would have the hash of ('a', NULL).
-    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns)
+    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns) or "0"
     row = f"xxhash64({words})"
     if signs := [_sign(column) for column in columns if _holds_float(column.type)]:
         # Spark hashes -0.0 as 0.0. Rows without -0.0 keep the hash without this addition.
         has_signed_zero = " or ".join(f"coalesce({expression}, false)" for expression, _ in signs)
         row = f"if({has_signed_zero}, xxhash64({words}, {', '.join(word for _, word in signs)}), {row})"
     return [
-        F.expr(f"try_sum({row} & {_HALF}) as {_LOW}"),
-        F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}"),
+        F.expr(f"try_sum({row} & {_HALF}) as {_LOW}{of}"),
+        F.expr(f"try_sum(shiftrightunsigned({row}, 32)) as {_HIGH}{of}"),
     ]
 
 
-def text(rows: int, totals: Mapping[str, Any]) -> str | None:
+def sums_of_sets(build: Build) -> list[SparkColumn]:
+    """The aggregates from which `digests` makes the hashes of the columns that readers read."""
+    return [total for place, columns in _sets(build) for total in sums(columns, f"_{place}")]
+
+
+def digests(build: Build, rows: int, totals: Mapping[str, Any]) -> dict[str, str]:
+    """For each set of columns that a reader reads, the hash of the rows in these columns together.
+
+    A hash for each column alone would not do: two columns may be paired in another way, row by row, and each still
+    holds the same values.
+    """
+    hashes = {column_set(columns): text(rows, totals, f"_{place}") for place, columns in _sets(build)}
+    return {name: digest for name, digest in hashes.items() if digest is not None}
+
+
+def _sets(build: Build) -> list[tuple[int, list[Column]]]:
+    """The sets that Spark can hash, each in order of names: how the dataset orders its columns changes nothing."""
+    in_order = [sorted(columns, key=lambda column: column.name) for columns in build.column_sets[:_MOST_SETS]]
+    return [(place, columns) for place, columns in enumerate(in_order) if can_hash(columns)]
+
+
+def text(rows: int, totals: Mapping[str, Any], of: str = "") -> str | None:
     """The hash as the catalog stores it; None where the sum has overflowed."""
-    low, high = totals.get(_LOW), totals.get(_HIGH)
+    low, high = totals.get(f"{_LOW}{of}"), totals.get(f"{_HIGH}{of}")
     if rows and (low is None or high is None):
         return None
     return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
 
 
-def of_written(build: Build, frame: DataFrame) -> dict[str, str | None]:
-    """The hash of each partition that was written, by its path. Reads the rows once more."""
+def of_written(build: Build, frame: DataFrame) -> dict[str, tuple[str | None, dict[str, str]]]:
+    """The hash and the digests of each partition that was written, by its path. Reads the rows once more."""
     from pyspark.sql import functions as F  # noqa: N812
 
     names = build.dataset.partitioning.names
-    counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *sums(build.dataset.schema.columns))
+    totals = [*sums(build.dataset.schema.columns), *sums_of_sets(build)]
+    counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *totals)
     by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
-    empty = text(0, {})
-    hashes: dict[str, str | None] = {path: empty for path in by_text.values()}  # noqa: C420 - typed so
+    hashes: dict[str, tuple[str | None, dict[str, str]]] = {
+        path: (text(0, {}), digests(build, 0, {})) for path in by_text.values()
+    }
     for row in counted.collect():
-        hashes[by_text[tuple(str(row[name]) for name in names)]] = text(row["rows"], row.asDict())
+        values = row.asDict()
+        path = by_text[tuple(str(row[name]) for name in names)]
+        hashes[path] = text(row["rows"], values), digests(build, row["rows"], values)
     return hashes
 
 

@@ -10,7 +10,7 @@ Not here: the catalog, and which batch is current.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.model.batch import StagedBatch
@@ -21,7 +21,7 @@ from varve.stores.folders.layout import BATCH_COLUMN
 from varve.stores.frames import arrow_schema, conform, in_partitions, observed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -47,11 +47,13 @@ class WriteOptions:
         codec: the compression, by Spark's name.
         max_rows: the limit of rows in a file.
         hashed: whether to hash the rows of a single partition while they are written.
+        hashed_sets: whether to hash them by the columns that readers read too.
     """
 
     codec: str = "zstd"
     max_rows: int | None = None
     hashed: bool = False
+    hashed_sets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class WriteReport:
     rows: int
     frame: DataFrame
     content: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_batches(layout: Layout, build: Build, frame: DataFrame, options: WriteOptions | None = None) -> WriteReport:
@@ -80,6 +83,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     names, sort = build.dataset.partitioning.names, build.dataset.lake.sort
     single = len(build.partitions) == 1
     hashed = options.hashed and single and content.can_hash(build.dataset.schema.columns)
+    by_sets = options.hashed_sets and single and not build.growth
     seen = Observation("varve")
     fitted = conform(build, frame)
     observed = fitted.observe(
@@ -88,6 +92,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         # With many partitions the folders show which rows lie outside; to check each row takes a tenth longer.
         *([F.count_if(~in_partitions(build.partitions)).alias("outside")] if single else ()),
         *(content.sums(build.dataset.schema.columns) if hashed else ()),
+        *(content.sums_of_sets(build) if by_sets else ()),
     )
     if single:
         (only,) = build.partitions
@@ -115,9 +120,11 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         raise BadInput(
             outside_message(build, observed_values["outside"], observed_values["rows"], strays_of(build, fitted))
         )
+    rows_written = observed_values["rows"]
     return WriteReport(
-        observed_values["rows"], fitted, content.text(observed_values["rows"], observed_values) if hashed else None
-    )
+        rows_written, fitted, content.text(rows_written, observed_values) if hashed else None,
+        content.digests(build, rows_written, observed_values) if by_sets else {},
+    )  # fmt: skip
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:

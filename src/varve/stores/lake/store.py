@@ -60,7 +60,8 @@ class LakeStore:
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration."""
         evolve.refuse_breaking(build)
-        options = write.WriteOptions(self.codec, self._rows_per_file(build), self.hashing is not ContentHash.NEVER)
+        hashed = self.hashing is not ContentHash.NEVER
+        options = write.WriteOptions(self.codec, self._rows_per_file(build), hashed=hashed, hashed_sets=hashed)
         frame = grown.with_folded(build, frame, partial(self._scan, build.dataset))
         written = write.write_batches(self.layout, build, frame, options)
         staged = write.survey(self.layout, build)
@@ -230,13 +231,16 @@ class LakeStore:
         return max(1, options.file_bytes * rows // size) if rows and size else None
 
     def _with_content(self, build: Build, staged: list[StagedBatch], written: write.WriteReport) -> list[StagedBatch]:
-        hashes: dict[str, str | None] = {}
         if len(staged) == 1:
-            hashes = {staged[0].partition.path: written.content}
-        elif self._hashes_many(build):
-            frame = self._scan(build.dataset, [batch.location for batch in staged])
-            hashes = content.of_written(build, frame)
-        return [replace(batch, content=hashes.get(batch.partition.path)) for batch in staged]
+            return [replace(staged[0], content=written.content, digests=written.digests)]
+        if not self._hashes_many(build):
+            return staged
+        hashes = content.of_written(build, self._scan(build.dataset, [batch.location for batch in staged]))
+        with_hashes = [(batch, *hashes[batch.partition.path]) for batch in staged]
+        return [
+            replace(batch, content=text, digests={} if build.growth else digests)
+            for batch, text, digests in with_hashes
+        ]
 
     def _hashes_many(self, build: Build) -> bool:
         """Whether a build of several partitions hashes each. One that adds rows does, or the sums would be unknown."""

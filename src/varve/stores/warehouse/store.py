@@ -84,12 +84,14 @@ class WarehouseStore:
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
             # The rows of a partition that grows are hashed, so that its parts can be compared with their fold.
-            options = WriteOptions(hashed=bool(build.growth))
+            options = WriteOptions(hashed=bool(build.growth), hashed_sets=True)
             written = write_batches(self.spooling, wire, types.to_wire(build, frame), options)
             files = survey(self.spooling, wire)
             verify_files(wire, files, written)
             if build.growth:
                 files = self._with_content(wire, files, written.content)
+            elif len(files) == 1:
+                files = [replace(files[0], digests=written.digests)]
             loaded = load.load(connection, self.route, build, files)
             load.verify_rows(connection, build, files, loaded)
         finally:
@@ -229,7 +231,7 @@ class WarehouseStore:
         columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.spooling.table(wire.dataset))
         hashes = hash_of_rows.of_written(wire, reader.parquet(*(batch.location for batch in files)))
-        return [replace(batch, content=hashes[batch.partition.path]) for batch in files]
+        return [replace(batch, content=hashes[batch.partition.path][0]) for batch in files]
 
     def _refuse_missing_parts(self, build: Build) -> None:
         """Raise MissingUpstream where a table is missing whose rows the build would keep."""

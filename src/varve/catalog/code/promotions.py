@@ -1,0 +1,147 @@
+"""Promotions of environments on record: what each deploys and moves, for `varve apply` and `varve revert`.
+
+Not here: making one (varve/stores/environments/promotion.py), and plans of code alone (plans.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from psycopg.types.json import Jsonb
+
+from varve.catalog.code.deployments import Deployments
+from varve.model.errors import VarveError, counted, some
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    import psycopg
+
+    from varve.catalog.code.deployments import Deployment
+
+_SAME = "select id from varve.plan where digest = %s and applied_at is null order by id desc limit 1"
+_ADD = "insert into varve.plan (digest, contents, made_by) values (%s, %s, %s) returning id"
+_APPLIED = """
+    update varve.plan set contents = %s, applied_at = clock_timestamp(), applied_by = %s where id = %s
+"""
+_PROMOTIONS = """
+    select id, digest, contents, applied_at, applied_by from varve.plan where contents ->> 'environment' is not null
+"""
+_OF = _PROMOTIONS + " and id = %s"
+_OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
+_DECLARED = "select dataset, declaration from varve.dataset where dataset = any(%s)"
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionPlan:
+    """What a promotion does, as it is kept in the catalog.
+
+    Attributes:
+        behind: what becomes of what is left behind, a value of `LeftBehind`.
+        codes: by dataset the code version that it deploys.
+        batches: by dataset and partition the id of the batch that it makes current.
+        run_id: under which its publishes are recorded; "" before it is made.
+        declarations: how those datasets were declared before, as far as they were.
+        number, applied_at, applied_by: None, None and "" where it is not kept yet, or not made.
+    """
+
+    environment: str
+    behind: str
+    codes: Mapping[str, str]
+    batches: Mapping[str, Mapping[str, int]]
+    run_id: str = ""
+    declarations: Mapping[str, Any] = field(default_factory=dict)
+    number: int | None = None
+    applied_at: dt.datetime | None = None
+    applied_by: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Of all that it does: the same for two plans exactly if they do the same."""
+        contents = [self.environment, self.behind, dict(self.codes), self.batches]
+        return blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True)
+class Promotions:
+    """The promotions in a catalog, over one connection."""
+
+    connection: psycopg.Connection
+
+    def keep(self, plan: PromotionPlan, *, by: str) -> int:
+        """Keep what would be promoted; returns its number, which is the same as long as it is the same."""
+        if row := self.connection.execute(_SAME, (plan.digest,)).fetchone():
+            return int(row[0])
+        row = self.connection.execute(_ADD, (plan.digest, Jsonb(_contents(plan, {})), by)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def applied(self, plan: PromotionPlan, *, by: str) -> int:
+        """Note in the promotion's transaction, before anything changes, that it is made; returns its number."""
+        number = self.keep(plan, by=by)
+        names = sorted({*plan.codes, *plan.batches})
+        declarations: dict[str, Any] = dict(self.connection.execute(_DECLARED, (names,)).fetchall())
+        self.connection.execute(_APPLIED, (Jsonb(_contents(plan, declarations)), by, number))
+        return number
+
+    def of(self, number: int) -> PromotionPlan | None:
+        """The plan of that number, where it is one of a promotion."""
+        row = self.connection.execute(_OF, (number,)).fetchone()
+        return None if row is None else _plan(row)
+
+    def made(self, name: str) -> PromotionPlan:
+        """The promotion with that number, or whose run id begins so. Raises VarveError where that is not one."""
+        if name.isdigit():
+            rows = self.connection.execute(_OF, (int(name),)).fetchall()
+        else:
+            rows = self.connection.execute(_OF_RUN, (name,)).fetchall()
+        plans = [plan for plan in map(_plan, rows) if plan.applied_at is not None]
+        if len(plans) != 1:
+            many = f"{counted(len(plans), 'promotion')} begin so: {some([plan.run_id for plan in plans])}"
+            raise VarveError(
+                f"{name!r} is not a promotion that was made{'; ' + many if plans else ''}. Nothing was changed. "
+                "`varve promote` prints the number and the run of each."
+            )
+        return plans[0]
+
+    def code_before(self, plan: PromotionPlan) -> dict[str, Deployment | None]:
+        """By dataset whose code the promotion deployed the deployment before it; None: there was none.
+
+        Raises VarveError where other code was deployed since.
+        """
+        deployments = Deployments(self.connection)
+        before: dict[str, Deployment | None] = {}
+        for dataset, version in sorted(plan.codes.items()):
+            history = deployments.history(dataset)
+            last = history[-1]
+            if (last.plan, last.code_version) != (plan.number, version):
+                first = f"varve revert {last.plan}" if last.plan and self.of(last.plan) else "varve plan"
+                raise VarveError(
+                    f"{dataset}: since promotion {plan.number}, other code was deployed by {last.deployed_by} on "
+                    f"{last.deployed_at:%Y-%m-%d %H:%M} UTC. Nothing was changed. Go back behind that first: {first}."
+                )
+            before[dataset] = history[-2] if len(history) > 1 else None
+        return before
+
+
+def _contents(plan: PromotionPlan, declarations: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "environment": plan.environment,
+        "behind": plan.behind,
+        "codes": dict(plan.codes),
+        "partitions": {name: dict(batches) for name, batches in plan.batches.items()},
+        "run": plan.run_id,
+        "declarations": dict(declarations),
+    }
+
+
+def _plan(row: tuple[Any, ...]) -> PromotionPlan:
+    number, _, contents, applied_at, applied_by = row
+    return PromotionPlan(
+        contents["environment"], contents.get("behind", ""), contents["codes"], contents["partitions"],
+        contents.get("run", ""), contents.get("declarations", {}), number, applied_at, applied_by or "",
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""`varve revert`: the code before a promotion and what that code makes of the inputs of now, in force again.
+
+An environment over what is current now is given the code before. What that code has made from the same inputs is taken;
+what was corrected since is computed, where the code before is checked out. Then the environment is promoted.
+
+Not here: going back to batches (varve/cli/batches/rollback.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.code.promotions import Promotions
+from varve.catalog.environments.environments import Environments
+from varve.catalog.rows import declaration
+from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.environments import work
+from varve.cli.selection import who
+from varve.model.errors import VarveError, counted, some
+from varve.planning.environment_runs import Wanted
+from varve.services.postgres import connect
+from varve.stores.environments.promotion import LeftBehind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+    from rich.console import Console
+
+    from varve.catalog.code.deployments import Deployment
+    from varve.catalog.code.promotions import PromotionPlan
+    from varve.planning.graph import Graph
+    from varve.stores.environments.promotion import Promotion
+
+_COLUMN = ("name", "type", "nullable")
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What a revert has done.
+
+    Attributes:
+        plan: the promotion that was taken back.
+        codes: by dataset the code version that is deployed again.
+        added: datasets that the promotion had added; they stay.
+        taken, computed: by dataset, how many partitions got a batch that was kept, or a new one.
+        checked_out: whether the code here is the one that is deployed now.
+    """
+
+    plan: PromotionPlan
+    codes: Mapping[str, str]
+    added: tuple[str, ...]
+    taken: Mapping[str, int]
+    computed: Mapping[str, int]
+    promotion: Promotion
+    checked_out: bool = field(default=True)
+
+    def as_values(self) -> dict[str, Any]:
+        """The same as plain values for `--json`."""
+        return {
+            "reverted": self.plan.number,
+            "codes": dict(self.codes),
+            "added": list(self.added),
+            "taken": {name: count for name, count in self.taken.items() if count},
+            "computed": {name: count for name, count in self.computed.items() if count},
+            "checked_out": self.checked_out,
+            **work.promotion_values(self.promotion),
+        }
+
+
+def revert(console: Console | None, name: str) -> Reverted:
+    """Take a promotion back, given by its number or its run.
+
+    Raises VarveError where it is none, where other code was deployed since, and where something would have to be
+    computed with the code before, and that is not here; NotClosed as a promotion does.
+    """
+    graph = chosen_graph()
+    with connect(chosen_settings(), application="varve revert") as connection:
+        Catalog(connection).ensure_schema()
+        plan, before = _before(connection, name)
+        earlier = {dataset: deployment for dataset, deployment in before.items() if deployment is not None}
+        here = all(graph.code_versions.get(each) == deployment.code_version for each, deployment in earlier.items())
+        if not here:
+            graph = _with_code_before(graph, plan, earlier)
+        environment = f"revert_{plan.number}"
+        environments = Environments(connection)
+        if environment not in {each.name for each in environments.all()}:
+            environments.create(environment, by=who())
+        environments.rebase(environment, code_too=True)
+        wanted = Wanted(datasets=_with_readers(graph, set(earlier)))
+        with work.opened(environment) as opened_as_written:
+            opened = replace(opened_as_written, graph=graph)
+            done, left = opened.take(wanted)
+            if left and not here:
+                work.drop(environment)
+                raise _to_be_computed(plan, left)
+            if left:
+                done = opened.run(wanted, before=work.announcing(console), done=done)
+            promotion = work.promote_opened(console, opened, connection, LeftBehind.REFUSE, run_first=here)
+    work.drop(environment)
+    added = tuple(dataset for dataset, deployment in before.items() if deployment is None)
+    codes = {dataset: deployment.code_version for dataset, deployment in earlier.items()}
+    return Reverted(plan, codes, added, done.taken, done.computed, promotion, here)
+
+
+def show(console: Console, reverted: Reverted) -> None:
+    """Print what is in force again, and what is left to do."""
+    codes = [f"{name} with code {version}" for name, version in reverted.codes.items()]
+    console.print(
+        f"Promotion {reverted.plan.number} of {reverted.plan.environment} is taken back: {', '.join(codes)}. "
+        f"{counted(sum(reverted.taken.values()), 'partition')} taken as they were kept, "
+        f"{sum(reverted.computed.values()):,} computed; all in one transaction, as run {reverted.promotion.run_id}.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for name in reverted.added:
+        console.print(f"{name} was new then and stays: varve drop {name}", highlight=False, soft_wrap=True)
+    if not reverted.checked_out:
+        console.print(
+            f"The code here is another one: until the one before is here, nothing of {some([*reverted.codes])} is "
+            "computed.", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, dict[str, Deployment | None]]:
+    promotions = Promotions(connection)
+    plan = promotions.made(name)
+    before = promotions.code_before(plan)
+    if not any(before.values()):
+        raise VarveError(
+            f"promotion {plan.number} of {plan.environment} has replaced no code: what it made current was made by the "
+            "code before from what was current, and going back would change nothing. Nothing was changed."
+        )
+    return plan, before
+
+
+def _with_code_before(graph: Graph, plan: PromotionPlan, earlier: Mapping[str, Deployment]) -> Graph:
+    """The graph as it stands for the code before, which is not here: for batches that exist, that is enough.
+
+    A batch is taken only where that code has made it from all that is current now; which inputs those are, its trace
+    says. Raises VarveError where the declared columns were others.
+    """
+    for name in earlier:
+        dataset = graph.datasets.get(name)
+        if dataset is None or _columns(declaration(dataset)) != _columns(plan.declarations.get(name, {})):
+            raise VarveError(
+                f"{name} had other columns before promotion {plan.number} than it has in the code here. Nothing was "
+                f"changed. Check out the code before, then again: varve revert {plan.number}"
+            )
+    versions = {name: deployment.code_version for name, deployment in earlier.items()}
+    sources = {name: deployment.source for name, deployment in earlier.items()}
+    return replace(graph, code_versions={**graph.code_versions, **versions}, sources={**graph.sources, **sources})
+
+
+def _columns(declared: Mapping[str, Any]) -> list[list[Any]]:
+    return [
+        [str(value) for value in column[: len(_COLUMN)]]
+        for column in (*declared.get("columns", ()), *declared.get("partition_columns", ()))
+    ]
+
+
+def _with_readers(graph: Graph, names: set[str]) -> tuple[str, ...]:
+    """These datasets and all that read them, directly or not."""
+    found = set(names)
+    for dataset in graph.in_order():
+        if any(edge.upstream.name in found for edge in graph.edges[dataset.name]):
+            found.add(dataset.name)
+    return tuple(sorted(found & graph.datasets.keys()))
+
+
+def _to_be_computed(plan: PromotionPlan, left: Mapping[str, tuple[str, ...]]) -> VarveError:
+    count = sum(map(len, left.values()))
+    partitions = [f"{name} {path}" for name, paths in left.items() for path in paths]
+    return VarveError(
+        f"since promotion {plan.number}, what {counted(count, 'partition')} would be made from has changed "
+        f"({some(partitions, limit=3)}), and the code before it is not here to compute that. Nothing was changed. "
+        f"Check out the code before, then again: varve revert {plan.number}"
+    )

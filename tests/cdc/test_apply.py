@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
+from tests.cdc.lab import DEFAULT, UNKEYED
 from tests.support.project import PROJECT
 from varve.dagster.assets.captured import captured_asset
 from varve.dagster.assets.datasets import dataset_asset, graph_of
@@ -18,6 +19,8 @@ from varve.stores.folders.layout import Layout
 from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.cdc.lab import Lab
     from varve.planning.graph import Graph
 
@@ -109,3 +112,24 @@ def test_what_reads_the_dataset_becomes_due_where_its_rows_have_changed(lab: Lab
     lab.sql("update {t} set id = 10 where id = 3")
     assert published(lab) == {"part=2", "part=3"}
     assert due(lab, graph) == {reader.name: {"part=2", "part=3"}}
+
+
+@pytest.mark.parametrize("kind", [DEFAULT, UNKEYED])
+def test_a_capture_that_lost_its_lock_and_ends_late_repeats_nothing(make_lab: Callable[..., Lab], kind: str) -> None:
+    lab = make_lab(kind)
+    lab.bootstrap()
+    lab.apply()
+    for number in (1, 2):
+        lab.sql(f"insert into {{t}} values (1, {number}, 'new', 1, now(), true, 1, 'x')")
+    overtaken = []
+
+    def others_go_on(step: str) -> None:
+        """Both changes are read; before they are durable, another process captures and applies the first one."""
+        if step == "write":
+            overtaken.append(lab.capture(most=1))
+            lab.apply()
+
+    late = lab.capture(step=others_go_on)
+    assert [batch.counts.events for batch in (*overtaken, late) if batch is not None] == [1, 2]
+    lab.apply()
+    assert lab.in_lake() == lab.in_source()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -16,7 +17,15 @@ from pipeline_defs.demo import capture as cdc_demo
 from tests.support.project import PROJECT
 from varve.catalog.catalog import Catalog
 from varve.cdc.captures import opened, source_url
-from varve.dagster.assets.captured import capture_job, capture_sensor, exactness_check
+from varve.cli import cdc as cdc_command
+from varve.dagster.assets.captured import (
+    capture_job,
+    capture_sensor,
+    captured_asset,
+    equality_check,
+    exactness_check,
+    verification_schedule,
+)
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
 from varve.stores.lake.store import LakeStore
@@ -61,7 +70,22 @@ def in_source(source: psycopg.Connection) -> list[str]:
     return sorted(map(repr, source.execute(f"select {', '.join(NAMES)} from public.planes").fetchall()))
 
 
-def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSession, source: psycopg.Connection) -> None:
+def compared(spark: SparkSession) -> dg.AssetCheckEvaluation:
+    """The check `equal`, as its schedule asks for it."""
+    defs = dg.Definitions(
+        assets=[captured_asset(CAPTURED_PLANES).asset],
+        asset_checks=[equality_check(CAPTURED_PLANES, PROJECT)],
+        schedules=[verification_schedule(CAPTURED_PLANES, "0 3 * * *")],
+        resources={"spark": OpenSpark(spark), "lake_io_manager": dg.mem_io_manager},
+    )
+    done = defs.resolve_job_def("verify_fleet_planes_job").execute_in_process()
+    (evaluation,) = done.get_asset_check_evaluations()
+    return evaluation
+
+
+def test_the_fleet_follows_its_application(
+    settings: Settings, spark: SparkSession, source: psycopg.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
     with opened(CAPTURED_PLANES, settings) as capture:
         assert capture.bootstrap().counts.inserts == 3_322
     job = capture_job(CAPTURED_PLANES, PROJECT)
@@ -95,6 +119,12 @@ def test_the_fleet_follows_its_application(settings: Settings, spark: SparkSessi
     assert changed == {"built=2004", "built=2014", "built=1956", "built=unknown"}
     assert isinstance(sensor(dg.build_sensor_context(instance)), dg.SkipReason)
     assert exactness_check(CAPTURED_PLANES, PROJECT)().passed
+    assert compared(spark).passed
+    name = CAPTURED_PLANES.dataset.name
+    assert cdc_command.verify(Console(), name, rows_shown=5, as_json=True)
+    assert json.loads(capsys.readouterr().out)["source_rows"] == len(rows)
+    assert cdc_command.verify(Console(), name, rows_shown=5, as_json=False)
+    assert f"{len(rows):,} rows each" in capsys.readouterr().out
 
     source.execute("alter table public.planes rename model to kind")
     source.execute("update public.planes set engines = 9 where year = 2001")

@@ -3,6 +3,8 @@
 Only partitions whose rows differ get new batches; a partition without rows any more gets an empty one. After a crash
 before the transaction the work is repeated and nothing is lost; after the transaction nothing is left to do.
 
+The steps (`step`) are those of the machine in docs/decisions/0018-models.md, of which every state was explored.
+
 Not here: how events are resolved (resolve/resolve.py).
 """
 
@@ -104,6 +106,9 @@ class Apply:
 
     def _resolve(self, position: Position, batches: Sequence[EventBatch], base: DataFrame) -> Resolution:
         events = self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
+        if self.captured.files is None:
+            # A capture that lost its lock while it wrote may make a batch durable that begins before the position.
+            events = events.where(f"commitLsn > {position.applied_lsn}")
         counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))

@@ -136,6 +136,7 @@ class CapturedTable:
             the columns of VALIDITY.
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         files: the change files from which changes come; None: changes come from the log of the source.
+        verify: when Dagster compares the dataset with its source, as a cron schedule in UTC; None: when it is asked.
     """
 
     dataset: Dataset
@@ -145,6 +146,7 @@ class CapturedTable:
     history: bool = False
     ignore_null_updates: bool = False
     files: ChangeFiles | None = None
+    verify: str | None = None
 
     def __post_init__(self) -> None:
         if not self.dataset.partitioning.dimensions:
@@ -159,6 +161,12 @@ class CapturedTable:
                 f"partitioned by {', '.join(self.dataset.partitioning.names)}."
             )
 
+        if self.verify is not None and (self.files is not None or self.ignore_null_updates):
+            option = "files" if self.files is not None else "ignore_null_updates"
+            raise VarveError(
+                f"dataset {self.dataset}: verify compares it with its source row for row, and with {option} there is "
+                "nothing to compare it with. Take verify out."
+            )
         if odd := [column.name for column in self.dataset.schema.columns if set(column.name) & set(".`")]:
             raise VarveError(
                 f"dataset {self.dataset}: Spark takes the dots and backticks of {', '.join(odd)} for more than a name. "

@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from varve.cdc.captures import opened
 from varve.cdc.event import format_lsn
@@ -22,6 +23,7 @@ from varve.stores.open import open_store
 if TYPE_CHECKING:
     from varve.cdc.captured_table import CapturedTable
     from varve.cdc.captures import OpenCapture
+    from varve.cdc.verify.verification import Verification
 
 
 def _assets() -> list[DatasetAsset]:
@@ -88,6 +90,76 @@ def capture(console: Console, name: str, *, as_json: bool) -> None:
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
         _apply(console, open_capture, {"captured": events}, as_json=as_json)
+
+
+def verify(console: Console, name: str, *, rows_shown: int, as_json: bool) -> bool:
+    """Print how the dataset compares with its source, and return whether they are equal."""
+    from varve.cdc.verify.verification import verify as compare_with_source
+    from varve.services.spark import open_session
+
+    error_console = Console(stderr=True)
+    with opened(find(name), chosen_settings()) as open_capture:
+        result = compare_with_source(
+            open_capture,
+            open_store,
+            lambda: open_session(chosen_settings()),
+            "varve cdc verify",
+            lambda text: error_console.print(text, highlight=False, markup=False, soft_wrap=True),
+        )
+    if as_json:
+        console.print_json(json.dumps(result.as_json(rows_shown)))
+        return result.equal
+    _print_differences(console, result, rows_shown)
+    at = format_lsn(result.lsn)
+    if result.equal:
+        console.print(
+            f"{name} and {result.source} are equal at {at}: {counted(result.source_rows, 'row')} each.", highlight=False
+        )
+    else:
+        console.print(
+            f"{name} and {result.source} differ at {at}: {counted(result.source_rows, 'row')} at the source, "
+            f"{result.lake_rows:,} in the lake. Heal it: varve cdc resnapshot {name}",
+            highlight=False,
+        )
+    return result.equal
+
+
+def _print_differences(console: Console, result: Verification, limit: int) -> None:
+    where = {"source": "only at the source", "lake": "only in the lake", "both": "differs"}
+    if result.rows and limit:
+        table = Table(box=None)
+        for heading in ("key", "", "column", "source", "lake"):
+            table.add_column(heading)
+        for row in result.rows[:limit]:
+            key = ", ".join(f"{column}={_shown(value)}" for column, value in row.key.items())
+            found = where[row.where] + (f", {row.times} times" if row.times > 1 else "")
+            values = row.values if row.where == "both" else {}
+            for column, (source, lake) in values.items() or (("", ("", "")),):
+                table.add_row(escape(key), found, column, escape(_shown(source)), escape(_shown(lake)))
+                key, found = "", ""
+        console.print(table)
+    if len(result.rows) > limit:
+        console.print(f"... and {counted(len(result.rows) - limit, 'row')} more (--rows).", highlight=False)
+    if result.slices_differing > result.slices_read:
+        console.print(
+            f"{result.slices_differing:,} of {result.slices:,} slices of the keys differ; the rows of the first "
+            f"{result.slices_read:,} were compared.",
+            highlight=False,
+        )
+    if result.misplaced:
+        console.print(f"{counted(result.misplaced, 'row')} of the lake in another partition than partition_by says.")
+    if result.not_compared:
+        console.print(f"Not compared, as the source has dropped them: {', '.join(result.not_compared)}.")
+    if result.quarantined:
+        console.print(
+            f"{counted(result.quarantined, 'event')} in quarantine, whose rows are as they were before: "
+            f"varve cdc quarantine {result.dataset}",
+            highlight=False,
+        )
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else value
 
 
 def quarantine(console: Console, name: str, *, as_json: bool) -> None:

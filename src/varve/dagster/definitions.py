@@ -92,7 +92,11 @@ def build_defs(
                 retirement_sensor(graph, project),
                 *[capture.sensor for capture in captures],
             ],
-            schedules=[report_schedule(data_checks(loaded)), *schedules],
+            schedules=[
+                report_schedule(data_checks(loaded)),
+                *[schedule for capture in captures for schedule in capture.schedules],
+                *schedules,
+            ],
             resources={
                 "spark": SparkResource.of(project),
                 "builds": builds_resource(graph, project),
@@ -119,10 +123,14 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
             *[broken_spec(broken, names) for broken in graph.broken],
             report_asset(graph, project),
         ],
-        asset_checks=[*[automation(table, project).check for table in loaded.captured], *data_checks(loaded)],
+        asset_checks=[*_capture_checks(loaded), *data_checks(loaded)],
         # One run is one asset nearly always: a process for each step would only cost its start.
         executor=dg.in_process_executor if in_process else None,
     )
+
+
+def _capture_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
+    return [check for table in loaded.captured for check in automation(table, loaded.project).checks]
 
 
 def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:

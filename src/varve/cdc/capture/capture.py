@@ -5,6 +5,8 @@ forgotten the confirmation (it stores slot positions only at checkpoints), the s
 skipped. Only an LSN up to which everything was read is confirmed. Where the limit ends a read of the slot before it
 found a change of this table, another read follows.
 
+The steps (`step`) are those of the machine in docs/decisions/0018-models.md, of which every state was explored.
+
 Not here: one read of the slot (slot_reader.py), the first snapshot of a table (bootstrap.py), and applying the events
 (varve/cdc/apply.py).
 """
@@ -43,7 +45,7 @@ _PAUSES = (0.2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class Moment:
     """The description of the table at one LSN (`upto`) of the source's log."""
 
     upto: int
@@ -66,8 +68,10 @@ class Capture:
     step: Callable[[str], None] = lambda _: None
     most: int = 500_000
 
-    def capture(self) -> EventBatch | None:
+    def capture(self, until: Moment | None = None) -> EventBatch | None:
         """Make the changes that were committed since the last capture durable; None where there are none.
+
+        `until` is the LSN at which to end, with the table there; by default that of the end of the log now.
 
         Raises NeedsResnapshot, which is also recorded in the position, where the stream lacks the rows of the table.
         """
@@ -77,7 +81,7 @@ class Capture:
             raise NeedsResnapshot(position.reason or unfinished)
         refuse_other_declaration(self.captured, position.declared)
         try:
-            return self._capture_with_retries(position)
+            return self._capture_with_retries(position, until)
         except NeedsResnapshot as error:
             self.positions.stop(position.dataset, str(error))
             raise
@@ -92,12 +96,12 @@ class Capture:
         with closing(self.source.connect()) as connection, source_database.asked(self.captured):
             return source_database.slot_of(connection, self.captured.slot)
 
-    def _capture_with_retries(self, position: Position) -> EventBatch | None:
+    def _capture_with_retries(self, position: Position, until: Moment | None) -> EventBatch | None:
         """Capture; where the source cannot decode its log, try again a few times in a new session."""
         for pause in (*_PAUSES, None):
             try:
                 with closing(self.source.connect()) as connection:
-                    return self._capture_over(connection, position)
+                    return self._capture_over(connection, position, until)
             except Undecodable as error:
                 if pause is None:
                     raise NeedsResnapshot(
@@ -110,7 +114,11 @@ class Capture:
             position = self.positions.of(position.dataset)
         raise AssertionError
 
-    def _capture_over(self, connection: psycopg.Connection, position: Position) -> EventBatch | None:
+    def _capture_over(
+        self, connection: psycopg.Connection, position: Position, until: Moment | None
+    ) -> EventBatch | None:
+        if until is not None:
+            return self._capture_until(connection, position, until)
         deadline = time.monotonic() + _QUIET_SECONDS
         while time.monotonic() < deadline:
             moment = self._quiet_moment(connection, position)
@@ -121,16 +129,16 @@ class Capture:
             "of that was captured yet, and nothing is lost. Run it again."
         )
 
-    def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> _Moment | None:
+    def _quiet_moment(self, connection: psycopg.Connection, position: Position) -> Moment | None:
         """Up to which LSN to read, and the table there; None where the table was being altered at that moment."""
         with source_database.asked(self.captured):
             self._checked_slot(connection, position)
             # Where its description is the same before and after `upto` was read, it is that of `upto`.
             table = source_database.described(connection, self.captured)
             upto = self._flushed(connection)
-            return _Moment(upto, table) if source_database.described(connection, self.captured) == table else None
+            return Moment(upto, table) if source_database.described(connection, self.captured) == table else None
 
-    def _capture_until(self, connection: psycopg.Connection, position: Position, moment: _Moment) -> EventBatch | None:
+    def _capture_until(self, connection: psycopg.Connection, position: Position, moment: Moment) -> EventBatch | None:
         """The next batch; None where no change of the table was committed until then.
 
         The end stays the same however many reads it takes, so that an application that keeps writing cannot make this
@@ -146,7 +154,7 @@ class Capture:
             position = self.positions.of(position.dataset)
 
     def _look(
-        self, connection: psycopg.Connection, position: Position, moment: _Moment, notes: list[str], *, rewritten: bool
+        self, connection: psycopg.Connection, position: Position, moment: Moment, notes: list[str], *, rewritten: bool
     ) -> tuple[bool, EventBatch | None]:
         """Read the slot once: whether the limit ended the read, and the batch, if there were changes."""
         with source_database.asked(self.captured):

@@ -68,6 +68,30 @@ def forerunner(source: SourceDatabase, patience: WaitLimits) -> Iterator[Forerun
 
 
 @contextlib.contextmanager
+def snapshot_at_lsn(source: SourceDatabase, patience: WaitLimits) -> Iterator[tuple[int, str]]:
+    """Export a snapshot; yields its LSN and its name: it shows exactly what was committed up to that LSN.
+
+    Other sessions can import it until the context ends; the temporary slot that it comes with is dropped then. Raises
+    ServiceUnavailable.
+    """
+    name = f"varve_fence_{uuid.uuid4().hex[:16]}"
+    connection = source.connect_for_slot()
+    try:
+        slot_row = _run_slot_command(
+            connection, f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT', patience
+        )
+        lsn, snapshot = slot_row.get_value(0, 1), slot_row.get_value(0, 2)
+        assert lsn is not None
+        assert snapshot is not None
+        try:
+            yield parse_lsn(lsn.decode()), snapshot.decode()
+        finally:
+            connection.exec_(f'DROP_REPLICATION_SLOT "{name}"'.encode())
+    finally:
+        connection.finish()
+
+
+@contextlib.contextmanager
 def slot_with_snapshot(source: SourceDatabase, slot: str, patience: WaitLimits) -> Iterator[tuple[int, str]]:
     """Create a slot; yields the LSN from which it streams, and the name of the snapshot of exactly that moment.
 

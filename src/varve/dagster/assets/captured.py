@@ -1,4 +1,4 @@
-"""A captured table as Dagster sees it: one asset, a sensor that captures, a job that applies, and a check.
+"""A captured table as Dagster sees it: one asset, a sensor that captures, a job that applies, and checks.
 
 The job publishes every partition that the changes touch. Datasets downstream become due by the ordinary rules, which
 read the catalog.
@@ -12,12 +12,17 @@ import dagster as dg
 
 from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened
+from varve.cdc.event import format_lsn
+from varve.cdc.verify.verification import verify
 from varve.dagster.assets.datasets import DatasetAsset, io_manager_key, table_schema
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError
 from varve.planning.requested import REASON_TAG
 from varve.project import Project
 from varve.stores.open import open_store
+
+# As many rows that differ are in the metadata of the check; `varve cdc verify` shows all.
+_ROWS_SHOWN = 20
 
 
 def captured_asset(captured: CapturedTable) -> DatasetAsset:
@@ -45,13 +50,17 @@ class Automation:
 
     job: dg.JobDefinition
     sensor: dg.SensorDefinition
-    check: dg.AssetChecksDefinition
+    checks: tuple[dg.AssetChecksDefinition, ...]
+    schedules: tuple[dg.ScheduleDefinition, ...]
 
 
 def automation(captured: CapturedTable, project: Project) -> Automation:
-    """Return the job, the sensor and the check of a captured table."""
-    job = capture_job(captured, project)
-    return Automation(job, capture_sensor(captured, project, job), exactness_check(captured, project))
+    """Return the job, the sensor, the checks and the schedule of a captured table."""
+    job, checks = capture_job(captured, project), [exactness_check(captured, project)]
+    if captured.files is None and not captured.ignore_null_updates:
+        checks.append(equality_check(captured, project))
+    schedules = () if captured.verify is None else (verification_schedule(captured, captured.verify),)
+    return Automation(job, capture_sensor(captured, project, job), tuple(checks), schedules)
 
 
 def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
@@ -143,6 +152,54 @@ def exactness_check(captured: CapturedTable, project: Project) -> dg.AssetChecks
             )  # fmt: skip
 
     return exact
+
+
+def equality_check(captured: CapturedTable, project: Project) -> dg.AssetChecksDefinition:
+    """Return the check that source and dataset are equal, row for row, at one place of the source's log.
+
+    It is made when a person or the schedule of the table asks for it, never with a run of the capture.
+    """
+    dataset = captured.dataset
+
+    @dg.asset_check(
+        asset=dg.AssetKey([dataset.db, dataset.table]),
+        name="equal",
+        description=f"{dataset} has the rows of {captured.source} and no others, compared at one place of its log.",
+        required_resource_keys={"spark"},
+    )
+    def equal(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        run_id = context.run.run_id
+        try:
+            with opened(captured, project.settings, run_id=run_id) as capture:
+                spark = context.resources.spark
+                result = verify(capture, open_store, lambda: spark.spark_session, run_id, context.log.info)
+        except VarveError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from None
+        rows = [f"{dict(row.key)} ({row.where}): {dict(row.values)}" for row in result.rows[:_ROWS_SHOWN]]
+        return dg.AssetCheckResult(
+            passed=result.equal,
+            metadata={
+                "lsn": format_lsn(result.lsn), "rows at the source": result.source_rows,
+                "rows in the lake": result.lake_rows, "rows that differ": len(result.rows),
+                "rows in another partition": result.misplaced, "quarantined": result.quarantined,
+                "seconds": max(result.seconds.values()),
+                "the first of them": dg.MetadataValue.md("\n".join(f"- `{row}`" for row in rows)),
+            },
+        )  # fmt: skip
+
+    return equal
+
+
+def verification_schedule(captured: CapturedTable, cron: str) -> dg.ScheduleDefinition:
+    """Return the schedule that asks for the check `equal`; a person switches it on, as the sensors."""
+    dataset = captured.dataset
+    name = f"verify_{dataset.db}_{dataset.table}"
+    check = dg.AssetCheckKey(dg.AssetKey([dataset.db, dataset.table]), "equal")
+    job = dg.define_asset_job(f"{name}_job", selection=dg.AssetSelection.checks(check))
+    return dg.ScheduleDefinition(
+        name=f"{name}_schedule", job=job, cron_schedule=cron, execution_timezone="UTC",
+        description=f"Compares {dataset} with {captured.source}.",
+    )  # fmt: skip
 
 
 def lag_of(capture: OpenCapture) -> dict[str, int]:

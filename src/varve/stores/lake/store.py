@@ -6,17 +6,19 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
-from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
+from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
+from varve.stores.lake.iceberg.tables import IcebergTables
 from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
@@ -48,6 +50,7 @@ class LakeStore:
         codec: the compression of its files.
         hashing: which runs hash the rows of their batches.
         metastore: the `thrift://` URIs of a deployed Hive metastore, where there is one.
+        iceberg: its tables as Iceberg tables.
     """
 
     layout: Layout
@@ -56,6 +59,7 @@ class LakeStore:
     codec: str = Compression.ZSTD
     hashing: ContentHash = ContentHash.SINGLE
     metastore: str | None = None
+    iceberg: IcebergTables | None = None
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration."""
@@ -78,13 +82,15 @@ class LakeStore:
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`. Then the Hive table follows; where it cannot, the next run makes it follow."""
         del staged
-        self.catalog.publish(build)
+        self.commit([build], partial(self.catalog.publish, build))
         self.published(build)
 
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
-        """See `Store.commit`: Spark's readers follow the catalog, in `published`."""
-        del builds
-        point()
+        """See `Store.commit`: Iceberg tables move in the same transaction; the Hive table follows in `published`."""
+        if self.iceberg is None:
+            point()
+        else:
+            self.iceberg.commit(builds, point)
 
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
@@ -108,7 +114,8 @@ class LakeStore:
         """See `Store.republish`: the folders must exist, because a table that points at a missing one shows no rows."""
         self.refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
-        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+        self.commit([build], partial(self.catalog.repoint, build, targets, reason=reason))
         self.published(build)
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
@@ -244,7 +251,21 @@ def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession
     return LakeStore(
         Layout(settings.lake), catalog, spark,
         codec=settings.compression, hashing=settings.content_hash, metastore=settings.hive_metastore_uri,
+        iceberg=_iceberg(settings, catalog),
     )  # fmt: skip
+
+
+def _iceberg(settings: Settings, catalog: Catalog) -> IcebergTables:
+    """The Iceberg side; no table has one where pyiceberg is not installed."""
+    installed = find_spec("pyiceberg") is not None
+    if settings.iceberg and not installed:
+        raise VarveError(
+            "the setting iceberg is on, and pyiceberg is not installed. Nothing was read or changed. "
+            "Run: pip install 'varve[iceberg]', or take the setting away."
+        )
+    return IcebergTables(
+        Layout(settings.lake), catalog, settings.iceberg is not False, installed, settings.iceberg_snapshots
+    )
 
 
 LAKE = StoreType("lake", "parquet", _open, in_folders=True, consequences=evolve.consequences)

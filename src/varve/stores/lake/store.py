@@ -18,18 +18,20 @@ from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
+from varve.stores.lake.iceberg import clean as iceberg_clean
+from varve.stores.lake.iceberg import examine as iceberg_examine
 from varve.stores.lake.iceberg.tables import IcebergTables
 from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -92,6 +94,15 @@ class LakeStore:
         else:
             self.iceberg.commit(builds, point)
 
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit_in_environment`: its Iceberg tables, in namespaces of their own, move with it."""
+        self.commit(builds, point)
+
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """See `Store.name_publishes`: as tags of the Iceberg table."""
+        if self.iceberg is not None:
+            self.iceberg.name_publishes(dataset_name, publishes)
+
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
 
@@ -131,9 +142,14 @@ class LakeStore:
             )
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
-        """See `Store.sweep`."""
-        del dataset_name
-        clean.remove(self.layout, locations)
+        """See `Store.sweep`: no Iceberg snapshot may have files that are gone, so that it goes first."""
+        metadata = [location for location in locations if iceberg_clean.is_metadata(location)]
+        batches = [location for location in locations if location not in set(metadata)]
+        if self.iceberg is not None:
+            iceberg_clean.remove(self.iceberg, metadata)
+            if batches:
+                iceberg_clean.let_go(self.iceberg, dataset_name, batches)
+        clean.remove(self.layout, batches)
 
     def leftovers(self) -> list[Leftover]:
         """See `Store.leftovers`. Folders are listed first: a build that begins in between then counts as living."""
@@ -142,7 +158,8 @@ class LakeStore:
             self.layout.at(dataset, path, batch_id)
             for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
         }
-        return [unit for unit in units if unit.location not in kept]
+        metadata = [] if self.iceberg is None else iceberg_clean.leftovers(self.iceberg)
+        return [*(unit for unit in units if unit.location not in kept), *metadata]
 
     def unnamed(self, strays: Sequence[str]) -> list[str]:
         """See `Store.unnamed`: in the lake's root every folder is taken for a dataset's."""
@@ -167,7 +184,11 @@ class LakeStore:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        return [*examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown)]
+        return [
+            *examine.folders(self.layout, dataset, batches, deep=deep),
+            *examine.table(dataset, current, shown),
+            *([] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)),
+        ]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`. The table of a dropped dataset of the same name goes first."""
@@ -185,6 +206,7 @@ class LakeStore:
         wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
         self.catalog.invalidate_projection(dataset.name, wrong, extra)
+        mended += 0 if self.iceberg is None else self.iceberg.write_again(dataset)
         return mended + self.follow(dataset)
 
     def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
@@ -200,9 +222,12 @@ class LakeStore:
         """See `Store.refuse_drop`: a metastore does not say what depends on a table."""
 
     def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
-        """See `Store.drop`: the Hive table follows the catalog, in `finish_drop`."""
-        del dataset_name
-        return end()
+        """See `Store.drop`: the Iceberg table goes in the same transaction, and the Hive table in `finish_drop`."""
+        with self.catalog.connection.transaction():
+            dropped = end()
+            if self.iceberg is not None:
+                self.iceberg.drop(dataset_name)
+        return dropped
 
     def finish_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.finish_drop`."""
@@ -211,6 +236,8 @@ class LakeStore:
     def forget_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.forget_drop`. The folders stay where a dataset of the same name has been made since."""
         is_declared_again = dropped.name in History(self.catalog.connection).stores()
+        if self.iceberg is not None and not is_declared_again:
+            self.iceberg.remove_metadata(dropped.name)
         record.forget_drop(self.layout, dropped, with_folders=not is_declared_again)
 
     def inventory(self) -> list[StoreInventory]:

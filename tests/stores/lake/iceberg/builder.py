@@ -23,6 +23,7 @@ from varve.stores.lake.store import LakeStore
 from varve.stores.together import PendingChange, make_current
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
@@ -98,14 +99,18 @@ class Builder:
             store.publish(build, staged)
             return build.batch_id
 
-    def publish_together(self, rows: Mapping[str, tuple[Dataset, Mapping[PartitionKey, Rows]]]) -> None:
+    def publish_together(self, rows: Sequence[tuple[Dataset, Mapping[PartitionKey, Rows]]]) -> None:
         """Publish builds of several datasets in one transaction."""
         with self.store() as store:
-            builds = [self.stage(store, dataset, values)[0] for dataset, values in rows.values()]
-            changes = [
-                PendingChange(build, lambda at, build=build: store.catalog.publish(build, at=at)) for build in builds
-            ]
-            make_current(store.catalog, changes, lambda _: store)
+            self.staged_together(store, rows)()
+
+    def staged_together(
+        self, store: LakeStore, rows: Sequence[tuple[Dataset, Mapping[PartitionKey, Rows]]]
+    ) -> Callable[[], None]:
+        """Stage builds of several datasets, and return what publishes them in one transaction."""
+        builds = [self.stage(store, dataset, values)[0] for dataset, values in rows]
+        changes = [PendingChange(build, partial(_publish, store.catalog, build)) for build in builds]
+        return partial(make_current, store.catalog, changes, lambda _: store)
 
     def go_back(self, dataset: Dataset, targets: Mapping[PartitionKey, int | None]) -> None:
         """Make earlier batches current again; None withdraws the partition."""
@@ -138,6 +143,5 @@ class Builder:
         )
 
 
-def publishing(store: LakeStore, build: Build, staged: Sequence[StagedBatch]) -> Callable[[], None]:
-    """The publish of a staged build, for a thread."""
-    return partial(store.publish, build, staged)
+def _publish(catalog: Catalog, build: Build, at: dt.datetime) -> None:
+    catalog.publish(build, at=at)

@@ -63,6 +63,24 @@ _ROOTS = """
     union select written_location from varve.iceberg_table where dataset = %(dataset)s and written_location is not null
     union select metadata_location from varve.iceberg_snapshot where dataset = %(dataset)s
 """
+_SHOWN = "select written_location from varve.iceberg_table where dataset = %s and written_location is not null"
+_NOTED = "select snapshot_id, metadata_location from varve.iceberg_snapshot where dataset = %s"
+_REWRITE = f"""
+    update varve.iceberg_table
+    set previous_metadata_location = null, written_location = %s,
+        metadata_location = case when metadata_location is null then null else %s end
+    where {_MINE}
+"""  # noqa: S608
+_REWRITE_NOTE = """
+    update varve.iceberg_snapshot set metadata_location = %s where dataset = %s and metadata_location = %s
+"""
+_LIVE = """
+    select t.environment from varve.iceberg_table t join varve.environment e on e.name = t.environment
+    where t.dataset = %s and e.base is null order by 1
+"""
+_SNAPSHOT_OF = """
+    select snapshot_id from varve.iceberg_snapshot where dataset = %s and environment is null and build_id = %s
+"""
 _OWNERS = "select environment from varve.iceberg_table where dataset = %s order by environment nulls first"
 _FORGET_SNAPSHOTS = """
     delete from varve.iceberg_snapshot s
@@ -173,6 +191,30 @@ class Pointers:
     def owners(self, dataset: str) -> list[str | None]:
         """The environments that have a table of their own of the dataset; None is production."""
         return [environment for (environment,) in self.connection.execute(_OWNERS, (dataset,))]
+
+    def shown(self, dataset: str) -> list[str]:
+        """The metadata that Varve has written last for the tables of a dataset, in every environment."""
+        return [location for (location,) in self.connection.execute(_SHOWN, (dataset,))]
+
+    def noted(self, dataset: str) -> list[tuple[int, str]]:
+        """Snapshots and the metadata with which they came."""
+        return self.connection.execute(_NOTED, (dataset,)).fetchall()
+
+    def rewrite(self, dataset: str, location: str) -> None:
+        """Show other metadata of the same rows."""
+        pointer = self.of(dataset)
+        self.connection.execute(_REWRITE, (location, location, dataset, self.environment))
+        if pointer is not None and pointer.written is not None:
+            self.connection.execute(_REWRITE_NOTE, (location, dataset, pointer.written))
+
+    def live_environments(self, dataset: str) -> list[str]:
+        """The environments that follow production and have a table of their own of the dataset."""
+        return [environment for (environment,) in self.connection.execute(_LIVE, (dataset,))]
+
+    def snapshot_of(self, dataset: str, build_id: int) -> int | None:
+        """The snapshot with which a build was published; None where nobody knows it any more."""
+        row = self.connection.execute(_SNAPSHOT_OF, (dataset, build_id)).fetchone()
+        return None if row is None else row[0]
 
     def forget_snapshots(self, dataset: str, kept: list[int]) -> None:
         """Forget the metadata of all snapshots but these; that on which an environment stands is kept."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.model.errors import VarveError
 from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg import metadata, snapshots
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from varve.catalog.catalog import Catalog
-    from varve.model.batch import Batch
+    from varve.model.batch import Batch, BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.stores.folders.layout import Layout
@@ -95,6 +96,7 @@ class IcebergTables:
             for build in shown:
                 document, whole = documents[build.dataset.name]
                 self._publish(build, pointers[build.dataset.name], document, found, at, whole=whole)
+            self._follow_live([build.dataset for build in shown])
 
     def write_again(self, dataset: Dataset) -> int:
         """Let the table have exactly what is current, by the catalog. Returns in how many partitions it differed.
@@ -116,7 +118,11 @@ class IcebergTables:
                 self.pointers.hide(dataset.name, " ".join(problems))
                 return 0
             found = folders.listed(self.layout, [batch.location for batch in current.values()])
-            different = differing(self.folder(dataset.name), document, current, found)
+            try:
+                different = differing(self.folder(dataset.name), document, current, found)
+            except MetadataLost as error:
+                logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
+                document, is_new, different = metadata.first(dataset, self.layout.table(dataset)), True, list(current)
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
             change = self._change(dataset, current, found, different, None)
@@ -126,9 +132,59 @@ class IcebergTables:
             )
             return max(len(different), 1)
 
+    def name_publishes(self, dataset: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """Give the snapshots of these builds tags, or take tags away.
+
+        A build whose snapshot is not in the metadata any more gets none.
+        """
+        with self.catalog.connection.transaction():
+            pointer = self.pointers.of(dataset)
+            if pointer is None or pointer.written is None:
+                return
+            pointer = self.pointers.lock(dataset)
+            assert pointer.written is not None, "the row stays"
+            table_folder = self.folder(dataset)
+            document = table_folder.document(pointer.written)
+            present = {each["snapshot-id"] for each in document["snapshots"]}
+            refs = dict(document["refs"])
+            for name, build_id in publishes.items():
+                snapshot = None if build_id is None else self.pointers.snapshot_of(dataset, build_id.millis)
+                refs.pop(name, None)
+                if snapshot in present:
+                    refs[name] = {"snapshot-id": snapshot, "type": "tag"}
+            if refs == document["refs"]:
+                return
+            changed = snapshots.logged(document | {"refs": refs}, pointer.written, _LOGGED)
+            self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
+
+    def name_current(self, datasets: Iterable[str], name: str) -> None:
+        """Give what is current of all these tables one tag, in one transaction."""
+        with self.catalog.connection.transaction():
+            for dataset in sorted(datasets):
+                pointer = self.pointers.lock(dataset)
+                if pointer.location is None or pointer.written is None:
+                    continue
+                table_folder = self.folder(dataset)
+                document = snapshots.tagged(table_folder.document(pointer.written), name)
+                changed = snapshots.logged(document, pointer.written, _LOGGED)
+                self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
+
+    def remove_metadata(self, dataset: str) -> None:
+        """Delete all metadata of a dropped dataset."""
+        table_folder = self.folder(dataset)
+        if self.pointers.of(dataset) is None and table_folder.files.exists(table_folder.location):
+            table_folder.files.rm(table_folder.location, recursive=True)
+
     def drop(self, dataset: str) -> None:
         """In the transaction that drops a dataset: nobody is shown its tables any more."""
         self.pointers.drop(dataset)
+
+    def _follow_live(self, datasets: Sequence[Dataset]) -> None:
+        """Let the tables of environments follow that show production in all but a few partitions."""
+        for dataset in () if self.catalog.environment else datasets:
+            for environment in self.pointers.live_environments(dataset.name):
+                catalog = EnvironmentCatalog(self.catalog.connection, environment)
+                replace(self, catalog=catalog).write_again(dataset)
 
     def _listed_before(self, builds: Sequence[Build]) -> Listed:
         """The files of the batches that will be current, as far as that can be known before the transaction."""

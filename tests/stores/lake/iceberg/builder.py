@@ -68,7 +68,8 @@ class Builder:
             catalog = Catalog(connection)
             catalog.ensure_schema()
             yield self.over(catalog)
-            connection.execute("select pg_advisory_unlock_all()")
+            if not connection.closed:
+                connection.execute("select pg_advisory_unlock_all()")
 
     def over(self, catalog: Catalog) -> LakeWithoutHive:
         """A store over a catalog."""

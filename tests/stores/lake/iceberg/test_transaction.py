@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -45,15 +46,20 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int, interrupt: Callable[[], 
     """Call `interrupt` before the step of that number of a publish; the list counts the steps."""
     counted = [0]
     for owner, name in STEPS:
-
-        def instead(self: Any, *args: Any, whole: Callable[..., Any] = getattr(owner, name)) -> Any:
-            counted[0] += 1
-            if counted[0] == step:
-                interrupt()
-            return whole(self, *args)
-
-        monkeypatch.setattr(owner, name, instead)
+        monkeypatch.setattr(owner, name, _interrupted(getattr(owner, name), counted, step, interrupt))
     return counted
+
+
+def _interrupted(
+    whole: Callable[..., Any], counted: list[int], step: int, interrupt: Callable[[], None]
+) -> Callable[..., Any]:
+    def instead(*args: Any) -> Any:
+        counted[0] += 1
+        if counted[0] == step:
+            interrupt()
+        return whole(*args)
+
+    return instead
 
 
 def test_tables_that_are_published_together_have_one_instant(builder: Builder) -> None:
@@ -99,18 +105,15 @@ def test_a_session_that_ends_at_any_step_leaves_the_old_state_in_both(
     step, steps = 0, 1
     while step < steps:
         step += 1
-        with pytest.raises(psycopg.OperationalError), builder.store() as store, monkeypatch.context() as patched:
-            own = store.catalog.connection.info.backend_pid
-
-            def end_session(own: int = own) -> None:
-                with connect(builder.settings, application="varve test") as other:
-                    other.execute("select pg_terminate_backend(%s, 5000)", (own,))
-
+        with builder.store() as store, monkeypatch.context() as patched:
             changes = builder.staged_together(store, [(dataset, {PARIS: sold("new")}) for dataset in datasets])
-            counted = at_step(patched, step, end_session)
-            changes()
+            counted = at_step(patched, step, partial(_end_session, builder, store.catalog.connection.info.backend_pid))
+            with pytest.raises(psycopg.OperationalError):
+                changes()
+            store.catalog.connection.close()
         agree(builder, *datasets)
-        steps = max(steps, 7 if step == 1 else counted[0])
+        steps = 12 if step == 1 else steps
+        assert counted[0] == step
     builder.publish_together([(dataset, {PARIS: sold("new")}) for dataset in datasets])
     agree(builder, *datasets)
 
@@ -168,6 +171,11 @@ def test_a_history_at_random_agrees_with_the_catalog_after_each_step(builder: Bu
     assert len(iceberg_table(builder.settings, sales).snapshots()) == 4
 
 
+def _end_session(builder: Builder, pid: int) -> None:
+    with connect(builder.settings, application="varve test") as other:
+        other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+
+
 @pytest.mark.slow
 def test_a_server_that_is_killed_at_any_step_leaves_one_state_in_both(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
@@ -176,15 +184,20 @@ def test_a_server_that_is_killed_at_any_step_leaves_one_state_in_both(
     builder.publish_together([(dataset, {PARIS: sold("old"), ZURICH: sold("old")}) for dataset in datasets])
     server = PostgresServer(builder.settings.home_dir)
     for step in range(1, 12):
-        with pytest.raises(psycopg.OperationalError), builder.store() as store, monkeypatch.context() as patched:
+        with builder.store() as store, monkeypatch.context() as patched:
             row = store.catalog.connection.execute("select pg_read_file('postmaster.pid')").fetchone()
             assert row is not None
-            postmaster = int(row[0].split()[0])
+            killing = partial(kill_all, int(row[0].split()[0]))
             changes = builder.staged_together(store, [(dataset, {PARIS: sold("new")}) for dataset in datasets])
-            at_step(patched, step, lambda postmaster=postmaster: kill_all(postmaster))
-            changes()
-            kill_all(postmaster)
-            store.catalog.connection.execute("select 1")
+            counted = at_step(patched, step, killing)
+            try:
+                changes()
+            except psycopg.OperationalError:
+                assert counted[0] == step
+            else:
+                # It had fewer steps: the server dies after the commit.
+                killing()
+            store.catalog.connection.close()
         server.ensure_up()
         agree(builder, *datasets)
 

@@ -52,6 +52,15 @@ class BasicStore(Store):
         """See `Store.name_publishes`: readers are shown what is current."""
         del dataset_name, publishes
 
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: readers see one state of all."""
+        return ()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`."""
+        del name
+        return ()
+
     def published(self, build: Build) -> None:
         """See `Store.published`."""
         self.follow(build.dataset)

@@ -72,6 +72,22 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """(database, table, address) of all that an engine must load one by one, as of one moment.
+
+        Empty where readers see one state of all datasets anyway.
+        """
+        ...
+
+    @abstractmethod
+    def name_current(self, name: str) -> Sequence[str]:
+        """Let readers find by this name what is current of all these tables; returns their datasets.
+
+        In the caller's transaction, until whose end nothing of them is published.
+        """
+        ...
+
+    @abstractmethod
     def published(self, build: Build) -> None:
         """Do what follows a publish that was made by `commit`; what fails of it is told, and made good later."""
         ...

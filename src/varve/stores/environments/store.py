@@ -63,6 +63,15 @@ class EnvironmentStore:
         """See `Store.name_publishes`: what an environment publishes has no names."""
         del dataset_name, publishes
 
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: of this environment."""
+        return self.store.shown_together()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`: what is current in an environment has no names."""
+        del name
+        return ()
+
     def published(self, build: Build) -> None:
         """See `Store.published`: nothing follows."""
 

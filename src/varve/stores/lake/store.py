@@ -103,6 +103,14 @@ class LakeStore:
         if self.iceberg is not None:
             self.iceberg.name_publishes(dataset_name, publishes)
 
+    def shown_together(self) -> list[tuple[str, str, str]]:
+        """See `Store.shown_together`: the metadata of Iceberg tables, by one statement."""
+        return [] if self.iceberg is None else self.iceberg.pointers.all()
+
+    def name_current(self, name: str) -> list[str]:
+        """See `Store.name_current`: a tag of each Iceberg table."""
+        return [] if self.iceberg is None else self.iceberg.name_current(name)
+
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
 

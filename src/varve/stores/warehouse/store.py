@@ -119,6 +119,15 @@ class WarehouseStore:
         """See `Store.name_publishes`: readers are shown what is current."""
         del dataset_name, publishes
 
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: readers see one state of all."""
+        return ()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`."""
+        del name
+        return ()
+
     def published(self, build: Build) -> None:
         """See `Store.published`: periods that are over are compacted, and columns taken away leave the view."""
         compact.compact_closed(self.catalog, build.dataset, seconds=self.publish_seconds)

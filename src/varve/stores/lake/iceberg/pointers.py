@@ -98,6 +98,10 @@ _TURN_OFF = """
 """
 _DROP = "delete from varve.iceberg_table where dataset = %s"
 _DROP_SNAPSHOTS = "delete from varve.iceberg_snapshot where dataset = %s"
+_DATASETS = """
+    select dataset from varve.iceberg_table where environment is not distinct from %s and metadata_location is not null
+    order by 1
+"""
 _TABLES = """
     select table_namespace, table_name, metadata_location from varve_iceberg.iceberg_tables
     where %(environment)s::text is null and table_namespace not in (
@@ -224,6 +228,10 @@ class Pointers:
         """Forget the tables of a dataset, in every environment."""
         self.connection.execute(_DROP, (dataset,))
         self.connection.execute(_DROP_SNAPSHOTS, (dataset,))
+
+    def datasets(self) -> list[str]:
+        """The datasets that are shown, by name."""
+        return [dataset for (dataset,) in self.connection.execute(_DATASETS, (self.environment,))]
 
     def all(self) -> list[tuple[str, str, str]]:
         """(namespace, table, metadata location) of every table that is shown, from one statement."""

@@ -157,10 +157,11 @@ class IcebergTables:
             changed = snapshots.logged(document | {"refs": refs}, pointer.written, _LOGGED)
             self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
 
-    def name_current(self, datasets: Iterable[str], name: str) -> None:
-        """Give what is current of all these tables one tag, in one transaction."""
+    def name_current(self, name: str) -> list[str]:
+        """Give what is current of all tables one tag, in one transaction. Returns their datasets."""
         with self.catalog.connection.transaction():
-            for dataset in sorted(datasets):
+            datasets = self.pointers.datasets()
+            for dataset in datasets:
                 pointer = self.pointers.lock(dataset)
                 if pointer.location is None or pointer.written is None:
                     continue
@@ -168,6 +169,7 @@ class IcebergTables:
                 document = snapshots.tagged(table_folder.document(pointer.written), name)
                 changed = snapshots.logged(document, pointer.written, _LOGGED)
                 self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
+        return datasets
 
     def remove_metadata(self, dataset: str) -> None:
         """Delete all metadata of a dropped dataset."""

@@ -67,6 +67,13 @@ def test_the_catalog_keeps_the_bounds_of_columns() -> None:
     assert declared.lake.clauses == ("SORTED BY (product)", "BOUNDS (price, index)")
 
 
+@pytest.mark.parametrize(("clause", "said"), [("ICEBERG ON", True), ("ICEBERG OFF", False)])
+def test_a_dataset_says_whether_it_is_an_iceberg_table(clause: str, said: bool) -> None:  # noqa: FBT001
+    declared = asset(f"{clause} ON UPSTREAM CHANGE IGNORE").dataset
+    assert declared.lake.iceberg is said
+    assert declared.lake.clauses == (clause,)
+
+
 @pytest.mark.parametrize(
     ("clause", "age", "last"),
     [
@@ -89,6 +96,7 @@ def test_a_dataset_retains_its_replaced_batches(clause: str, age: dt.timedelta |
         ("WAREHOUSE", "GRANT SELECT TO analysts"),
         ("LAKE", "SORTED BY (price)"),
         ("LAKE", "BOUNDS (price)"),
+        ("LAKE", "ICEBERG OFF"),
         ("LAKE", "RETAIN BATCHES 3 DAYS"),
     ],
 )
@@ -156,6 +164,8 @@ def problems(clauses: str) -> list[str]:
         ("BOUNDS (day)", "5:9", "day is a partition column, which has one value in each batch: BOUNDS is about"),
         ("BOUNDS (sizes)", "5:9", "sizes is of type ARRAY<INT>, whose values have no order: BOUNDS needs"),
         ("BOUNDS price", "5:8", "expected '(', found 'price'; write BOUNDS (price)."),
+        ("ICEBERG 'no'", "5:9", "expected whether it is an Iceberg table too"),
+        ("STORED IN WAREHOUSE ICEBERG ON", "5:21", "is stored in the warehouse; leave it out."),
         ("STORED IN WAREHOUSE BOUNDS (price)", "5:21", "is stored in the warehouse; leave it out."),
         ("RETAIN BATCHES", "6:1", "expected a length, for example 1 DAY, a whole number from 1, found 'AS'."),
         ("RETAIN BATCHES -3 DAYS", "5:16", "a whole number from 1, found '-'."),

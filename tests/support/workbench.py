@@ -10,6 +10,7 @@ from varve.catalog.catalog import Catalog
 from varve.model.dataset import Dataset, StoreKind
 from varve.services.postgres import connect, warehouse_url
 from varve.stores.folders.layout import Layout
+from varve.stores.lake.iceberg.tables import IcebergTables
 from varve.stores.lake.store import LakeStore
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.store import WarehouseStore
@@ -41,7 +42,8 @@ class Workbench:
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         if dataset.store == StoreKind.LAKE:
-            return LakeStore(Layout(self.settings.lake), catalog, lambda: self.spark)
+            layout = Layout(self.settings.lake)
+            return LakeStore(layout, catalog, lambda: self.spark, iceberg=IcebergTables(layout, catalog))
         url = warehouse_url(self.settings)
         return WarehouseStore(
             Route(url, 2, lambda: self.spark), Layout(f"{self.settings.lake}/_spool"), catalog, lambda: self.spark, 5.0

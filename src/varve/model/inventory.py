@@ -25,12 +25,14 @@ class Leftover:
             touches.
         size: its size in bytes.
         changed_at: when it was last written; None where the store does not know it, and the data may be in use.
+        superseded: whether such data is left by every publish, and says nothing of a run that was killed.
     """
 
     location: str
     dataset: str
     size: int
     changed_at: dt.datetime | None
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

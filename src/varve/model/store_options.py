@@ -21,12 +21,14 @@ class LakeOptions:
         bounds: data columns whose lowest and highest value the catalog keeps for each batch.
         file_bytes: the approximate largest size of a file in bytes, estimated from the batch before; None: no limit.
         file_rows: the largest number of rows in a file; where it is given, `file_bytes` does not count.
+        iceberg: whether it is shown as an Iceberg table too; None: as the settings say.
     """
 
     sort: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     file_bytes: int | None = 256 << 20
     file_rows: int | None = None
+    iceberg: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("file_bytes", "file_rows"):
@@ -38,7 +40,8 @@ class LakeOptions:
     def clauses(self) -> tuple[str, ...]:
         """The options that SQL can say, as the clauses of a file."""
         named = (("SORTED BY", self.sort), ("BOUNDS", self.bounds))
-        return tuple(f"{words} ({', '.join(columns)})" for words, columns in named if columns)
+        iceberg = () if self.iceberg is None else (f"ICEBERG {'ON' if self.iceberg else 'OFF'}",)
+        return (*(f"{words} ({', '.join(columns)})" for words, columns in named if columns), *iceberg)
 
     @property
     def columns(self) -> frozenset[str]:

@@ -117,6 +117,10 @@ class Settings(SensorSettings):
     reader_seconds: float = Field(300, gt=0, description="statement limit of the role varve_reader, when it is made")
     compression: Compression = Field(Compression.ZSTD, description="codec of the lake's parquet files")
     content_hash: ContentHash = Field(ContentHash.SINGLE, description="which runs hash the rows of their batches")
+    iceberg: bool | None = Field(
+        None, description="whether the lake's tables are Iceberg tables too; default: where varve[iceberg] is installed"
+    )
+    iceberg_snapshots: int = Field(100, ge=1, description="so many snapshots stay in the metadata of an Iceberg table")
     lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
     ui_url: str | None = Field(None, description="address of the Dagster UI, for links to runs")

@@ -12,11 +12,11 @@ from varve.catalog.history.drops import Drops
 from varve.stores.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import StoreInventory
@@ -42,6 +42,24 @@ class BasicStore(Store):
         """See `Store.commit`."""
         del builds
         point()
+
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit_in_environment`: only the catalog changes."""
+        del builds
+        point()
+
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """See `Store.name_publishes`: readers are shown what is current."""
+        del dataset_name, publishes
+
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: readers see one state of all."""
+        return ()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`."""
+        del name
+        return ()
 
     def published(self, build: Build) -> None:
         """See `Store.published`."""

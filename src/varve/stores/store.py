@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.evolution import Consequence, DeclaredColumns
@@ -55,6 +55,35 @@ class Store(Protocol):
         `publish` and `republish` in parts, for changes that concern several datasets, or more than the catalog's rows:
         readers of this store see all of the change at once, or none of it. With datasets of several stores, `point` is
         the commit of the next store. Raises PublishTimeout, and what `point` raises.
+        """
+        ...
+
+    @abstractmethod
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """The same within an environment, of which readers of production see nothing."""
+        ...
+
+    @abstractmethod
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """Let readers find what these builds had published of a dataset by a name; None takes a name away.
+
+        Where readers cannot look back, nothing happens.
+        """
+        ...
+
+    @abstractmethod
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """(database, table, address) of all that an engine must load one by one, as of one moment.
+
+        Empty where readers see one state of all datasets anyway.
+        """
+        ...
+
+    @abstractmethod
+    def name_current(self, name: str) -> Sequence[str]:
+        """Let readers find by this name what is current of all these tables; returns their datasets.
+
+        In the caller's transaction, until whose end nothing of them is published.
         """
         ...
 

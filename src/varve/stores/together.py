@@ -61,7 +61,8 @@ def make_current(
     for change in ordered:
         by_store.setdefault(change.build.dataset.store, []).append(change.build)
     commit = point
-    for builds in by_store.values():
+    # In one order everywhere, as each store takes locks of its own: else two publishes could wait for each other.
+    for _, builds in sorted(by_store.items()):
         commit = partial(store_of(builds[0].dataset).commit, builds, commit)
     for store, name in leaving:
         commit = partial(store.leave, name, commit)

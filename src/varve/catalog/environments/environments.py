@@ -51,6 +51,15 @@ _LIST = """
 _DROP = "delete from varve.environment where name = %s"
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
+# What has no overlay any more is shown as at the base; the next publish of the environment shows the others again.
+_FORGET_TABLES = """
+    delete from varve.iceberg_table t where t.environment = %s
+      and not exists (select from varve.overlay o where (o.environment, o.dataset) = (t.environment, t.dataset))
+"""
+_HIDE_TABLES = """
+    update varve.iceberg_table set metadata_location = null, previous_metadata_location = null, written_location = null
+    where environment = %s
+"""
 _CODE = "select dataset, code_version, base_code from varve.environment_code where environment = %s"
 _SET_CODE = """
     insert into varve.environment_code (environment, dataset, code_version, base_code, source)
@@ -232,6 +241,8 @@ class Environments:
             raise VarveError(f"environment {name} follows production already: it was made with --live.")
         with self.connection.transaction():
             self.connection.execute(_REBASE, (self._last_publish(), name))
+            self.connection.execute(_FORGET_TABLES, (name,))
+            self.connection.execute(_HIDE_TABLES, (name,))
             if code_too:
                 self.connection.execute(_SET_BASE_CODE, (name,))
         return self.get(name)

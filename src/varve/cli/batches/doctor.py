@@ -181,7 +181,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                 if not leftover.dataset and dataset is None:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
                     examined.findings.append(Finding("", "", None, problem, _STRAY))
-                elif dataset in {None, leftover.dataset}:
+                elif dataset in {None, leftover.dataset} and not leftover.superseded:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
                     examined.findings.append(Finding(leftover.dataset, "", None, problem, _SWEEP))
     return examined

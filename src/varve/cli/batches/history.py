@@ -15,16 +15,17 @@ from varve.cli.selection import declared, matching, size_text, who
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
-from varve.stores.open import store_type
+from varve.stores.open import open_store, store_type
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console
 
     from varve.catalog.history.rows import CurrentChange, PastBatch
+    from varve.model.dataset import Dataset
 
 
 def opened() -> AbstractContextManager[History]:
@@ -152,11 +153,13 @@ def pin(
                 raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
         name = owner or who()
         with past.connection.transaction():
-            return [
+            pinned = [
                 {"partition": path, "batch_id": batch_id.millis, "owner": name}
                 for batch_id, listed in sorted(wanted.items())
                 for path in past.pin(dataset.name, batch_id, listed, owner=name, reason=reason, expires_at=expires_at)
             ]
+        _name_pinned(past, dataset, wanted)
+        return pinned
 
 
 def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
@@ -168,10 +171,27 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
         wanted = pinned if batch is None else {BatchId(batch)}
         with past.connection.transaction():
             taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
+        _name_pinned(past, dataset, wanted)
     if not taken:
         whose = f" of {owner}" if owner else ""
         raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
     return taken
+
+
+def _name_pinned(past: History, dataset: Dataset, batch_ids: Iterable[BatchId]) -> None:
+    """Let readers who can look back find what was published with these batches while a pin keeps one of them."""
+    pinned = {batch.batch_id for batch in past.batches(dataset.name) if batch.pins}
+    store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
+    store.name_publishes(
+        dataset.name, {f"pinned-{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
+    )
+
+
+def session() -> Any:
+    """Open a session of the chosen project's Spark."""
+    from varve.services.spark import open_session
+
+    return open_session(chosen_settings())
 
 
 def _matching(past: History, dataset_name: str, words: Sequence[str]) -> list[str]:

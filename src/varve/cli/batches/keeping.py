@@ -124,6 +124,25 @@ def pin(
 
 
 @app.command()
+def snapshot(
+    name: Annotated[
+        str | None, typer.Argument(help="Give it this name: a tag of every table.", metavar="[NAME]")
+    ] = None,
+    *,
+    environment: Annotated[str | None, typer.Option("--env", help="Of this environment; default: production.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where the metadata of every Iceberg table is, all as of one moment: engines then read one state of all.
+
+    With a name, each table gets a tag of that name, and the batches that it shows are pinned under it.
+    """
+    from varve.cli.batches import snapshot as snapshot_command
+
+    tables = snapshot_command.take(name, environment)
+    _print_values(tables, as_json=as_json, show=lambda: snapshot_command.show(console, tables))
+
+
+@app.command()
 def unpin(
     dataset: DatasetName,
     words: Words = None,

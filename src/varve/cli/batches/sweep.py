@@ -249,9 +249,7 @@ def sweep_leftovers(
         horizon = min(horizon, oldest_run)
     deletable: list[Leftover] = []
     strays: list[str] = []
-    for leftover in store.leftovers():
-        if dataset is not None and leftover.dataset != dataset:
-            continue
+    for leftover in _told(report, store, dataset, horizon):
         if not leftover.dataset:
             strays.append(leftover.location)
         elif leftover.changed_at is None:
@@ -271,6 +269,20 @@ def sweep_leftovers(
             if deleted_locations is None or leftover.location in deleted_locations:
                 report.orphan_locations.append(leftover.location)
                 report.orphans.setdefault(name, Amount()).add(leftover.size)
+
+
+def _told(report: Report, store: Store, dataset: str | None, horizon: dt.datetime) -> Iterable[Leftover]:
+    """Yield the leftovers of which the report tells. Those that every publish leaves are deleted without a word."""
+    superseded: dict[str, list[str]] = {}
+    for leftover in store.leftovers():
+        if dataset is not None and leftover.dataset != dataset:
+            continue
+        if not leftover.superseded:
+            yield leftover
+        elif leftover.changed_at is not None and leftover.changed_at <= horizon:
+            superseded.setdefault(leftover.dataset, []).append(leftover.location)
+    for name, locations in sorted(superseded.items()) if report.done else ():
+        _delete(report, store, name, locations)
 
 
 def _delete(report: Report, store: Store, dataset: str, locations: Sequence[str]) -> set[str]:

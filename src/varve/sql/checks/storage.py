@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Clauses about the tables of the warehouse, and about parquet files.
 _OF_TABLES = ("INDEX", "COMPACT", "GRANT SELECT TO")
-_OF_FILES = ("SORTED BY", "BOUNDS")
+_OF_FILES = ("SORTED BY", "BOUNDS", "ICEBERG")
 # The clauses that each store follows. A store that a package adds has files, as far as it has any of them.
 _FOLLOWED: dict[str, tuple[str, ...]] = {StoreKind.LAKE: _OF_FILES, StoreKind.WAREHOUSE: _OF_TABLES}
 _NESTED = ("ARRAY", "MAP", "STRUCT")
@@ -86,6 +86,7 @@ def lake_options(sql: SqlDataset, names: Sequence[str]) -> LakeOptions:
     return LakeOptions(
         sort=tuple(spelt[column.name.lower()] for column in sql.sorted_by),
         bounds=tuple(spelt[column.name.lower()] for column in sql.bounds),
+        iceberg=sql.iceberg,
     )
 
 

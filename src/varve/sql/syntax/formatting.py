@@ -32,7 +32,7 @@ CREATE DATASET NOT NULL COMMENT OWNER TAGS STORED IN LAKE WAREHOUSE FOR TIMESERI
 RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CODE CHANGE REBUILD IGNORE HOLD FORWARD FROM EXPECT REFRESH
 LAST ALLOW FULL SCAN OF CLOCK
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
-RENAMED INDEX UNIQUE COMPACT SORTED BY BOUNDS WAIT ALL AT LEAST BUT UNTIL RETAIN BATCHES AND GRANT SELECT
+RENAMED INDEX UNIQUE COMPACT SORTED BY BOUNDS ICEBERG OFF WAIT ALL AT LEAST BUT UNTIL RETAIN BATCHES AND GRANT SELECT
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
 # Clauses of which only the first words belong to the grammar: expressions of the author follow.
@@ -226,7 +226,7 @@ def _meaning(dataset: SqlDataset) -> object:
         dataset.refresh_last, dataset.end_offset, dataset.incremental,
         dataset.reject_into, dataset.allows, [(index.names, index.unique) for index in dataset.indexes],
         dataset.compact, [column.name for column in dataset.sorted_by],
-        [column.name for column in dataset.bounds],
+        [column.name for column in dataset.bounds], dataset.iceberg,
         [grant.name for grant in dataset.grants], dataset.retain_batches, dataset.retain_last,
         [(wait.wait, [name for name, _ in wait.datasets]) for wait in dataset.waits],
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,

@@ -318,6 +318,10 @@ class _Header:
     def _bounds(self) -> None:
         self.fields["bounds"] = parse_column_names(self.at, "BOUNDS (price)")
 
+    def _iceberg(self) -> None:
+        """ICEBERG ON or OFF: whether the dataset is shown as an Iceberg table too, whatever the settings say."""
+        self.fields["iceberg"] = self.at.choice("whether it is an Iceberg table too", "ON", "OFF") == "ON"
+
     def _external(self) -> None:
         """Parse nothing: only OPTIONS may follow the word."""
 

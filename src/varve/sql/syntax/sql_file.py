@@ -214,6 +214,7 @@ class SqlDataset:
         compact: the period whose tables are put together into one when it is over.
         sorted_by: the columns by which the rows of each file are sorted.
         bounds: the columns whose lowest and highest value the catalog keeps for each batch.
+        iceberg: whether it is an Iceberg table too; None: as the settings say.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -249,6 +250,7 @@ class SqlDataset:
     compact: Period | None = None
     sorted_by: tuple[NamedColumn, ...] = ()
     bounds: tuple[NamedColumn, ...] = ()
+    iceberg: bool | None = None
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

@@ -28,7 +28,8 @@ CLAUSES = (
     ("PARTITIONED BY",), ("STORED", "IN"), ("REFRESH", "LAST"), ("OPEN", "WINDOWS"),
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
-    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("WAIT",), ("RETAIN", "BATCHES"), ("GRANT", "SELECT", "TO"),
+    ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("ICEBERG",),
+    ("WAIT",), ("RETAIN", "BATCHES"), ("GRANT", "SELECT", "TO"),
     ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 
@@ -38,6 +39,7 @@ _MAY_BE_NAMES = {
     "INDEX": {"(", "UNIQUE"},
     "COMPACT": {period.upper() for period in Period},
     "BOUNDS": {"("},
+    "ICEBERG": {"ON", "OFF"},
     "WAIT": {"ALL", "AT"},
 }
 # Words within expressions for which the tokenizer has no token type.

@@ -9,16 +9,17 @@ Not here: the pointers (varve/catalog/environments/overlay.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from varve.catalog.environments.overlay import EnvironmentCatalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -48,12 +49,28 @@ class EnvironmentStore:
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`: the overlay points at the batches."""
         del staged
-        self.catalog.publish(build)
+        self.commit([build], partial(self.catalog.publish, build))
 
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
-        """See `Store.commit`: nothing but the catalog changes."""
-        del builds
-        point()
+        """See `Store.commit`: the overlay changes, and what shows it to readers of the environment."""
+        self.store.commit_in_environment(builds, point)
+
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit_in_environment`."""
+        self.store.commit_in_environment(builds, point)
+
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """See `Store.name_publishes`: what an environment publishes has no names."""
+        del dataset_name, publishes
+
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: of this environment."""
+        return self.store.shown_together()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`: what is current in an environment has no names."""
+        del name
+        return ()
 
     def published(self, build: Build) -> None:
         """See `Store.published`: nothing follows."""
@@ -66,7 +83,8 @@ class EnvironmentStore:
         """See `Store.republish`: the overlay points at the batches."""
         self.store.refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
-        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+        self.commit([build], partial(self.catalog.repoint, build, targets, reason=reason))
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """See `Store.refuse_missing`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.rows import columns_of
 from varve.model.errors import NOTHING_LOST, BadInput, some
 from varve.model.evolution import Consequence, evolution, partition_problems
+from varve.stores.lake.iceberg.metadata import unfollowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,14 @@ def consequences(before: DeclaredColumns, after: DeclaredColumns) -> list[Conseq
         names = some(column.name for column in change.removed)
         follows.append(
             Consequence(f"{names}: batches keep it, and readers of the Hive table do not see it from the next run on.")
+        )
+    known = {column.name: str(column.type) for column in (*before.former, *before.data)}
+    if problems := unfollowed(known, {column.name: str(column.type) for column in after.data}):
+        follows.append(
+            Consequence(
+                f"{' '.join(problems)} Where it is an Iceberg table too, that is hidden by the next run, until every "
+                "partition was computed again and `varve repair` shows it: a new name for the dataset avoids that."
+            )
         )
     if change.removed or change.widened:
         follows.append(Consequence("The next run makes the Hive table again, which is missing for a moment."))

@@ -6,28 +6,32 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
-from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed, some
+from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
+from varve.stores.lake.iceberg import clean as iceberg_clean
+from varve.stores.lake.iceberg import examine as iceberg_examine
+from varve.stores.lake.iceberg.tables import IcebergTables
 from varve.stores.lake.inventory import take_inventory
 from varve.stores.store import StoreType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -48,6 +52,7 @@ class LakeStore:
         codec: the compression of its files.
         hashing: which runs hash the rows of their batches.
         metastore: the `thrift://` URIs of a deployed Hive metastore, where there is one.
+        iceberg: its tables as Iceberg tables.
     """
 
     layout: Layout
@@ -56,6 +61,7 @@ class LakeStore:
     codec: str = Compression.ZSTD
     hashing: ContentHash = ContentHash.SINGLE
     metastore: str | None = None
+    iceberg: IcebergTables | None = None
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
         """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration."""
@@ -79,13 +85,32 @@ class LakeStore:
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`. Then the Hive table follows; where it cannot, the next run makes it follow."""
         del staged
-        self.catalog.publish(build)
+        self.commit([build], partial(self.catalog.publish, build))
         self.published(build)
 
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
-        """See `Store.commit`: Spark's readers follow the catalog, in `published`."""
-        del builds
-        point()
+        """See `Store.commit`: Iceberg tables move in the same transaction; the Hive table follows in `published`."""
+        if self.iceberg is None:
+            point()
+        else:
+            self.iceberg.commit(builds, point)
+
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit_in_environment`: its Iceberg tables, in namespaces of their own, move with it."""
+        self.commit(builds, point)
+
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """See `Store.name_publishes`: as tags of the Iceberg table."""
+        if self.iceberg is not None:
+            self.iceberg.name_publishes(dataset_name, publishes)
+
+    def shown_together(self) -> list[tuple[str, str, str]]:
+        """See `Store.shown_together`: the metadata of Iceberg tables, by one statement."""
+        return [] if self.iceberg is None else self.iceberg.pointers.all()
+
+    def name_current(self, name: str) -> list[str]:
+        """See `Store.name_current`: a tag of each Iceberg table."""
+        return [] if self.iceberg is None else self.iceberg.name_current(name)
 
     def published(self, build: Build) -> None:
         """See `Store.published`: the lake's own record and the Hive table.
@@ -109,7 +134,8 @@ class LakeStore:
         """See `Store.republish`: the folders must exist, because a table that points at a missing one shows no rows."""
         self.refuse_missing(build.dataset, batches)
         keys = {partition.path: partition for partition in build.partitions}
-        self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
+        targets = {keys[batch.partition]: batch.batch_id for batch in batches}
+        self.commit([build], partial(self.catalog.repoint, build, targets, reason=reason))
         self.published(build)
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
@@ -125,9 +151,14 @@ class LakeStore:
             )
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
-        """See `Store.sweep`."""
-        del dataset_name
-        clean.remove(self.layout, locations)
+        """See `Store.sweep`: no Iceberg snapshot may have files that are gone, so that it goes first."""
+        metadata = [location for location in locations if iceberg_clean.is_metadata(location)]
+        batches = [location for location in locations if location not in set(metadata)]
+        if self.iceberg is not None:
+            iceberg_clean.remove(self.iceberg, metadata)
+            if batches:
+                iceberg_clean.let_go(self.iceberg, dataset_name, batches)
+        clean.remove(self.layout, batches)
 
     def leftovers(self) -> list[Leftover]:
         """See `Store.leftovers`. Folders are listed first: a build that begins in between then counts as living."""
@@ -136,7 +167,8 @@ class LakeStore:
             self.layout.at(dataset, path, batch_id)
             for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
         }
-        return [unit for unit in units if unit.location not in kept]
+        metadata = [] if self.iceberg is None else iceberg_clean.leftovers(self.iceberg)
+        return [*(unit for unit in units if unit.location not in kept), *metadata]
 
     def unnamed(self, strays: Sequence[str]) -> list[str]:
         """See `Store.unnamed`: in the lake's root every folder is taken for a dataset's."""
@@ -161,7 +193,11 @@ class LakeStore:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        return [*examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown)]
+        return [
+            *examine.folders(self.layout, dataset, batches, deep=deep),
+            *examine.table(dataset, current, shown),
+            *([] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)),
+        ]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`. The table of a dropped dataset of the same name goes first."""
@@ -179,6 +215,7 @@ class LakeStore:
         wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
         self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
         self.catalog.invalidate_projection(dataset.name, wrong, extra)
+        mended += 0 if self.iceberg is None else self.iceberg.write_again(dataset)
         return mended + self.follow(dataset)
 
     def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
@@ -194,9 +231,12 @@ class LakeStore:
         """See `Store.refuse_drop`: a metastore does not say what depends on a table."""
 
     def drop(self, dataset_name: str, end: Callable[[], DroppedDataset]) -> DroppedDataset:
-        """See `Store.drop`: the Hive table follows the catalog, in `finish_drop`."""
-        del dataset_name
-        return end()
+        """See `Store.drop`: the Iceberg table goes in the same transaction, and the Hive table in `finish_drop`."""
+        with self.catalog.connection.transaction():
+            dropped = end()
+            if self.iceberg is not None:
+                self.iceberg.drop(dataset_name)
+        return dropped
 
     def finish_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.finish_drop`."""
@@ -205,6 +245,8 @@ class LakeStore:
     def forget_drop(self, dropped: DroppedDataset) -> None:
         """See `Store.forget_drop`. The folders stay where a dataset of the same name has been made since."""
         is_declared_again = dropped.name in History(self.catalog.connection).stores()
+        if self.iceberg is not None and not is_declared_again:
+            self.iceberg.remove_metadata(dropped.name)
         record.forget_drop(self.layout, dropped, with_folders=not is_declared_again)
 
     def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
@@ -258,7 +300,21 @@ def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession
     return LakeStore(
         Layout(settings.lake), catalog, spark,
         codec=settings.compression, hashing=settings.content_hash, metastore=settings.hive_metastore_uri,
+        iceberg=_iceberg(settings, catalog),
     )  # fmt: skip
+
+
+def _iceberg(settings: Settings, catalog: Catalog) -> IcebergTables:
+    """The Iceberg side; no table has one where pyiceberg is not installed."""
+    installed = find_spec("pyiceberg") is not None
+    if settings.iceberg and not installed:
+        raise VarveError(
+            "the setting iceberg is on, and pyiceberg is not installed. Nothing was read or changed. "
+            "Run: pip install 'varve[iceberg]', or take the setting away."
+        )
+    return IcebergTables(
+        Layout(settings.lake), catalog, settings.iceberg is not False, installed, settings.iceberg_snapshots
+    )
 
 
 LAKE = StoreType("lake", "parquet", _open, in_folders=True, consequences=evolve.consequences)

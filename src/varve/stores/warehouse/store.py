@@ -37,13 +37,13 @@ from varve.stores.warehouse.tables.naming import periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, StagedBatch
+    from varve.model.batch import Batch, BatchId, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -112,6 +112,24 @@ class WarehouseStore:
     def commit(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
         """See `Store.commit`: the views change in the same transaction."""
         publish.change(self.catalog, builds, point, self.publish_seconds)
+
+    def commit_in_environment(self, builds: Sequence[Build], point: Callable[[], None]) -> None:
+        """See `Store.commit_in_environment`: only the catalog changes."""
+        del builds
+        point()
+
+    def name_publishes(self, dataset_name: str, publishes: Mapping[str, BatchId | None]) -> None:
+        """See `Store.name_publishes`: readers are shown what is current."""
+        del dataset_name, publishes
+
+    def shown_together(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.shown_together`: readers see one state of all."""
+        return ()
+
+    def name_current(self, name: str) -> Sequence[str]:
+        """See `Store.name_current`."""
+        del name
+        return ()
 
     def published(self, build: Build) -> None:
         """See `Store.published`: periods that are over are compacted, and columns taken away leave the view."""

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import psycopg
 
 OWNER, READER = "varve_owner", "varve_reader"
+# For engines that read Iceberg: it sees where the metadata of tables is, and nothing else (catalog/upgrade_12.sql).
+ICEBERG = "varve_iceberg"
+_HAS_ICEBERG = "select from pg_catalog.pg_namespace where nspname = 'varve_iceberg'"
+_ICEBERG_VIEWS = ("iceberg_tables", "iceberg_namespace_properties")
 _LOCK = "select pg_advisory_xact_lock(hashtextextended('varve roles', 0))"
 _EXISTS = "select from pg_catalog.pg_roles where rolname = %s"
 _VIEWS = """
@@ -59,6 +63,29 @@ def create_roles(connection: psycopg.Connection, *, connections: int, statement_
         has_catalog = connection.execute(HAS_SCHEMA).fetchone() is not None
         for schema, view in connection.execute(_VIEWS).fetchall() if has_catalog else ():
             statements += _allow(sql.Identifier(schema), sql.Identifier(schema, view))
+    return statements + _create_iceberg_role(connection, connections, statement_seconds)
+
+
+def _create_iceberg_role(
+    connection: psycopg.Connection, connections: int, statement_seconds: float
+) -> list[sql.Composed]:
+    """The statements that create the role of Iceberg's engines, who name the views without a schema."""
+    if exists(connection, ICEBERG):
+        return []
+    role, database = sql.Identifier(ICEBERG), sql.Identifier(connection.info.dbname)
+    milliseconds = sql.Literal(int(statement_seconds * 1000))
+    statements = [
+        sql.SQL("create role {} login connection limit {}").format(role, sql.Literal(connections)),
+        sql.SQL("grant connect on database {} to {}").format(database, role),
+        sql.SQL("alter role {} set default_transaction_read_only = on").format(role),
+        sql.SQL("alter role {} set statement_timeout = {}").format(role, milliseconds),
+        sql.SQL("alter role {} set search_path = {}").format(role, role),
+    ]
+    if connection.execute(_HAS_ICEBERG).fetchone() is not None:
+        statements.append(sql.SQL("grant usage on schema {} to {}").format(role, role))
+        statements += [
+            sql.SQL("grant select on {} to {}").format(sql.Identifier(ICEBERG, view), role) for view in _ICEBERG_VIEWS
+        ]
     return statements
 
 

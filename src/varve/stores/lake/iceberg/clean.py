@@ -1,0 +1,147 @@
+"""Takes snapshots away before the folders that they need, and finds metadata that nobody names any more.
+
+Not here: which batches may be deleted (varve/catalog/history/history.py) and when (varve/cli/batches/sweep.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from varve.model.errors import VarveError
+from varve.model.inventory import Leftover
+from varve.services.files import open_files
+from varve.stores.lake.iceberg import folder as folders
+from varve.stores.lake.iceberg import manifests, snapshots
+from varve.stores.lake.iceberg.folder import MetadataFolder, MetadataLost
+from varve.stores.lake.iceberg.pointers import Pointers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from varve.stores.lake.iceberg.tables import IcebergTables
+
+
+def is_metadata(location: str) -> bool:
+    """Whether a leftover is a file of Iceberg's metadata."""
+    return location.rpartition("/")[0].endswith(f"/{folders.NAME}")
+
+
+def let_go(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> int:
+    """Take every snapshot away that has files in these batch folders, with its names. Returns how many there were.
+
+    Raises VarveError where readers are still shown one of the folders.
+    """
+    connection = tables.catalog.connection
+    gone, kept = set[int](), set[int]()
+    with connection.transaction():
+        for environment in Pointers(connection).owners(dataset):
+            pointers = Pointers(connection, environment)
+            pointer = pointers.lock(dataset)
+            if pointer.written is None:
+                continue
+            table_folder = tables.folder(dataset)
+            try:
+                document = table_folder.document(pointer.written)
+                needing = _needing(table_folder, document, set(locations))
+            except MetadataLost:
+                # A reader of lost metadata reads nothing; the doctor says so.
+                continue
+            if document.get("current-snapshot-id") in needing and pointer.location is not None:
+                raise VarveError(
+                    f"{dataset}: its Iceberg table still shows a batch that is to be swept. Nothing of it was deleted. "
+                    f"varve repair {dataset} shows what is current; then sweep again."
+                )
+            changed = snapshots.without(document, needing)
+            if changed is not document:
+                location = table_folder.keep(
+                    snapshots.logged(changed, pointer.written, 1), folders.version_of(pointer.written) + 1
+                )
+                pointers.rewrite(dataset, location)
+            gone |= needing
+            kept |= {each["snapshot-id"] for each in changed["snapshots"]}
+        if gone:
+            pointers_of_all = Pointers(connection)
+            pointers_of_all.forget_snapshots(dataset, sorted(kept))
+    return len(gone)
+
+
+def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
+    """The files of metadata that no table, and no snapshot that is kept, names."""
+    files, root = open_files(tables.layout.root)
+    for table_folder in files.glob(f"{root}/*/*/{folders.NAME}"):
+        db, table = table_folder.rstrip("/").split("/")[-3:-1]
+        dataset = f"{db}.{table}"
+        # The files are listed first: what is committed in between is named, then.
+        entries = files.ls(table_folder, detail=True, refresh=True)
+        try:
+            names = _named(tables, dataset)
+        except MetadataLost:
+            # What the rest of a damaged table is worth, a person must say.
+            continue
+        for entry in entries:
+            name = entry["name"].rpartition("/")[2]
+            if name not in names:
+                location = f"{tables.folder(dataset).location}/{name}"
+                yield Leftover(location, dataset, entry["size"] or 0, _changed_at(entry), superseded=True)
+
+
+def remove(tables: IcebergTables, locations: Sequence[str]) -> None:
+    """Delete these files of metadata. What is missing is fine."""
+    files, _ = open_files(tables.layout.root)
+    for location in locations:
+        if not location.startswith(f"{tables.layout.root}/") or ".." in location.split("/"):
+            raise VarveError(f"{location} is not in the lake {tables.layout.root}. Nothing was deleted.")
+        try:
+            files.rm(location)
+        except FileNotFoundError:
+            continue
+
+
+def _needing(table_folder: MetadataFolder, document: dict[str, Any], locations: set[str]) -> set[int]:
+    """The ids of the snapshots that have a file in one of these folders."""
+    by_manifest: dict[str, bool] = {}
+    needing = set()
+    for snapshot in document["snapshots"]:
+        for row in manifests.read(table_folder.read(snapshot["manifest-list"])):
+            path = row["manifest_path"]
+            if path not in by_manifest:
+                by_manifest[path] = any(
+                    entry["status"] != manifests.DELETED
+                    and entry["data_file"]["file_path"].rpartition("/")[0] in locations
+                    for entry in manifests.read(table_folder.read(path))
+                )
+            if by_manifest[path]:
+                needing.add(int(snapshot["snapshot-id"]))
+                break
+    return needing
+
+
+def _named(tables: IcebergTables, dataset: str) -> set[str]:
+    """The names of all files that a pointer, or a snapshot that is kept, leads to."""
+    pointers, table_folder = Pointers(tables.catalog.connection), tables.folder(dataset)
+    names, seen = set[str](), set[int]()
+    for location in pointers.roots(dataset):
+        names.add(location.rpartition("/")[2])
+    for location in pointers.shown(dataset):
+        for snapshot in table_folder.document(location)["snapshots"]:
+            if snapshot["snapshot-id"] not in seen:
+                seen.add(snapshot["snapshot-id"])
+                names |= _names_of(table_folder, snapshot)
+    for snapshot_id, location in pointers.noted(dataset):
+        if snapshot_id not in seen and (snapshot := snapshots.current_snapshot(table_folder.document(location))):
+            seen.add(snapshot_id)
+            names |= _names_of(table_folder, snapshot)
+    return names
+
+
+def _names_of(table_folder: MetadataFolder, snapshot: dict[str, Any]) -> set[str]:
+    rows = manifests.read(table_folder.read(snapshot["manifest-list"]))
+    return {path.rpartition("/")[2] for path in (snapshot["manifest-list"], *(row["manifest_path"] for row in rows))}
+
+
+def _changed_at(entry: dict[str, Any]) -> dt.datetime | None:
+    time = entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified")
+    if isinstance(time, int | float):
+        return dt.datetime.fromtimestamp(time, tz=dt.UTC)
+    return time if isinstance(time, dt.datetime) else None

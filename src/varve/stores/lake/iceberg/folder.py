@@ -1,0 +1,154 @@
+"""The folder of a table's metadata, `<table>/_iceberg/`, and the data files of batches, in any file system of the lake.
+
+Not here: what is in the metadata (metadata.py, snapshots.py, manifests.py).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.rows import columns_of
+from varve.model.errors import VarveError
+from varve.services.files import open_files
+from varve.stores.folders import footers, manifest
+from varve.stores.lake.iceberg.manifests import DataFile, Written
+from varve.stores.lake.iceberg.metadata import address, unfollowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.stores.folders.layout import Layout
+    from varve.stores.lake.iceberg.metadata import Document
+
+NAME = "_iceberg"
+_THREADS = 8
+
+
+class MetadataLost(VarveError):
+    """A file of metadata is not there, or is not what Varve has written."""
+
+
+@dataclass(frozen=True)
+class MetadataFolder:
+    """The files of one table's metadata. Each is written once, under a name of its own.
+
+    Attributes:
+        files: the file system.
+        location: the folder, as locations of batches are spelt.
+    """
+
+    files: Any
+    location: str
+
+    @classmethod
+    def of(cls, layout: Layout, dataset: str) -> MetadataFolder:
+        """The folder of a dataset."""
+        files, _ = open_files(layout.root)
+        return cls(files, f"{layout.table_of(dataset)}/{NAME}")
+
+    def read(self, location: str) -> bytes:
+        """The content of a file of this or another table's metadata. Raises MetadataLost."""
+        try:
+            content: bytes = self.files.cat_file(location)
+        except FileNotFoundError as error:
+            raise MetadataLost(f"{location} is gone") from error
+        return content
+
+    def write(self, written: Written) -> str:
+        """Write a file, and return its location."""
+        location = f"{self.location}/{written.name}"
+        try:
+            self.files.pipe_file(location, written.content)
+        except FileNotFoundError:
+            self.files.makedirs(self.location, exist_ok=True)
+            self.files.pipe_file(location, written.content)
+        return location
+
+    def document(self, location: str) -> Document:
+        """The document at the location that a pointer has. Raises MetadataLost where it is none."""
+        try:
+            document: Document = json.loads(self.read(location))
+            missing = {"snapshots", "refs", "snapshot-log", "metadata-log", "properties"} - document.keys()
+        except (ValueError, AttributeError) as error:
+            raise MetadataLost(f"{location} is no metadata of a table: {error}") from error
+        if missing or "varve.columns" not in document["properties"]:
+            raise MetadataLost(f"{location} was not written by Varve")
+        return document
+
+    def keep(self, document: Document, version: int) -> str:
+        """Write a document, and return its location as a pointer has it."""
+        text = json.dumps(document, separators=(",", ":"))
+        return address(self.write(Written(f"{version:05d}-{uuid.uuid4()}.metadata.json", text.encode())))
+
+
+def version_of(location: str) -> int:
+    """How many documents there were before the one at this location."""
+    return int(location.rpartition("/")[2].partition("-")[0])
+
+
+# Of each data file of a folder: its path, its size, and its rows where the folder has several files.
+Listed = dict[str, list[tuple[str, int, int | None]]]
+
+
+def listed(layout: Layout, locations: Iterable[str]) -> Listed:
+    """The data files of batch folders; an empty list for a folder that is not there."""
+    files, _ = open_files(layout.root)
+
+    def look(location: str) -> list[tuple[str, int, int | None]]:
+        try:
+            entries = [each for each in files.ls(location, detail=True) if each["name"].endswith(".parquet")]
+        except FileNotFoundError:
+            return []
+        return [
+            (
+                f"{location}/{each['name'].rpartition('/')[2]}",
+                each["size"],
+                footers.footer_rows(files, each["name"]) if len(entries) > 1 else None,
+            )
+            for each in entries
+        ]
+
+    chosen = list(locations)
+    if "://" not in layout.root:
+        return {location: look(location) for location in chosen}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(chosen, pool.map(look, chosen), strict=True))
+
+
+def data_files(
+    batches: Iterable[Batch], found: Listed, bounds: Mapping[str, Mapping[str, tuple[str, str]]]
+) -> list[DataFile]:
+    """The data files of batches that were `listed`.
+
+    `bounds` has those of batches by partition, which are taken for the files of batches that have one file.
+    """
+    return [
+        DataFile(path, batch.partition, batch.rows, size, bounds.get(batch.partition, {}))
+        if rows is None
+        else DataFile(path, batch.partition, rows, size)
+        for batch in batches
+        for path, size, rows in found[batch.location]
+    ]
+
+
+def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch]) -> list[str]:
+    """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by today's types."""
+    files, _ = open_files(layout.root)
+    declared = {column.name: str(column.type) for column in dataset.schema.columns}
+
+    def look(batch: Batch) -> list[str]:
+        try:
+            columns = columns_of(manifest.read(files, batch.location).declaration).data
+        except (FileNotFoundError, VarveError):
+            # The doctor says what is wrong with the folder.
+            return []
+        return unfollowed({column.name: str(column.type) for column in columns}, declared)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return sorted({problem for problems in pool.map(look, batches) for problem in problems})

@@ -1,0 +1,238 @@
+"""The pointers at the metadata of Iceberg tables, as rows of the catalog's database; the SQL for them.
+
+Not here: the views that engines read (varve/catalog/upgrade_12.sql), and the metadata itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    import psycopg
+
+# The name of the catalog, by which engines must know it.
+CATALOG = "varve"
+SCHEMA = "varve_iceberg"
+# Why a table is hidden that the next publish shows again by itself, if the dataset says so again.
+TURNED_OFF = "the dataset has no Iceberg side any more"
+_MINE = "dataset = %s and environment is not distinct from %s"
+_ENSURE = """
+    insert into varve.iceberg_table (dataset, environment, namespace, table_name) values (%s, %s, %s, %s)
+    on conflict do nothing
+"""
+_READ = f"select metadata_location, written_location, hidden_because from varve.iceberg_table where {_MINE}"  # noqa: S608
+_LOCK = _READ + " for update"
+_MOVE = f"""
+    update varve.iceberg_table
+    set previous_metadata_location = metadata_location, metadata_location = %s, written_location = %s,
+        hidden_because = ''
+    where {_MINE}
+"""  # noqa: S608
+_HIDE = f"""
+    update varve.iceberg_table set metadata_location = null, previous_metadata_location = null, hidden_because = %s
+    where {_MINE}
+"""  # noqa: S608
+_NOTE = """
+    insert into varve.iceberg_snapshot (dataset, environment, snapshot_id, build_id, metadata_location, at)
+    values (%s, %s, %s, %s, %s, %s)
+    on conflict (dataset, snapshot_id) do update set metadata_location = excluded.metadata_location
+"""
+_PUBLISHED_AT = "select published_at from varve.publish where dataset = %s and build_id = %s"
+_AT_BASE = """
+    select s.metadata_location from varve.environment e
+    left join lateral (
+        select s.metadata_location from varve.iceberg_snapshot s join varve.publish p using (dataset, build_id)
+        where s.dataset = %(dataset)s and s.environment is null and p.id <= e.base order by p.id desc limit 1
+    ) s on true
+    where e.name = %(environment)s and e.base is not null
+    union all
+    select t.metadata_location from varve.environment e, varve.iceberg_table t
+    where e.name = %(environment)s and e.base is null and t.dataset = %(dataset)s and t.environment is null
+"""
+_STATISTICS = """
+    select b.partition, b.statistics from varve.batch b
+    where b.dataset = %s and b.batch_id = any(%s::bigint[]) and b.partition = any(%s::text[])
+      and b.batch_id || '/' || b.partition = any(%s::text[])
+"""
+_ROOTS = """
+    select metadata_location from varve.iceberg_table where dataset = %(dataset)s and metadata_location is not null
+    union select written_location from varve.iceberg_table where dataset = %(dataset)s and written_location is not null
+    union select metadata_location from varve.iceberg_snapshot where dataset = %(dataset)s
+"""
+_SHOWN = "select written_location from varve.iceberg_table where dataset = %s and written_location is not null"
+_NOTED = "select snapshot_id, metadata_location from varve.iceberg_snapshot where dataset = %s"
+_REWRITE = f"""
+    update varve.iceberg_table
+    set previous_metadata_location = null, written_location = %s,
+        metadata_location = case when metadata_location is null then null else %s end
+    where {_MINE}
+"""  # noqa: S608
+_REWRITE_NOTE = """
+    update varve.iceberg_snapshot set metadata_location = %s where dataset = %s and metadata_location = %s
+"""
+_LIVE = """
+    select t.environment from varve.iceberg_table t join varve.environment e on e.name = t.environment
+    where t.dataset = %s and e.base is null order by 1
+"""
+_SNAPSHOT_OF = """
+    select snapshot_id from varve.iceberg_snapshot where dataset = %s and environment is null and build_id = %s
+"""
+_OWNERS = "select environment from varve.iceberg_table where dataset = %s order by environment nulls first"
+_FORGET_SNAPSHOTS = """
+    delete from varve.iceberg_snapshot s
+    where s.dataset = %s and not s.snapshot_id = any(%s::bigint[])
+      and s.metadata_location not in (
+        select b.metadata_location from varve.environment e cross join lateral (
+            select i.metadata_location from varve.iceberg_snapshot i join varve.publish p using (dataset, build_id)
+            where i.dataset = s.dataset and i.environment is null and p.id <= e.base order by p.id desc limit 1
+        ) b where e.base is not null)
+"""
+_TURN_OFF = """
+    update varve.iceberg_table
+    set metadata_location = null, previous_metadata_location = null, hidden_because = %s
+    where dataset = any(%s) and environment is not distinct from %s and metadata_location is not null
+"""
+_DROP = "delete from varve.iceberg_table where dataset = %s"
+_DROP_SNAPSHOTS = "delete from varve.iceberg_snapshot where dataset = %s"
+_DATASETS = """
+    select dataset from varve.iceberg_table where environment is not distinct from %s and metadata_location is not null
+    order by 1
+"""
+_TABLES = """
+    select table_namespace, table_name, metadata_location from varve_iceberg.iceberg_tables
+    where %(environment)s::text is null and table_namespace not in (
+            select t.namespace || '__' || e.name from varve.iceberg_table t, varve.environment e
+            where t.environment is null)
+       or table_namespace in (
+            select namespace || '__' || %(environment)s from varve.iceberg_table where environment is null)
+    order by 1, 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where a table's metadata is.
+
+    Attributes:
+        location: what engines are shown; None where nothing is.
+        written: what Varve has written last; another `location` is somebody else's.
+        hidden_because: why nothing is shown.
+    """
+
+    location: str | None
+    written: str | None
+    hidden_because: str = ""
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """The pointers of an environment's tables, or of production's where it is None."""
+
+    connection: psycopg.Connection
+    environment: str | None = None
+
+    def of(self, dataset: str) -> Pointer | None:
+        """The pointer of a dataset's table; None where it has none."""
+        row = self.connection.execute(_READ, (dataset, self.environment)).fetchone()
+        return None if row is None else Pointer(*row)
+
+    def lock(self, dataset: str) -> Pointer:
+        """In a transaction: the pointer of a dataset's table, made where there is none, which nobody else moves now."""
+        namespace, _, table = dataset.partition(".")
+        namespace = namespace if self.environment is None else f"{namespace}__{self.environment}"
+        row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
+        if row is None:
+            self.connection.execute(_ENSURE, (dataset, self.environment, namespace, table))
+            row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
+        assert row is not None, "the row was made, and nobody drops the dataset while it is published"
+        return Pointer(*row)
+
+    def move(self, dataset: str, location: str) -> None:
+        """Show this metadata."""
+        self.connection.execute(_MOVE, (location, location, dataset, self.environment))
+
+    def hide(self, dataset: str, reason: str) -> None:
+        """Show no metadata any more."""
+        self.connection.execute(_HIDE, (reason, dataset, self.environment))
+
+    def turn_off(self, datasets: list[str]) -> None:
+        """Show none of these tables any more, because their datasets, or the settings, say so."""
+        self.connection.execute(_TURN_OFF, (TURNED_OFF, datasets, self.environment))
+
+    def note(self, dataset: str, snapshot_id: int, build_id: int | None, location: str, at: dt.datetime) -> None:
+        """Record which metadata a snapshot has come with."""
+        self.connection.execute(_NOTE, (dataset, self.environment, snapshot_id, build_id, location, at))
+
+    def published_at(self, dataset: str, build_id: int) -> dt.datetime | None:
+        """When a build was published; None for one of an environment, whose publishes are not recorded."""
+        row = self.connection.execute(_PUBLISHED_AT, (dataset, build_id)).fetchone()
+        return None if row is None or self.environment is not None else row[0]
+
+    def at_base(self, dataset: str) -> str | None:
+        """The metadata on which the environment's table stands; None where there is none."""
+        if self.environment is None:
+            return None
+        row = self.connection.execute(_AT_BASE, {"dataset": dataset, "environment": self.environment}).fetchone()
+        return None if row is None else row[0]
+
+    def statistics(self, dataset: str, batches: Mapping[str, int]) -> dict[str, dict[str, tuple[str, str]]]:
+        """The bounds of batches (ids by partition), by partition and column; only where both ends are known."""
+        pairs = [f"{batch_id}/{path}" for path, batch_id in batches.items()]
+        parameters = (dataset, sorted(set(batches.values())), list(batches), pairs)
+        return {
+            path: {column: (low, high) for column, (low, high) in bounds.items() if low is not None is not high}
+            for path, bounds in self.connection.execute(_STATISTICS, parameters)
+        }
+
+    def roots(self, dataset: str) -> list[str]:
+        """Every metadata document of a dataset that somebody may still open, in every environment."""
+        return [location for (location,) in self.connection.execute(_ROOTS, {"dataset": dataset})]
+
+    def owners(self, dataset: str) -> list[str | None]:
+        """The environments that have a table of their own of the dataset; None is production."""
+        return [environment for (environment,) in self.connection.execute(_OWNERS, (dataset,))]
+
+    def shown(self, dataset: str) -> list[str]:
+        """The metadata that Varve has written last for the tables of a dataset, in every environment."""
+        return [location for (location,) in self.connection.execute(_SHOWN, (dataset,))]
+
+    def noted(self, dataset: str) -> list[tuple[int, str]]:
+        """Snapshots and the metadata with which they came."""
+        return self.connection.execute(_NOTED, (dataset,)).fetchall()
+
+    def rewrite(self, dataset: str, location: str) -> None:
+        """Show other metadata of the same rows."""
+        pointer = self.of(dataset)
+        self.connection.execute(_REWRITE, (location, location, dataset, self.environment))
+        if pointer is not None and pointer.written is not None:
+            self.connection.execute(_REWRITE_NOTE, (location, dataset, pointer.written))
+
+    def live_environments(self, dataset: str) -> list[str]:
+        """The environments that follow production and have a table of their own of the dataset."""
+        return [environment for (environment,) in self.connection.execute(_LIVE, (dataset,))]
+
+    def snapshot_of(self, dataset: str, build_id: int) -> int | None:
+        """The snapshot with which a build was published; None where nobody knows it any more."""
+        row = self.connection.execute(_SNAPSHOT_OF, (dataset, build_id)).fetchone()
+        return None if row is None else row[0]
+
+    def forget_snapshots(self, dataset: str, kept: list[int]) -> None:
+        """Forget the metadata of all snapshots but these; that on which an environment stands is kept."""
+        self.connection.execute(_FORGET_SNAPSHOTS, (dataset, kept))
+
+    def drop(self, dataset: str) -> None:
+        """Forget the tables of a dataset, in every environment."""
+        self.connection.execute(_DROP, (dataset,))
+        self.connection.execute(_DROP_SNAPSHOTS, (dataset,))
+
+    def datasets(self) -> list[str]:
+        """The datasets that are shown, by name."""
+        return [dataset for (dataset,) in self.connection.execute(_DATASETS, (self.environment,))]
+
+    def all(self) -> list[tuple[str, str, str]]:
+        """(namespace, table, metadata location) of every table that is shown, from one statement."""
+        return self.connection.execute(_TABLES, {"environment": self.environment}).fetchall()

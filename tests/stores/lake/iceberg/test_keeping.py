@@ -1,0 +1,276 @@
+"""Doctor, repair, sweep, tags, drops and environments of Iceberg tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+
+from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
+from tests.support.sales import PARIS, ZURICH
+from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.history.history import History
+from varve.cli.batches.sweep import Report, delete_swept, mark, sweep_leftovers
+from varve.services.postgres import connect
+from varve.stores.environments.store import EnvironmentStore
+from varve.stores.lake.iceberg import examine
+from varve.stores.lake.iceberg.pointers import SCHEMA
+from varve.stores.warehouse.tables.roles import ensure_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.stores.lake.iceberg.builder import Builder
+    from varve.model.dataset import Dataset
+    from varve.model.inventory import Finding
+
+NOON = dt.datetime(2013, 1, 5, 12, tzinfo=dt.UTC)
+NO_TIME = dt.timedelta(0)
+
+
+def sold(*products: str) -> list[dict[str, Any]]:
+    return [{"product": product, "sold": place, "price": 1.5, "at": NOON} for place, product in enumerate(products)]
+
+
+def agree(builder: Builder, dataset: Dataset) -> None:
+    names = [*dataset.schema.names, *dataset.partitioning.names]
+    rows = [{name: row[name] for name in names} for row in builder.rows(dataset)]
+    assert by_pyiceberg(iceberg_table(builder.settings, dataset)) == by_text(rows)
+
+
+def products(builder: Builder, dataset: Dataset, environment: str = "") -> list[str]:
+    return sorted(row["product"] for row in by_pyiceberg(iceberg_table(builder.settings, dataset, environment)))
+
+
+def examined(builder: Builder, dataset: Dataset) -> Sequence[Finding]:
+    with builder.store() as store:
+        assert store.iceberg is not None
+        return list(examine.findings(store.iceberg, dataset))
+
+
+def write_again(builder: Builder, dataset: Dataset) -> int:
+    with builder.store() as store:
+        assert store.iceberg is not None
+        return store.iceberg.write_again(dataset)
+
+
+def sweep(builder: Builder, dataset: Dataset, *, orphans_older_than: dt.timedelta = NO_TIME) -> Report:
+    """What `varve sweep` does with what was retired."""
+    report = Report(done=True)
+    with builder.store() as store:
+        history = History(store.catalog.connection)
+        mark(report, history, history.retired(dataset.name, older_than=NO_TIME, keep_last=0, declared={}))
+        delete_swept(report, history, {"lake": store}, dataset.name)
+        sweep_leftovers(report, history, store, dataset.name, orphans_older_than)
+    assert report.problems == []
+    return report
+
+
+def metadata_files(builder: Builder, dataset: Dataset) -> set[str]:
+    return {path.name for path in (Path(builder.settings.lake) / dataset.db / dataset.table / "_iceberg").iterdir()}
+
+
+def test_a_dataset_that_had_no_table_gets_one_in_one_step_and_no_data_file_is_touched(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.on = False
+    builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
+    builder.publish(sales, {PARIS: sold("pad")})
+    table = Path(builder.settings.lake) / sales.db / sales.table
+    before = {path: path.stat().st_mtime_ns for path in table.rglob("*.parquet")}
+    builder.on = True
+    assert [finding.problem for finding in examined(builder, sales)] == ["it has no Iceberg table yet"]
+    assert write_again(builder, sales) == 2
+    assert examined(builder, sales) == []
+    agree(builder, sales)
+    assert {path: path.stat().st_mtime_ns for path in table.rglob("*.parquet")} == before
+    assert write_again(builder, sales) == 0
+
+
+@pytest.mark.parametrize("kind", ["*.metadata.json", "snap-*.avro", "*-b2013*.avro"])
+def test_lost_metadata_is_found_and_written_again(builder: Builder, sales: Dataset, kind: str) -> None:
+    builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
+    for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").glob(kind):
+        path.unlink()
+    assert "the metadata of its Iceberg table is lost" in examined(builder, sales)[0].problem
+    assert write_again(builder, sales) == 2
+    assert examined(builder, sales) == []
+    agree(builder, sales)
+
+
+@pytest.mark.parametrize("kind", ["*.metadata.json", "snap-*.avro", "*-b2013*.avro"])
+def test_a_publish_over_lost_metadata_makes_the_table_anew(builder: Builder, sales: Dataset, kind: str) -> None:
+    builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
+    for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").glob(kind):
+        path.unlink()
+    builder.publish(sales, {PARIS: sold("pad")})
+    assert examined(builder, sales) == []
+    agree(builder, sales)
+
+
+def test_a_pointer_that_somebody_else_moved_is_found_and_taken_back(
+    builder: Builder, sales: Dataset, connection: psycopg.Connection
+) -> None:
+    builder.publish(sales, {PARIS: sold("pen")})
+    move = "update varve.iceberg_table set metadata_location = 'file:///tmp/other.metadata.json' where dataset = %s"
+    connection.execute(move, (sales.name,))
+    assert "somebody else has moved its Iceberg table" in examined(builder, sales)[0].problem
+    assert write_again(builder, sales) == 1
+    agree(builder, sales)
+    connection.execute(move, (sales.name,))
+    builder.publish(sales, {ZURICH: sold("ink")})
+    agree(builder, sales)
+
+
+def test_a_table_with_other_files_is_found_by_partition_and_mended(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
+    number = builder.publish(sales, {PARIS: sold("pad")})
+    folder = Path(builder.settings.lake) / sales.db / sales.table / PARIS.path / number.folder
+    (file,) = folder.glob("*.parquet")
+    shutil.move(file, folder / "part-9.parquet")
+    (finding,) = examined(builder, sales)
+    assert (finding.partition, finding.batch_id) == (PARIS.path, number)
+    assert write_again(builder, sales) == 1
+    agree(builder, sales)
+
+
+def test_a_role_may_read_the_pointers_and_nothing_else(
+    builder: Builder, sales: Dataset, connection: psycopg.Connection
+) -> None:
+    builder.publish(sales, {PARIS: sold("pen")})
+    ensure_roles(connection, connections=5, statement_seconds=10)
+    with connect(builder.settings, application="varve test") as reader:
+        reader.execute("set role varve_iceberg")
+        reader.execute("set search_path = varve_iceberg")
+        rows = reader.execute("select table_name from iceberg_tables where table_namespace = %s", (sales.db,))
+        assert rows.fetchall() == [(sales.table,)]
+        assert reader.execute("select count(*) from iceberg_namespace_properties").fetchone() != (0,)
+        for statement in (
+            f"update {SCHEMA}.iceberg_tables set metadata_location = ''", f"delete from {SCHEMA}.iceberg_tables",
+            "select from varve.current", "update varve.iceberg_table set metadata_location = ''",
+        ):  # fmt: skip
+            with pytest.raises(psycopg.Error):
+                reader.execute(statement)
+
+
+def test_a_sweep_lets_snapshots_go_before_the_folders_that_they_need(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("one"), ZURICH: sold("stays")})
+    builder.publish(sales, {PARIS: sold("two")})
+    builder.publish(sales, {PARIS: sold("three")})
+    files = metadata_files(builder, sales)
+    sweep(builder, sales)
+    table = iceberg_table(builder.settings, sales)
+    assert len(table.snapshots()) == 1
+    assert len(table.history()) == 1
+    agree(builder, sales)
+    assert examined(builder, sales) == []
+    assert len(metadata_files(builder, sales)) < len(files)
+    builder.publish(sales, {PARIS: sold("four")})
+    agree(builder, sales)
+
+
+def test_a_batch_that_stays_keeps_its_snapshots(builder: Builder, sales: Dataset) -> None:
+    first = builder.publish(sales, {PARIS: sold("one")})
+    builder.publish(sales, {PARIS: sold("two")})
+    builder.publish(sales, {PARIS: sold("three")})
+    with builder.store() as store:
+        history = History(store.catalog.connection)
+        history.pin(sales.name, first, [PARIS.path], owner="ann", reason="audit", expires_at=None)
+        store.name_publishes(sales.name, {"audit": first})
+    sweep(builder, sales)
+    table = iceberg_table(builder.settings, sales)
+    tagged = table.snapshot_by_name("audit")
+    assert tagged is not None
+    assert [row["product"] for row in by_pyiceberg(table, snapshot_id=tagged.snapshot_id)] == ["one"]
+    assert len(table.snapshots()) == 2
+    with builder.store() as store:
+        store.name_publishes(sales.name, {"audit": None})
+    assert iceberg_table(builder.settings, sales).snapshot_by_name("audit") is None
+
+
+def test_orphans_of_a_transaction_that_was_taken_back_are_swept_when_they_are_old(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.publish(sales, {PARIS: sold("one")})
+    before = metadata_files(builder, sales)
+    with builder.store() as store:
+        build, staged = builder.stage(store, sales, {PARIS: sold("never")})
+        with store.catalog.connection.transaction(force_rollback=True):
+            store.publish(build, staged)
+        store.discard(build)
+    assert metadata_files(builder, sales) > before
+    sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+    assert metadata_files(builder, sales) > before
+    with builder.store() as store:
+        store.catalog.fail_dead_batches()
+    sweep(builder, sales)
+    assert metadata_files(builder, sales) == before
+    agree(builder, sales)
+
+
+def test_as_many_snapshots_stay_as_the_setting_says(builder: Builder, sales: Dataset) -> None:
+    builder.keep = 3
+    for number in range(6):
+        builder.publish(sales, {PARIS: sold(str(number))})
+    table = iceberg_table(builder.settings, sales)
+    assert [by_pyiceberg(table, snapshot_id=each.snapshot_id)[0]["product"] for each in table.snapshots()] == [
+        "3", "4", "5",
+    ]  # fmt: skip
+
+
+def test_one_name_is_given_to_what_is_current_of_all_tables(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("one")})
+    with builder.store() as store:
+        assert store.iceberg is not None
+        assert sales.name in store.iceberg.name_current("closing")
+    builder.publish(sales, {PARIS: sold("two")})
+    table = iceberg_table(builder.settings, sales)
+    snapshot = table.snapshot_by_name("closing")
+    assert snapshot is not None
+    assert [row["product"] for row in by_pyiceberg(table, snapshot_id=snapshot.snapshot_id)] == ["one"]
+
+
+def test_an_environment_has_a_namespace_of_its_own(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("base"), ZURICH: sold("base")})
+    with connect(builder.settings, application="varve test") as connection:
+        Catalog(connection).ensure_schema()
+        name = f"e{sales.db}"
+        Environments(connection).create(name, by="ann")
+        builder.publish(sales, {ZURICH: sold("later")})
+        assert products(builder, sales, name) == ["base", "base"]
+        catalog = EnvironmentCatalog(connection, name)
+        lake = builder.over(catalog)
+        build, staged = builder.stage(lake, sales, {PARIS: sold("tried")})
+        EnvironmentStore(lake, catalog).publish(build, staged)
+        assert products(builder, sales, name) == ["base", "tried"]
+        assert products(builder, sales) == ["base", "later"]
+        Environments(connection).rebase(name, code_too=False)
+        lake.iceberg.write_again(sales)
+        assert products(builder, sales, name) == ["later", "tried"]
+        Environments(connection).drop(name)
+    with pytest.raises(NoSuchTableError):
+        iceberg_table(builder.settings, sales, name)
+    agree(builder, sales)
+
+
+def test_a_live_environment_follows_production_where_it_has_nothing_of_its_own(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.publish(sales, {PARIS: sold("base"), ZURICH: sold("base")})
+    with connect(builder.settings, application="varve test") as connection:
+        name = f"l{sales.db}"
+        Environments(connection).create(name, by="ann", live=True)
+        catalog = EnvironmentCatalog(connection, name)
+        lake = builder.over(catalog)
+        build, staged = builder.stage(lake, sales, {PARIS: sold("tried")})
+        EnvironmentStore(lake, catalog).publish(build, staged)
+        builder.publish(sales, {PARIS: sold("later"), ZURICH: sold("later")})
+        assert products(builder, sales, name) == ["later", "tried"]
+        Environments(connection).drop(name)

@@ -1,0 +1,161 @@
+"""Every publish is also an Iceberg snapshot, which other engines read by the pointer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+
+from tests.stores.lake.iceberg.readers import by_polars, by_pyiceberg, by_text, iceberg_table
+from tests.support.sales import DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.key import PartitionKey
+from varve.model.schema import Column, ColumnType, Schema
+from varve.model.store_options import LakeOptions
+
+if TYPE_CHECKING:
+    from tests.stores.lake.iceberg.builder import Builder
+
+LOCAL = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - a clock time
+NOON = dt.datetime(2013, 1, 5, 12, tzinfo=dt.UTC)
+
+
+def sold(*products: str, price: float = 1.5) -> list[dict[str, Any]]:
+    return [{"product": product, "sold": place, "price": price, "at": NOON} for place, product in enumerate(products)]
+
+
+def all_agree(builder: Builder, dataset: Dataset) -> None:
+    """Each engine reads by the pointer what is current by the catalog."""
+    table, expected = iceberg_table(builder.settings, dataset), builder.rows(dataset)
+    names = [field.name for field in table.schema().fields]
+    assert by_pyiceberg(table) == by_text([{name: row[name] for name in names} for row in expected])
+    assert by_polars(table) == by_pyiceberg(table)
+
+
+def test_one_partition_and_many_are_read_as_published(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("pen")})
+    all_agree(builder, sales)
+    builder.publish(sales, {PARIS: sold("ink", "pen"), ZURICH: sold("pen"), DETROIT: [], key("Paris", 31): sold("pad")})
+    all_agree(builder, sales)
+    table = iceberg_table(builder.settings, sales)
+    assert [snapshot.summary["operation"].value for snapshot in table.snapshots()] == ["append", "overwrite"]
+    assert table.current_snapshot().summary["total-records"] == "4"
+    assert table.properties["gc.enabled"] == "false"
+    assert {row["store"] for row in by_pyiceberg(table, row_filter="day = '2013-01-31'")} == {"Paris"}
+    assert table.scan(row_filter="store = 'Paris' and day < '2013-01-10'").count() == 2
+
+
+def test_a_rerun_is_one_more_snapshot_and_the_one_before_is_still_read(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("pen")})
+    before = iceberg_table(builder.settings, sales)
+    builder.publish(sales, {PARIS: sold("ink")})
+    table = iceberg_table(builder.settings, sales)
+    assert [row["product"] for row in by_pyiceberg(table)] == ["ink"]
+    assert [row["product"] for row in by_pyiceberg(table, snapshot_id=before.current_snapshot().snapshot_id)] == ["pen"]
+    assert [row["product"] for row in by_pyiceberg(before)] == ["pen"]
+
+
+TYPES = Schema(
+    (
+        Column("n", ColumnType.BIGINT), Column("small", ColumnType.SMALLINT), Column("tiny", ColumnType.TINYINT),
+        Column("i", ColumnType.INT), Column("name", ColumnType.STRING), Column("price", ColumnType.decimal(12, 3)),
+        Column("huge", ColumnType.decimal(38, 10)), Column("weight", ColumnType.DOUBLE), Column("f", ColumnType.FLOAT),
+        Column("on", ColumnType.DATE), Column("at", ColumnType.TIMESTAMP), Column("local", ColumnType.TIMESTAMP_NTZ),
+        Column("raw", ColumnType.BINARY), Column("yes", ColumnType.BOOLEAN),
+        Column("tags", ColumnType.array(ColumnType.STRING)),
+        Column("pair", ColumnType("STRUCT<a: INT, b: ARRAY<STRUCT<c: STRING>>>")),
+        Column("counts", ColumnType.map(ColumnType.STRING, ColumnType.BIGINT)),
+    )
+)  # fmt: skip
+STORES = ("Paris", "Zürich", "100% a/b=c", 'it\'s "here"', "+1 2", "*[{?#", "ß€𝄞")
+
+
+def test_all_types_nested_ones_nulls_and_odd_partition_values_are_read_right(builder: Builder) -> None:
+    stores = StaticDimension("store", STORES)
+    dataset = replace(
+        sales_dataset(StoreKind.LAKE, dimensions=(DAY, stores)), schema=TYPES,
+        lake=LakeOptions(bounds=("n", "name", "price", "huge", "on", "local", "tiny")),
+    )  # fmt: skip
+    whole = {
+        "n": -(2**63), "small": -3, "tiny": -128, "i": 7, "name": "é", "price": Decimal("-1.125"),
+        "huge": Decimal("1234567890123456789012345678.0123456789"), "weight": 0.5, "f": 1.25,
+        "on": dt.date(1582, 1, 1), "at": NOON, "local": LOCAL,
+        "raw": b"\x00\xff", "yes": True, "tags": ["a", None], "pair": {"a": 1, "b": [{"c": "d"}, None]},
+        "counts": [("x", 1), ("y", None)],
+    }  # fmt: skip
+    nothing = dict.fromkeys(whole)
+    rows = {
+        PartitionKey.of(day=dt.date(2013, 1, 5), store=store): [whole | {"i": place}, nothing]
+        for place, store in enumerate(STORES)
+    }
+    builder.publish(dataset, rows)
+    all_agree(builder, dataset)
+    table = iceberg_table(builder.settings, dataset)
+    for place, store in enumerate(STORES):
+        texts = store.replace("'", "''")
+        assert [row["i"] for row in by_pyiceberg(table, row_filter=f"store = '{texts}' and n is not null")] == [place]
+    assert table.scan(row_filter="price < -1.000 and on < '1600-01-01'").count() == len(STORES)
+    assert table.scan(row_filter="price > 0.000").count() == 0
+
+
+def test_a_dataset_without_partitions_is_a_table_too(builder: Builder) -> None:
+    dataset = sales_dataset(StoreKind.LAKE, dimensions=())
+    builder.publish(dataset, {PartitionKey.of(): sold("pen")})
+    builder.publish(dataset, {PartitionKey.of(): sold("ink", "pad")})
+    all_agree(builder, dataset)
+
+
+def test_columns_come_go_and_widen_as_declared(builder: Builder, sales: Dataset) -> None:
+    narrow = (Column("product", ColumnType.STRING), Column("sold", ColumnType.INT), Column("gone", ColumnType.STRING))
+    first = replace(sales, schema=Schema(narrow))
+    builder.publish(first, {PARIS: [{"product": "pen", "sold": 1, "gone": "x"}]})
+    wide = replace(sales, schema=Schema((narrow[0], Column("sold", ColumnType.BIGINT, "pieces"))))
+    builder.publish(wide, {ZURICH: [{"product": "ink", "sold": 2**40}]})
+    more = replace(wide, schema=Schema((*wide.schema.columns, Column("colour", ColumnType.array(ColumnType.STRING)))))
+    builder.publish(more, {DETROIT: [{"product": "pad", "sold": 3, "colour": ["red"]}]})
+    table = iceberg_table(builder.settings, sales)
+    assert [(row["product"], row["sold"], row["colour"]) for row in by_polars(table)] == [
+        ("ink", 2**40, None), ("pad", 3, ["red"]), ("pen", 1, None),
+    ]  # fmt: skip
+    assert by_pyiceberg(table) == by_polars(table)
+    assert table.schema().find_field("sold").doc == "pieces"
+    assert [field.name for field in table.schema().fields] == ["product", "sold", "colour", "day", "store"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("INT", "DOUBLE"), ("DECIMAL(9,2)", "DECIMAL(12,4)")])
+def test_a_type_that_iceberg_cannot_follow_hides_the_table_until_all_is_rewritten(
+    builder: Builder, sales: Dataset, before: str, after: str
+) -> None:
+    first = replace(sales, schema=Schema((Column("price", ColumnType(before)),)))
+    builder.publish(first, {PARIS: [{"price": 1}], ZURICH: [{"price": 2}]})
+    wider = replace(sales, schema=Schema((Column("price", ColumnType(after)),)))
+    builder.publish(wider, {PARIS: [{"price": 3}]})
+    with pytest.raises(NoSuchTableError):
+        iceberg_table(builder.settings, sales)
+    with builder.store() as store:
+        assert store.iceberg is not None
+        assert store.iceberg.write_again(wider) == 0
+        pointer = store.iceberg.pointers.of(sales.name)
+        assert pointer is not None
+        assert f"price was {before} and is {after} now" in pointer.hidden_because
+    builder.publish(wider, {ZURICH: [{"price": 4}]})
+    with builder.store() as store:
+        assert store.iceberg is not None
+        assert store.iceberg.write_again(wider) == 2
+    all_agree(builder, wider)
+    assert sorted(float(row["price"]) for row in by_pyiceberg(iceberg_table(builder.settings, sales))) == [3.0, 4.0]
+
+
+def test_where_it_is_turned_off_nobody_is_shown_what_is_not_current(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("pen")})
+    off = replace(sales, lake=LakeOptions(iceberg=False))
+    builder.publish(off, {PARIS: sold("ink"), ZURICH: sold("ink")})
+    with pytest.raises(NoSuchTableError):
+        iceberg_table(builder.settings, sales)
+    builder.publish(sales, {PARIS: sold("pad")})
+    all_agree(builder, sales)

@@ -250,9 +250,11 @@ class LakeStore:
         record.forget_drop(self.layout, dropped, with_folders=not is_declared_again)
 
     def leave(self, dataset_name: str, point: Callable[[], None]) -> None:
-        """See `Store.leave`: the Hive table follows the catalog, in `left`."""
-        del dataset_name
-        point()
+        """See `Store.leave`: the Iceberg table goes with it, and the Hive table follows the catalog, in `left`."""
+        with self.catalog.connection.transaction():
+            point()
+            if self.iceberg is not None:
+                self.iceberg.drop(dataset_name)
 
     def left(self, dataset_name: str) -> None:
         """See `Store.left`."""

@@ -90,7 +90,10 @@ class IcebergTables:
                 return
             pointers = {name: self.pointers.lock(name) for name in sorted({build.dataset.name for build in shown})}
             instant = self._instant(shown)
-            documents = {build.dataset.name: self._document(build.dataset, pointers) for build in shown}
+            documents = {
+                build.dataset.name: self._document(build.dataset, pointers, is_other=build.generation is not None)
+                for build in shown
+            }
             # One instant for all tables: `TIMESTAMP AS OF` reads them together. A clock may go back, a table may not.
             at = max(instant, *(document["last-updated-ms"] + 1 for document, _ in documents.values()))
             for build in shown:
@@ -202,9 +205,16 @@ class IcebergTables:
         moments = [self.pointers.published_at(build.dataset.name, build.batch_id.millis) for build in builds]
         return max(milliseconds(moment or self.catalog.instant()) for moment in moments)
 
-    def _document(self, dataset: Dataset, pointers: Mapping[str, Pointer]) -> tuple[Document, bool]:
-        """The document of a table, and whether it must be given everything that is current."""
+    def _document(
+        self, dataset: Dataset, pointers: Mapping[str, Pointer], *, is_other: bool = False
+    ) -> tuple[Document, bool]:
+        """The document of a table, and whether it must be given everything that is current.
+
+        One of another generation than readers see begins anew: no file of the one before belongs to it.
+        """
         pointer = pointers[dataset.name]
+        if is_other and (pointer.written is None or not self.catalog.environment):
+            return metadata.first(dataset, self.layout.table(dataset)), True
         location, table_folder = pointer.written, self.folder(dataset.name)
         if pointer.location not in {location, None}:
             logger.warning(
@@ -224,7 +234,7 @@ class IcebergTables:
         self, build: Build, pointer: Pointer, document: Document, found: Listed, at: int, *, whole: bool
     ) -> None:
         dataset = build.dataset
-        if pointer.hidden_because not in {"", TURNED_OFF}:
+        if pointer.hidden_because not in {"", TURNED_OFF} and build.generation is None:
             return
         try:
             document = metadata.evolved(document, dataset)

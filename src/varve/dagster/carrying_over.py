@@ -98,7 +98,10 @@ class CarryingOver:
         """Batches that this very code has made from the same inputs, in the generation to which it goes back."""
         inputs = {path: batch.inputs for path, batch in missing.items() if batch.inputs}
         version = self.graph.code_versions[dataset.name]
-        return Traces(self.connection).equal_batches(dataset.name, version, inputs, current_too=True)
+        generation = Generations(self.connection).of_environment(self.environment)[dataset.name]
+        return Traces(self.connection).equal_batches(
+            dataset.name, version, inputs, current_too=True, generation=generation.number
+        )
 
     def _take(self, dataset: Dataset, batches: dict[str, Batch]) -> int:
         catalog = EnvironmentCatalog(self.connection, self.environment)

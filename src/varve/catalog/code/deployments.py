@@ -201,9 +201,12 @@ class Deployments:
 
     def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
         """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
+        # The code version does not say where the batches lie.
+        stores = Generations(self.connection).stores_of(current)
         changed = [
             name for name, version in graph.code_versions.items()
-            if name in current and current[name].code_version != version
+            if name in current and (
+                current[name].code_version != version or stores.get(name) != graph.datasets[name].store)
         ]  # fmt: skip
         moving = Generations(self.connection).breaking(graph.datasets[name] for name in changed)
         readers = {
@@ -219,9 +222,9 @@ class Deployments:
         the partitions would be of other code than others, of which nobody has said what is to become of them.
         """
         deployment = self.current([dataset.name]).get(dataset.name)
+        if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
+            raise new_generation(dataset.name, breaking[dataset.name])
         if deployment is None or deployment.code_version != code_version:
-            if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
-                raise new_generation(dataset.name, breaking[dataset.name])
             if not self._decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
                 assert deployment is not None
                 raise _not_deployed(dataset, code_version, deployment)

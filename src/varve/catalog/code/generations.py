@@ -48,6 +48,7 @@ _GENERATIONS_OF = """
     left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
     where b.generation = d.generation or g.dataset is not null order by b.generation, b.partition
 """
+_STORES_OF = "select dataset, store from varve.dataset where dataset = any(%s)"
 _STORES = "select distinct store from varve.generation"
 _ALL = "select number, store, declaration from varve.generation where dataset = %s order by number desc"
 _BEGIN = "insert into varve.generation (dataset, number, store, declaration) values (%s, %s, %s, %s)"
@@ -147,6 +148,10 @@ class Generations:
         listed = None if names is None else list(names)
         rows = self.connection.execute(_PUBLISHED, (listed, listed))
         return {name: PublishedDataset(number, store, declared) for name, number, store, declared in rows}
+
+    def stores_of(self, names: Iterable[str]) -> dict[str, str]:
+        """Where the batches lie that readers see, by dataset."""
+        return dict(self.connection.execute(_STORES_OF, (list(names),)).fetchall())
 
     def breaking(self, datasets: Iterable[Dataset]) -> dict[str, tuple[str, ...]]:
         """Those of the datasets whose declarations do not fit to what readers see of them, each with the reasons."""

@@ -26,11 +26,11 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.history.history import History
 from varve.model.dataset import StoreKind
 from varve.model.errors import CodeNotDeployed
-from varve.model.generation import is_rewritable
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.changes.generation import is_rewritable
 from varve.stores.environments.promotion import NotClosed
 from varve.stores.environments.rewriting import Rewriter
 from varve.stores.environments.store import EnvironmentStore

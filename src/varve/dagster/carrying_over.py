@@ -16,7 +16,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.traces import Traces
-from varve.model.generation import is_rewritable
+from varve.planning.changes.generation import is_rewritable
 from varve.stores.environments.rewriting import AT_ONCE, Rewriter
 from varve.stores.open import open_store
 

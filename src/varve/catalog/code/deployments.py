@@ -202,13 +202,14 @@ class Deployments:
     def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
         """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
         # The code version does not say where the batches lie.
-        stores = Generations(self.connection).stores_of(current)
-        changed = [
+        elsewhere = Generations(self.connection).stored_elsewhere(
+            graph.datasets[name] for name in graph.code_versions if name in current
+        )
+        changed = elsewhere | {
             name for name, version in graph.code_versions.items()
-            if name in current and (
-                current[name].code_version != version or stores.get(name) != graph.datasets[name].store)
-        ]  # fmt: skip
-        moving = Generations(self.connection).breaking(graph.datasets[name] for name in changed)
+            if name in current and version and current[name].code_version != version
+        }  # fmt: skip
+        moving = Generations(self.connection).breaking(graph.datasets[name] for name in sorted(changed))
         readers = {
             name: upstream.name for name, dataset in graph.datasets.items() if moving
             for upstream in graph.upstreams(dataset) if upstream.name in moving

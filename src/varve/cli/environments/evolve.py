@@ -20,7 +20,7 @@ from varve.cli.context import chosen_graph
 from varve.cli.environments import work
 from varve.cli.selection import who
 from varve.model.errors import VarveError, counted, nearest, some
-from varve.model.generation import begins_generation
+from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
 from varve.stores.environments.promotion import LeftBehind
 

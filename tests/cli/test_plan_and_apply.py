@@ -118,7 +118,9 @@ def test_another_grain_is_another_generation(edited: Process, monkeypatch: pytes
     dataset = replace(edited.revenue, partitioning=Partitioning((weekly,)))
     commands_on(replace(edited, revenue=dataset).graph, monkeypatch)
     shown = varve("plan")
-    assert "It needs a new generation. Its windows were 0 0 * * *, Europe/Paris, and are @weekly, Europe/Paris" in shown
+    assert (
+        "It needs a new generation. Its windows were 0 0 * * *, Europe/Paris, and are 0 0 * * 0, Europe/Paris" in shown
+    )
 
 
 def test_what_is_wrong_in_a_request_changes_nothing(edited: Process) -> None:

@@ -17,7 +17,7 @@ from varve.sql.syntax.sql_file import Allowed, Body, DynamicSet, OnUpstreamChang
 FILE = """-- Why this exists.
 CREATE DATASET shop.sales (
   product STRING NOT NULL COMMENT 'what was sold',
-  price DECIMAL(10, 2)
+  price DECIMAL(10, 2) RENAMED FROM cost
 )
   COMMENT "a day's sales"
   OWNER 'sales@example.com', 'team:shops'
@@ -52,6 +52,7 @@ def test_every_clause_of_the_grammar_is_read() -> None:
     assert [(column.name, column.type, column.comment, column.nullable) for column in dataset.columns] == [
         ("product", "STRING", "what was sold", False), ("price", "DECIMAL(10, 2)", "", True),
     ]  # fmt: skip
+    assert [column.was for column in dataset.columns] == ["", "cost"]
     assert dataset.owners == ("sales@example.com", "team:shops")
     assert dataset.tags == (("tier", "gold"), ("area", "shops"))
     time, stores, carriers = dataset.generators

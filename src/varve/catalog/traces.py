@@ -40,6 +40,7 @@ _EQUAL = """
     from unnest(%s::text[], %s::jsonb[]) w(partition, inputs)
     join varve.batch b on b.dataset = %s and b.partition = w.partition and b.inputs = w.inputs
     where b.code_version = %s and b.state = any(%s) and b.swept_at is null
+      and b.generation = coalesce(%s::bigint, (select generation from varve.dataset d where d.dataset = b.dataset))
       and not exists (select from varve.dirty d where d.dataset = b.dataset and d.partition = b.partition)
     order by b.partition, b.batch_id desc
 """
@@ -98,20 +99,31 @@ class Traces:
         if not all(build.inputs.get(partition) for partition in build.partitions):
             return None
         inputs = {partition.path: build.inputs[partition] for partition in build.partitions}
-        batches = self.equal_batches(build.dataset.name, build.code_version, inputs, current_too=current_too)
+        batches = self.equal_batches(
+            build.dataset.name, build.code_version, inputs, current_too=current_too, generation=build.generation
+        )
         return ReusedBatches(tuple(batches.values())) if len(batches) == len(inputs) else None
 
     def equal_batches(
-        self, dataset: str, code_version: str, inputs: Mapping[str, Collection[Input]], *, current_too: bool
+        self,
+        dataset: str,
+        code_version: str,
+        inputs: Mapping[str, Collection[Input]],
+        *,
+        current_too: bool,
+        generation: int | None = None,
     ) -> dict[str, Batch]:
         """By partition the newest kept batch that this code made from exactly these inputs, where there is one.
 
-        It may have been made in any environment. `current_too`: also one that is current in production.
+        It may have been made in any environment. `current_too`: also one that is current in production. Of this
+        `generation`; None: of the one that readers see.
         """
         texts = [json.dumps(sorted([read.source, read.partition, read.version] for read in reads))
                  for reads in inputs.values()]  # fmt: skip
         states = ["retired", "published"] if current_too else ["retired"]
-        return batches_of(self.connection.execute(_EQUAL, (list(inputs), texts, dataset, code_version, states)))
+        return batches_of(
+            self.connection.execute(_EQUAL, (list(inputs), texts, dataset, code_version, states, generation))
+        )
 
     def forget(self, build: Build) -> None:
         """Delete the rows of batches that a build began and does not need."""

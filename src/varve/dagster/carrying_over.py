@@ -16,7 +16,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.traces import Traces
-from varve.model.generation import is_rewritable
+from varve.planning.changes.generation import is_rewritable
 from varve.stores.environments.rewriting import AT_ONCE, Rewriter
 from varve.stores.open import open_store
 
@@ -98,7 +98,10 @@ class CarryingOver:
         """Batches that this very code has made from the same inputs, in the generation to which it goes back."""
         inputs = {path: batch.inputs for path, batch in missing.items() if batch.inputs}
         version = self.graph.code_versions[dataset.name]
-        return Traces(self.connection).equal_batches(dataset.name, version, inputs, current_too=True)
+        generation = Generations(self.connection).of_environment(self.environment)[dataset.name]
+        return Traces(self.connection).equal_batches(
+            dataset.name, version, inputs, current_too=True, generation=generation.number
+        )
 
     def _take(self, dataset: Dataset, batches: dict[str, Batch]) -> int:
         catalog = EnvironmentCatalog(self.connection, self.environment)

@@ -239,7 +239,10 @@ class OpenEnvironment:
             return set()
         inputs = {key.path: reads for key in run.partitions if (reads := judgements[key.path].inputs)}
         version = self.graph.code_versions[dataset.name]
-        batches = Traces(self.connection).equal_batches(dataset.name, version, inputs, current_too=True)
+        generation = Generations(self.connection).of_environment(self.name).get(dataset.name)
+        batches = Traces(self.connection).equal_batches(
+            dataset.name, version, inputs, current_too=True, generation=generation.number if generation else None
+        )
         if batches:
             catalog = EnvironmentCatalog(self.connection, self.name)
             store = open_store(dataset.store, settings, catalog, partial(open_session, settings))

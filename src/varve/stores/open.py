@@ -16,7 +16,7 @@ from varve.catalog.rows import columns_of
 from varve.model.dataset import STORE_ENTRY_POINTS
 from varve.model.errors import VarveError, nearest
 from varve.model.evolution import Consequence
-from varve.model.generation import Shape, breaks
+from varve.planning.changes.generation import Shape, breaks
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.store import LAKE
 from varve.stores.store import StoreType

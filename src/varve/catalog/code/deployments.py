@@ -201,11 +201,15 @@ class Deployments:
 
     def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
         """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
-        changed = [
+        # The code version does not say where the batches lie.
+        elsewhere = Generations(self.connection).stored_elsewhere(
+            graph.datasets[name] for name in graph.code_versions if name in current
+        )
+        changed = elsewhere | {
             name for name, version in graph.code_versions.items()
-            if name in current and current[name].code_version != version
-        ]  # fmt: skip
-        moving = Generations(self.connection).breaking(graph.datasets[name] for name in changed)
+            if name in current and version and current[name].code_version != version
+        }  # fmt: skip
+        moving = Generations(self.connection).breaking(graph.datasets[name] for name in sorted(changed))
         readers = {
             name: upstream.name for name, dataset in graph.datasets.items() if moving
             for upstream in graph.upstreams(dataset) if upstream.name in moving
@@ -219,9 +223,9 @@ class Deployments:
         the partitions would be of other code than others, of which nobody has said what is to become of them.
         """
         deployment = self.current([dataset.name]).get(dataset.name)
+        if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
+            raise new_generation(dataset.name, breaking[dataset.name])
         if deployment is None or deployment.code_version != code_version:
-            if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
-                raise new_generation(dataset.name, breaking[dataset.name])
             if not self._decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
                 assert deployment is not None
                 raise _not_deployed(dataset, code_version, deployment)

@@ -3,7 +3,7 @@
 A new generation is built in an environment, where the dataset begins without batches. A promotion moves readers to it:
 all that is current of the old generation is retired in the transaction that makes the new batches current.
 
-Not here: which declarations begin a new generation (varve/model/generation.py), and the promotion
+Not here: which declarations begin a new generation (varve/planning/changes/generation.py), and the promotion
 (varve/stores/environments).
 """
 
@@ -20,10 +20,10 @@ from varve.catalog.statements import NEXT_BATCH_ID
 from varve.model.batch import BatchId
 from varve.model.dataset import Dataset
 from varve.model.errors import BadInput, VarveError
-from varve.model.generation import EnvironmentGeneration, Shape, begins_generation, breaks
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import ColumnType, Schema
+from varve.planning.changes.generation import EnvironmentGeneration, Shape, begins_generation, breaks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -47,6 +47,10 @@ _GENERATIONS_OF = """
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
     left join varve.generation g on (g.dataset, g.number) = (b.dataset, b.generation)
     where b.generation = d.generation or g.dataset is not null order by b.generation, b.partition
+"""
+_ELSEWHERE = """
+    select d.dataset from varve.dataset d join unnest(%s::text[], %s::text[]) as t (dataset, store) using (dataset)
+    where d.store <> t.store
 """
 _STORES = "select distinct store from varve.generation"
 _ALL = "select number, store, declaration from varve.generation where dataset = %s order by number desc"
@@ -147,6 +151,12 @@ class Generations:
         listed = None if names is None else list(names)
         rows = self.connection.execute(_PUBLISHED, (listed, listed))
         return {name: PublishedDataset(number, store, declared) for name, number, store, declared in rows}
+
+    def stored_elsewhere(self, datasets: Iterable[Dataset]) -> set[str]:
+        """Those of the datasets whose batches lie in another store than they are declared in."""
+        stores = {dataset.name: str(dataset.store) for dataset in datasets}
+        rows = self.connection.execute(_ELSEWHERE, (list(stores), list(stores.values())))
+        return {name for (name,) in rows}
 
     def breaking(self, datasets: Iterable[Dataset]) -> dict[str, tuple[str, ...]]:
         """Those of the datasets whose declarations do not fit to what readers see of them, each with the reasons."""

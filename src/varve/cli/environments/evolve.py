@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
+from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph
 from varve.cli.environments import work
 from varve.cli.selection import who
 from varve.model.errors import VarveError, counted, nearest, some
-from varve.model.generation import begins_generation
+from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
 from varve.stores.environments.promotion import LeftBehind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import psycopg
     from rich.console import Console
 
     from varve.dagster.environments import OpenEnvironment
@@ -81,6 +83,7 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
     with work.connected("evolve") as connection:
         published = Generations(connection).published([dataset]).get(dataset)
         reasons = () if published is None else begins_generation(published.shape, shape_of(graph.datasets[dataset]))
+        _refuse_captured(connection, dataset, reasons)
         environments, done = Environments(connection), Evolution(dataset, reasons)
         is_made = any(environment.name == name for environment in environments.all())
         if reasons and not is_made:
@@ -98,6 +101,17 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
     if (reasons or is_made) and not (dry_run and is_made):
         work.drop(name)
     return done
+
+
+def _refuse_captured(connection: psycopg.Connection, dataset: str, reasons: Sequence[str]) -> None:
+    """Raise VarveError for a captured table: what its stream says belongs to the declaration it was begun with."""
+    positions = Positions(connection)
+    if reasons and positions.exist() and positions.find(dataset) is not None:
+        raise VarveError(
+            f"{dataset} is captured from a database: {' '.join(reasons)} Its stream belongs to the declaration it was "
+            f"begun with. Nothing was changed. varve cdc resnapshot {dataset} takes a new snapshot with this one where "
+            "columns allow it; or declare a dataset of another name."
+        )
 
 
 def _part(graph: Graph, dataset: str) -> frozenset[str]:

@@ -30,6 +30,11 @@ _DATE = "%Y-%m-%d"
 _SAMPLES = 40
 # How many windows of which the partition columns are remembered.
 _REMEMBERED = 200_000
+# The shorthands of cron in its five fields.
+_FIELDS = {
+    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *", "@quarterly": "0 0 1 */3 *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ class TimeDimension:
         """How time is cut into windows, and in which zone: `0 0 * * *, UTC`. Equal where all windows are."""
         if isinstance(self.tiling, Every):
             return f"{self.tiling} from {self.tiling.anchor.isoformat()}, {self.timezone}"
-        return f"{' '.join(cron_of(self.tiling).split())}, {self.timezone}"
+        text = " ".join(cron_of(self.tiling).split())
+        return f"{_FIELDS.get(text, text)}, {self.timezone}"
 
     @cached_property
     def first(self) -> int:

@@ -24,8 +24,8 @@ from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.errors import VarveError, counted, some
-from varve.model.generation import has_same_partitions
 from varve.model.policy import OnCodeChange
+from varve.planning.changes.generation import has_same_partitions
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
 from varve.stores.together import PendingChange, make_current
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from varve.model.batch import BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
-    from varve.model.generation import EnvironmentGeneration
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
+    from varve.planning.changes.generation import EnvironmentGeneration
     from varve.planning.graph import Graph
     from varve.planning.reconcile import Limits
     from varve.stores.store import Store

@@ -3,7 +3,7 @@
 The rows of landing files and of tables of others come from outside, and may not be there any more; so they are never
 asked for again where the rows that were taken say the same. A value that a cast would change is refused.
 
-Not here: which declarations allow it (varve/model/generation.py).
+Not here: which declarations allow it (varve/planning/changes/generation.py).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
-    from varve.model.generation import Shape
     from varve.model.schema import Column
+    from varve.planning.changes.generation import Shape
     from varve.stores.store import Store
 
 # One job rewrites so many partitions; what it has written is kept when the next one is killed.
@@ -108,6 +108,6 @@ def source_of(column: Column, before: Shape) -> Column | None:
 def former(dataset: Dataset, before: Shape) -> Dataset:
     """The dataset with the store and the data columns of an earlier generation, to read its batches."""
     return replace(
-        dataset, store=before.store, schema=Schema(before.columns.data), warehouse=WarehouseOptions(),
+        dataset, store=before.place, schema=Schema(before.columns.data), warehouse=WarehouseOptions(),
         lake=LakeOptions(), expectations=(), incremental=None, reject_into=None,
     )  # fmt: skip

@@ -3,29 +3,25 @@
 The store, the partition columns with their windows, and the data columns. A declaration that older batches do not
 follow is a new generation: its batches are built beside the old ones, and readers move to all of them in one step.
 
-Not here: how columns may change within a generation (evolution.py), and the generations of a catalog
+Not here: how columns may change within a generation (varve/model/evolution.py), and the generations of a catalog
 (varve/catalog/code/generations.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from varve.model.dataset import StoreKind
-from varve.model.evolution import evolution, former_problems, partition_problems
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from varve.model.evolution import DeclaredColumns
+from varve.model.evolution import DeclaredColumns, evolution, former_problems, partition_problems
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A declaration as far as it decides about generations: the store, and the columns with the windows."""
+    """A declaration as far as it decides about generations: where its batches lie, and the columns with the windows."""
 
-    store: str
+    place: str
     columns: DeclaredColumns
 
 
@@ -53,17 +49,14 @@ class EnvironmentGeneration:
 
 def breaks(before: Shape, after: Shape) -> tuple[str, ...]:
     """Why batches of the one declaration cannot be read by the other, in sentences; empty where they can be."""
-    if before.store != after.store:
-        return (f"It lies in the {before.store}, and is declared in the {after.store}.",)
+    if before.place != after.place:
+        return (f"It lies in the {before.place}, and is declared in the {after.place}.",)
     problems = partition_problems(before.columns.partitions, after.columns.partitions)
     old_windows, new_windows = before.columns.windows, after.columns.windows
     if not problems and old_windows and new_windows and old_windows != new_windows:
         problems.append(f"Its windows were {old_windows}, and are {new_windows} now.")
-    if after.store == StoreKind.LAKE:
-        problems += evolution(before.columns.data, after.columns.data, before.columns.former).problems
-    elif after.store == StoreKind.WAREHOUSE:
-        problems += former_problems(before.columns, after.columns.data)
-    return tuple(problems)
+    of_columns = _COLUMNS.get(after.place)
+    return (*problems, *(of_columns(before.columns, after.columns) if of_columns else ()))
 
 
 def begins_generation(before: Shape, after: Shape) -> tuple[str, ...]:
@@ -73,14 +66,33 @@ def begins_generation(before: Shape, after: Shape) -> tuple[str, ...]:
     """
     if reasons := breaks(before, after):
         return reasons
-    if after.store != StoreKind.WAREHOUSE:
-        return ()
-    types = {column.name: column.type for column in before.columns.data}
-    return tuple(
+    migrated = _MIGRATED.get(after.place)
+    return tuple(migrated(before.columns, after.columns)) if migrated else ()
+
+
+def _of_files(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
+    """Spark reads files of the earlier declarations with the later one: what it cannot read so."""
+    return evolution(before.data, after.data, before.former).problems
+
+
+def _of_tables(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
+    """A view casts and renames what older tables have: what it cannot."""
+    return former_problems(before, after.data)
+
+
+def _retyped(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
+    types = {column.name: column.type for column in before.data}
+    return [
         f"{column.name} was {types[column.name]} and is {column.type} now."
-        for column in after.columns.data
+        for column in after.data
         if column.name in types and types[column.name] != column.type
-    )
+    ]
+
+
+# What of columns each store's older batches do not follow; and what they follow only by a migration of readers.
+_Rule = Callable[[DeclaredColumns, DeclaredColumns], Sequence[str]]
+_COLUMNS: dict[str, _Rule] = {StoreKind.LAKE: _of_files, StoreKind.WAREHOUSE: _of_tables}
+_MIGRATED: dict[str, _Rule] = {StoreKind.WAREHOUSE: _retyped}
 
 
 def has_same_partitions(before: Shape, after: Shape) -> bool:

@@ -1,0 +1,90 @@
+"""Which declarations begin another generation, and whose rows can be taken over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pendulum
+import pytest
+
+from tests.support.sales import DAY, STORE, sales_dataset
+from varve.catalog.code.generations import dataset_of, shape_of
+from varve.catalog.rows import columns_of, declaration
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.changes.generation import begins_generation, breaks, is_rewritable
+
+LAKE, WAREHOUSE = StoreKind.LAKE, StoreKind.WAREHOUSE
+RETYPED = "sold was INT and is STRING"
+PRODUCT, SOLD = Column("product", ColumnType.STRING), Column("sold", ColumnType.INT)
+
+
+def dataset(*columns: Column, store: StoreKind = LAKE, dimensions: tuple[object, ...] = (DAY,)) -> Dataset:
+    schema = Schema(columns or (PRODUCT, SOLD))
+    return replace(sales_dataset(store, dimensions=dimensions), schema=schema)
+
+
+def of_days(start: str = "2013-01-01", *, timezone: str = "UTC", grain: Grain = Grain.DAY) -> TimeDimension:
+    return TimeDimension("day", grain, pendulum.parse(start, tz=timezone))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "lake", "warehouse"),
+    [
+        (dataset(PRODUCT, SOLD, Column("till", ColumnType.STRING)), "", ""),
+        (dataset(PRODUCT), "", ""),
+        (dataset(PRODUCT, Column("sold", ColumnType.BIGINT)), "", "sold was INT and is BIGINT"),
+        (dataset(PRODUCT, Column("sold", ColumnType.STRING)), RETYPED, RETYPED),
+        (dataset(PRODUCT, Column("pieces", ColumnType.INT, was=("sold",))), "Renamed, or one dropped", ""),
+        (dataset(dimensions=(DAY, STORE)), "partitioned by day DATE, and now", "partitioned by day DATE, and now"),
+        (dataset(dimensions=(of_days("2012-12-31", grain=Grain.WEEK),)), "Its windows were", "Its windows were"),
+        (dataset(dimensions=(of_days(timezone="Europe/Paris"),)), "Its windows were", "Its windows were"),
+        # Later days, and the same ones otherwise spelt.
+        (dataset(dimensions=(of_days("2013-02-01"),)), "", ""),
+        (dataset(dimensions=(TimeDimension.of("day", "0  0 * * *", "2013-01-01"),)), "", ""),
+        (dataset(dimensions=(TimeDimension.of("day", "@daily", "2013-01-01"),)), "", ""),
+    ],
+)  # fmt: skip
+def test_what_begins_a_generation(changed: Dataset, lake: str, warehouse: str) -> None:
+    for store, wanted in ((LAKE, lake), (WAREHOUSE, warehouse)):
+        reasons = begins_generation(shape_of(dataset(store=store)), shape_of(replace(changed, store=store)))
+        assert bool(reasons) == bool(wanted)
+        assert wanted in " ".join(reasons)
+
+
+def test_another_store_breaks_and_a_type_in_the_warehouse_could_be_migrated() -> None:
+    assert breaks(shape_of(dataset()), shape_of(dataset(store=WAREHOUSE))) == (
+        "It lies in the lake, and is declared in the warehouse.",
+    )
+    retyped = dataset(PRODUCT, Column("sold", ColumnType.BIGINT), store=WAREHOUSE)
+    assert breaks(shape_of(dataset(store=WAREHOUSE)), shape_of(retyped)) == ()
+
+
+def test_rows_are_taken_over_where_nothing_is_lost_without_a_word() -> None:
+    before = shape_of(dataset())
+    renamed = Column("pieces", ColumnType.BIGINT, was=("sold",))
+    assert is_rewritable(before, shape_of(dataset(PRODUCT, renamed)))
+    assert is_rewritable(before, shape_of(dataset(PRODUCT, renamed, Column("till", ColumnType.STRING))))
+    assert is_rewritable(before, shape_of(dataset(PRODUCT)))
+    # One goes and another comes; or would be NULL, and may not; or partitions hold other rows.
+    assert not is_rewritable(before, shape_of(dataset(PRODUCT, Column("pieces", ColumnType.INT))))
+    assert not is_rewritable(before, shape_of(dataset(PRODUCT, SOLD, Column("till", ColumnType.STRING, "", False))))
+    assert not is_rewritable(before, shape_of(dataset(dimensions=(of_days("2012-12-31", grain=Grain.WEEK),))))
+
+
+def test_a_declaration_in_the_catalog_says_all_of_it() -> None:
+    declared = dataset(PRODUCT, Column("pieces", ColumnType.INT, "how many", was=("sold",)))
+    kept = columns_of(declaration(declared))
+    assert kept.data == declared.schema.columns
+    assert kept.windows == "0 0 * * *, UTC"
+    again = dataset_of(declared.name, declared.store, declaration(declared))
+    assert (again.partition_columns, again.schema, again.store) == (
+        declared.partition_columns, declared.schema, declared.store,
+    )  # fmt: skip
+
+
+def test_partitioning_without_time_has_no_windows() -> None:
+    assert columns_of(declaration(replace(dataset(), partitioning=Partitioning((STORE,))))).windows == ""

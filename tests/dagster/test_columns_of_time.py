@@ -114,7 +114,9 @@ def test_dumps_by_year_month_day_and_hour_flow_through_sensors_and_both_stores(s
     rows = ", ".join(f"('x', {n}, 2022, '{month}', '{day}', '{hour}')" for month, day, hour, n in hours)
     spark.sql(f"INSERT INTO {dumps} VALUES {rows}")
     for month, day, hour, n in hours:
-        shop.land("visits", f"day=2022-{month}-{day}/hour={hour}/a.csv", f"n\n{n * 10}\n")
+        folder = Path(shop.workbench.settings.landing) / shop.db / "visits" / f"day=2022-{month}-{day}" / f"hour={hour}"
+        folder.mkdir(parents=True)
+        (folder / "a.csv").write_text(f"n\n{n * 10}\n")
     asked = shop.drive()
     assert {text.split()[0] for text in asked} == {"clicks", "visits", "hours", "daily"}, asked
     assert shop.lake("clicks") == [

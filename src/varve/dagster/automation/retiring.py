@@ -80,9 +80,9 @@ def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
 
 def _dataset_of_catalog(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
     """Return a dataset as the catalog describes it: enough to show its table or view without rows."""
-    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
+    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int, ColumnType.INT: int}
     dimensions = [
-        DynamicDimension(column, "of.a.removed.dataset", types.get(ColumnType(kind), str))
+        DynamicDimension(column, "of.a.removed.dataset", types.get(ColumnType(kind), str), ColumnType(kind))
         for column, kind in declared["partition_columns"]
     ]
     columns = [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.grain import Grain
     from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Partitioning
+    from varve.model.partitions.time_columns import TimeColumn
     from varve.model.policy import OnCodeChange, OnUpstreamChange, Policy
     from varve.model.reads import (
         All,
@@ -88,6 +89,7 @@ __all__ = [
     "StaticDimension",
     "StoreKind",
     "TableReads",
+    "TimeColumn",
     "TimeDimension",
     "Unit",
     "VarveError",
@@ -136,6 +138,7 @@ _PLACES = {
     "Partitioning": "varve.model.partitions.partitioning",
     "Project": "varve.project",
     "SparkResource": "varve.dagster.runs.spark",
+    "TimeColumn": "varve.model.partitions.time_columns",
     "VarveError": "varve.model.errors",
     "VarveProject": "varve.dagster.component",
     "asset": "varve.dagster.assets.datasets:dataset_asset",

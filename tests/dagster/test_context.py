@@ -13,7 +13,7 @@ from varve.dagster.assets.context import RunPartitions, in_order
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
-from varve.model.partitions.dimension import Dimension, StaticDimension, TimeDimension
+from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import PartitionKey, plain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
@@ -107,11 +107,24 @@ def test_the_past_before_hours_whose_texts_sort_otherwise_is_before_the_first_of
     assert [key["hour"] for key in run.keys] == ["31.01.2013 23-0500", "01.02.2013 00-0500"]
 
 
-def test_without_time_there_is_no_window_and_no_past(instance: dg.DagsterInstance) -> None:
+def test_without_time_there_is_no_window(instance: dg.DagsterInstance) -> None:
     run = running(instance, (StaticDimension("origin", ("EWR",)),), ("EWR",))
-    for ask in (lambda: run.window, lambda: next(run.past())):
-        with pytest.raises(VarveError, match=r"shop\.rows has no time dimension"):
-            ask()
+    with pytest.raises(VarveError, match=r"shop\.rows has no time dimension"):
+        run.window  # noqa: B018
+
+
+def test_the_past_of_a_sequence_is_before_it_in_its_order(instance: dg.DagsterInstance) -> None:
+    size = StaticDimension("size", ("small", "large", "huge"))
+    run = running(instance, (size, StaticDimension("origin", ("EWR",))), ("huge", "EWR"), ("large", "EWR"))
+    assert [key["size"] for key in run.keys] == ["large", "huge"]
+    assert list(run.past()) == [PartitionKey.of(size="small", origin="EWR")]
+
+
+def test_the_past_of_a_set_that_grows_is_what_sorts_before_it(instance: dg.DagsterInstance) -> None:
+    loaded = DynamicDimension("upto", "loads", int)
+    running(instance, (loaded,), (9,)).add(loaded, [40, 9, 100])
+    assert next(running(instance, (loaded,), (100,)).past()) == PartitionKey.of(upto=40)
+    assert list(running(instance, (loaded,), (9,)).past()) == []
 
 
 @pytest.mark.spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -24,7 +24,7 @@ from varve.model.partitions.calendar import Every
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning, time_set
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.requested import PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import AGAIN_TAG, PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -203,10 +203,40 @@ def test_without_the_catalog_a_tick_says_so_and_asks_for_nothing(ticks: Ticks, m
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in str(reason)
 
 
-def test_a_dataset_without_time_is_refused_by_name() -> None:
-    without_time = dataset(StaticDimension("origin", ("EWR",)))
-    with pytest.raises(VarveError, match=f"dataset {without_time}: a schedule needs windows that end"):
-        partition_schedule(without_time, "@daily")
+def test_a_schedule_over_a_sequence_asks_for_each_member_at_each_tick(ticks: Ticks, catalog: Catalog) -> None:
+    houses = dataset(StaticDimension("dwh", ("marketing", "engineering")))
+    asked = [ticks.at(houses, "0 0 * * *", midnight(1, day)) for day in (5, 6)]
+    assert [[ends_of(request) for request in requests] for requests, _ in asked] == [[("marketing", "engineering")]] * 2
+    # Dagster starts both, as their run keys differ; and the runs compute, whatever was made from the same inputs.
+    assert asked[0][0][0].run_key != asked[1][0][0].run_key
+    assert AGAIN_TAG not in asked[0][0][0].tags
+    # A batch of now is newer than these ticks: what was begun since a tick is not asked for again at it.
+    publish(catalog, houses, [houses.partitioning.key(["marketing"])])
+    assert [ends_of(request) for request in ticks.at(houses, "0 0 * * *", midnight(1, 6))[0]] == [
+        ("engineering", "engineering")
+    ]
+    later = pendulum.now(NEW_YORK).add(days=2).start_of("day")
+    ((request,), _) = ticks.at(houses, "0 0 * * *", later)
+    assert ends_of(request) == ("marketing", "engineering")
+
+
+def test_a_schedule_over_a_set_that_grows_asks_for_each_key_there_is(ticks: Ticks) -> None:
+    customer = DynamicDimension("customer", f"c{uuid.uuid4().hex[:8]}")
+    models = dataset(customer)
+    assert ticks.at(models, "0 0 * * *", midnight(1, 5)) == ([], f"{models} has no partition yet.")
+    PartitionSets(ticks.instance, [models.partitioning]).add(customer, ["ann", "bob"])
+    assert sorted(ends_of(request) for request in ticks.at(models, "0 0 * * *", midnight(1, 6))[0]) == [
+        ("ann", "ann"), ("bob", "bob"),
+    ]  # fmt: skip
+
+
+def test_what_has_no_partitions_or_only_arrives_is_refused_by_name() -> None:
+    without = dataset()
+    with pytest.raises(VarveError, match=f"dataset {without}: a schedule of partitions needs some, and it has none"):
+        partition_schedule(without, "@daily")
+    landing = replace(dataset(DAY), landing=True)
+    with pytest.raises(VarveError, match=f"dataset {landing}: a schedule computes partitions, and those of it arrive"):
+        partition_schedule(landing, "@daily")
 
 
 @pytest.mark.parametrize(("cron", "timezone"), [("61 * * * *", "UTC"), ("never", "UTC"), ("@daily", "Mars/Olympus")])

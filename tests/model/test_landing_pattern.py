@@ -13,9 +13,17 @@ from varve.model.landing.pattern import FilePattern
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.time_columns import TimeColumn
+from varve.model.schema import ColumnType
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 1, 1))
 HOUR = TimeDimension("hour", Grain.HOUR, pendulum.datetime(2013, 1, 1, tz="America/New_York"))
+PARTS = TimeDimension(
+    "t",
+    Grain.HOUR,
+    pendulum.datetime(2026, 1, 1),
+    columns=(TimeColumn("day", "%Y-%m-%d", ColumnType.DATE), TimeColumn("hour", "%H", ColumnType.INT)),
+)
 REGION = StaticDimension("region", ("EU", "US", "x", "x_y", "a|b", "a/b", "50%"))
 STORE = StaticDimension("store", ("z", "y_z"))
 ANY = DynamicDimension("who", "people")
@@ -45,6 +53,11 @@ def pattern(files: str, *dimensions: object, form: LandingFormat | None = None) 
         ("h{hour:%Y%m%d%H%z}.csv", (HOUR,), "h2013110301-0500.csv", "hour=2013-11-03T01-0500"),
         ("{region}_{store}.csv", (REGION, STORE), "EU_y_z.csv", "region=EU/store=y_z"),
         ("{{{region}}}.csv", (REGION,), "{EU}.csv", "region=EU"),
+        ("day={day}/hour={hour}/*.csv", (PARTS,), "day=2026-09-01/hour=7/a.csv", "day=2026-09-01/hour=7"),
+        ("day={day}/hour={hour}/*.csv", (PARTS,), "day=2026-09-01/hour=07/a.csv", "day=2026-09-01/hour=7"),
+        ("{t:%Y}/{t:%m}/{t:%d}/{t:%H}.csv", (PARTS,), "2026/09/01/07.csv", "day=2026-09-01/hour=7"),
+        ("{day}/{region}/{hour}.csv", (PARTS, REGION), "2026-09-01/EU/23.csv", "day=2026-09-01/hour=23/region=EU"),
+        ("", (PARTS,), "2026-09-01T07.csv", "day=2026-09-01/hour=7"),
     ],
 )  # fmt: skip
 def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], name: str, path: str) -> None:

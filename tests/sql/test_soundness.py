@@ -17,6 +17,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from tests.sql import time_columns
 from tests.sql.constructs import constructs, random_queries
 from tests.sql.short_tasks import one_short_task_each
 from varve.model.partitions.calendar import Every
@@ -57,12 +58,14 @@ UPSTREAMS = {
         {"at": "timestamp", "region": "string"},
     ),
     "b.products": Upstream("b.products", None),
+    **time_columns.UPSTREAMS,
 }
 SCHEMAS = {
     "b.sales": {"id": "int", "n": "int", "day": "string", "store": "string"},
     "b.costs": {"id": "int", "cost": "int", "day": "date", "store": "string"},
     "b.hours": {"v": "int", "at": "timestamp", "region": "string"},
     "b.products": {"id": "int", "name": "string"},
+    **time_columns.SCHEMAS,
 }
 VARIABLES = {"pd": "string", "dd": "date", "t": "timestamp", "st": "string"}
 SCOPES = [
@@ -139,7 +142,7 @@ def confined(query: str, reads: list[ScanReading], scope: int) -> str:
 
 
 # Texts and what stands in backticks, so that nothing in them is taken for a name.
-_KEPT = r"'(?:[^'\\]|\\.)*'|`[^`]*`|\bb\.(sales|costs|hours|products)\b|(?<![\w.]):?\b(pd|dd|st|t)\b(?![.(\w])"
+_KEPT = r"'(?:[^'\\]|\\.)*'|`[^`]*`|\bb\.(sales|costs|hours|products|dumps|logs|local|ticks)\b|(?<![\w.]):?\b(pd|dd|st|t)\b(?![.(\w])"
 _NO_ALIAS = r"\s*($|[,)]|\b(WHERE|GROUP|ORDER|UNION|INTERSECT|EXCEPT|MINUS|HAVING|LIMIT|JOIN|LEFT|RIGHT|FULL|CROSS|INNER|LATERAL|QUALIFY|PIVOT|UNPIVOT|WINDOW)\b)"
 
 
@@ -214,6 +217,22 @@ def test_every_construct_reads_enough(spark: SparkSession) -> None:
 def test_random_queries_read_enough(spark: SparkSession) -> None:
     queries = random_queries(200, seed=2022)
     check(spark, queries, [[place % len(SCOPES)] for place in range(len(queries))])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+def test_queries_over_several_columns_of_time_read_enough(spark: SparkSession) -> None:
+    queries = [*time_columns.column_queries()[::2], *time_columns.random_column_queries(80, seed=2022)]
+    check(spark, queries, [[place % 3] for place in range(len(queries))])
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("scope", range(len(SCOPES)))
+def test_all_queries_over_several_columns_of_time_read_enough(spark: SparkSession, scope: int) -> None:
+    queries = [*time_columns.column_queries(), *time_columns.random_column_queries(400, seed=scope)]
+    check(spark, queries, [[scope]] * len(queries))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
 from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
-from varve.model.partitions.time_dimension import TimeDimension
+from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
@@ -240,5 +240,7 @@ def partition_types(dimension: Dimension) -> dict[str, ColumnType]:
     """
     if isinstance(dimension, TimeDimension) and dimension.columns:
         return {column.name: column.type for column in dimension.columns}
+    if isinstance(dimension, DynamicDimension) and dimension.column_type is not None:
+        return {dimension.name: dimension.column_type}
     key_type = {dt.date: ColumnType.DATE, int: ColumnType.BIGINT}.get(dimension.value_type, ColumnType.STRING)
     return {dimension.name: key_type}

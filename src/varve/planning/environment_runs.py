@@ -55,7 +55,7 @@ class Wanted:
             return True
         if time is None:
             return bool(self.datasets)
-        start = time.start_of(dataset.partitioning.from_path(path)[time.name])
+        start = time.start_of(time.value_in(dataset.partitioning.from_path(path)))
         end = time.calendar.following(start)
         first, last = self._between(time.calendar.timezone)
         return (end > first and start < last) if self.datasets else (start >= first and end <= last)

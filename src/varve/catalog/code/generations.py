@@ -268,10 +268,10 @@ def shape_of(dataset: Dataset) -> Shape:
 
 def dataset_of(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:
     """A dataset as the catalog describes it: enough to show batches in its table or view, whatever is declared now."""
-    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int}
+    types = {ColumnType.DATE: dt.date, ColumnType.BIGINT: int, ColumnType.INT: int}
     columns = columns_of(declared)
     dimensions = [
-        DynamicDimension(column.name, "of.an.earlier.declaration", types.get(column.type, str))
+        DynamicDimension(column.name, "of.an.earlier.declaration", types.get(column.type, str), column.type)
         for column in columns.partitions
     ]
     return Dataset(

@@ -9,11 +9,13 @@ Not here: what the partitions read (the inputs are the arguments of the function
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pendulum
 
 from varve.model.errors import VarveError, some
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.stores.frames import in_partitions
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from varve.dagster.partitions.dynamic_sets import PartitionSets
     from varve.model.dataset import Dataset
-    from varve.model.partitions.dimension import DynamicDimension, TimeDimension
+    from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.key import PartitionKey, Value
 
 
@@ -65,14 +67,29 @@ class RunPartitions:
         return in_partitions(self.keys)
 
     def past(self) -> Iterator[PartitionKey]:
-        """Yield the partitions before the run's first one, with the same other keys, the newest first."""
-        time, first = self._time(), self.keys[0]
-        window_start = time.start_of(first[time.name])
-        while (window_start := time.calendar.floor(window_start - 1)) >= time.first:
-            values: list[Value] = [
-                time.value_at(window_start) if name == time.name else value for name, value in first.fields
-            ]
-            yield self.dataset.partitioning.key(values)
+        """Yield the partitions before the run's first one, with the same other keys, the newest first.
+
+        Those of a dataset without a time dimension are the ones before it in the order of its first dimension: as a
+        static one declares them, and of a dynamic set as they sort.
+        """
+        partitioning = self.dataset.partitioning
+        values = list(partitioning.values(self.keys[0]))
+        lead = partitioning.time or next(iter(partitioning.dimensions), None)
+        if lead is None:
+            return
+        place = partitioning.dimensions.index(lead)
+        for value in self._before(lead, values[place]):
+            yield partitioning.key([*values[:place], value, *values[place + 1 :]])
+
+    def _before(self, dimension: Dimension, value: Value) -> Iterator[Value]:
+        """The keys of a dimension before one of them, the last one first."""
+        if isinstance(dimension, TimeDimension):
+            window_start = dimension.start_of(value)
+            while (window_start := dimension.calendar.floor(window_start - 1)) >= dimension.first:
+                yield dimension.value_at(window_start)
+            return
+        keys = list(dimension.keys(self.sets.members() if isinstance(dimension, DynamicDimension) else None))
+        yield from reversed(list(takewhile(lambda key: key != value, keys)))
 
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
         """Add keys to the dimension's set, and return those that were new.
@@ -88,9 +105,7 @@ class RunPartitions:
     def _time(self) -> TimeDimension:
         time = self.dataset.partitioning.time
         if time is None:
-            raise VarveError(
-                f"{self.dataset} has no time dimension, so that its partitions have no window and no past."
-            )
+            raise VarveError(f"{self.dataset} has no time dimension, so that its partitions have no window.")
         return time
 
 
@@ -108,5 +123,14 @@ def in_order(dataset: Dataset, keys: Iterable[PartitionKey]) -> tuple[PartitionK
     """
     time = dataset.partitioning.time
     if time is None:
-        return tuple(sorted(keys))
+        return tuple(sorted(keys, key=lambda key: _places(dataset, key)))
     return tuple(sorted(keys, key=lambda key: (time.start_of(time.value_in(key)), key)))
+
+
+def _places(dataset: Dataset, key: PartitionKey) -> tuple[Value, ...]:
+    """The place of each value in the order that its static dimension declares; of a dynamic one the value itself."""
+    dimensions, values = dataset.partitioning.dimensions, dataset.partitioning.values(key)
+    return tuple(
+        dimension.places.get(value, len(dimension.places)) if isinstance(dimension, StaticDimension) else value
+        for dimension, value in zip(dimensions, values, strict=True)
+    )

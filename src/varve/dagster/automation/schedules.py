@@ -22,6 +22,7 @@ from varve.model.errors import VarveError
 from varve.planning import run_requests
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, choice_of
+from varve.planning.requested import AGAIN_TAG
 from varve.planning.schedule_ticks import completed, previous_tick
 from varve.project import Project
 from varve.services.postgres import connect
@@ -40,13 +41,22 @@ def partition_schedule(
 ) -> dg.ScheduleDefinition:
     """Return a schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the last tick.
 
-    `project` is the project whose settings are used, by default that of the working directory.
+    Without a time dimension it runs at each tick every partition of the list or the set, each again, except those that
+    were begun since the tick. `project` is the project whose settings are used, by default that of the working folder.
 
-    Raises VarveError for a dataset without a time dimension, and for an invalid cron expression or time zone.
+    Raises VarveError for a dataset without partitions, for one that only arrives, and for an invalid cron expression or
+    time zone.
     """
-    time = dataset.partitioning.time
-    if time is None:
-        raise VarveError(f"dataset {dataset}: a schedule needs windows that end, and it has no time dimension.")
+    if not dataset.partitioning.dimensions:
+        raise VarveError(
+            f"dataset {dataset}: a schedule of partitions needs some, and it has none; write "
+            "dg.ScheduleDefinition(cron_schedule=..., target=...) over its asset."
+        )
+    if dataset.arrives:
+        raise VarveError(
+            f"dataset {dataset}: a schedule computes partitions, and those of it arrive from others; leave the "
+            "schedule out: the sensor runs them as they come."
+        )
     try:
         previous_tick(cron, timezone, pendulum.now("UTC"))
     except VarveError as error:
@@ -57,7 +67,9 @@ def partition_schedule(
         cron_schedule=cron,
         execution_timezone=timezone,
         target=dg.AssetSelection.assets(asset_key(dataset)),
-        description=f"Runs the partitions of {dataset} that each tick completes.",
+        description=f"Runs the partitions of {dataset} that each tick completes."
+        if dataset.partitioning.time is not None
+        else f"Runs every partition of {dataset} at each tick.",
     )
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
         tick = context.scheduled_execution_time
@@ -67,8 +79,13 @@ def partition_schedule(
         fill(context.instance, dataset)
         members = sets.members()
         keys = keys_at(dataset, cron, timezone, tick, members)
+        windowed = dataset.partitioning.time is not None
         if not keys:
-            return dg.SkipReason(f"No window of {dataset} is complete that was not at the tick before.")
+            return dg.SkipReason(
+                f"No window of {dataset} is complete that was not at the tick before."
+                if windowed
+                else f"{dataset} has no partition yet."
+            )
         settings = (project or Project.find()).settings
         try:
             with connect(settings, application="varve schedule") as connection:
@@ -78,16 +95,24 @@ def partition_schedule(
                 failures = catalog.failures(dataset.name)
         except VarveError as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
-        missing = [key for key in keys if key.path not in current]
+        # A window is computed once, a key of a sequence at each tick.
+        since = 0 if windowed else int(tick.timestamp() * 1_000)
+        missing = [key for key in keys if key.path not in current or current[key.path].batch_id.millis < since]
         if not missing:
             return dg.SkipReason(
                 f"All {len(keys)} partitions of {dataset} that this tick completes have batches already."
+                if windowed
+                else f"All {len(keys)} partitions of {dataset} were begun since this tick."
             )
-        tokens = {path: str(count) for path, count in failures.items()}
+        at_tick = "" if windowed else f"@{since}"
+        tokens = {key.path: f"{failures.get(key.path, '')}{at_tick}" for key in missing}
         due_partitions = [run_requests.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
         planned = run_requests.runs(dataset, due_partitions, limit=settings.partitions_per_run)
         left_out: list[LeftOut] = []
-        requests = [run_request(run) for run in accepted(planned, context.instance, left_out)]
+        requests = [
+            run_request(run) if windowed else _computing(run_request(run))
+            for run in accepted(planned, context.instance, left_out)
+        ]
         for entry in left_out:
             context.log.error("%s %s is left out: %s", entry.dataset, entry.subject, entry.reason)
         return requests
@@ -98,13 +123,25 @@ def partition_schedule(
 def keys_at(
     dataset: Dataset, cron: str, timezone: str, tick: dt.datetime, members: Members | None = None
 ) -> list[PartitionKey]:
-    """Return the partitions whose windows ended after the schedule's previous tick and by this one, in order."""
+    """Return the partitions whose windows ended after the schedule's previous tick and by this one, in order.
+
+    Of a dataset without a time dimension they are all partitions.
+    """
     partitioning = dataset.partitioning
-    assert partitioning.time is not None
     previous = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
-    windows = completed(partitioning.time, previous, tick)
+    windows = [] if partitioning.time is None else completed(partitioning.time, previous, tick)
     selections = tuple(
         choice_of(dimension, windows) if dimension is partitioning.time else everything(dimension, members, tick)
         for dimension in partitioning.dimensions
     )
     return list(PartitionBox(partitioning, selections).partitions())
+
+
+def _computing(request: dg.RunRequest) -> dg.RunRequest:
+    """The request of a run that computes its partitions, also where a batch was made from the same inputs before."""
+    return dg.RunRequest(
+        run_key=request.run_key,
+        asset_selection=request.asset_selection,
+        partition_key=request.partition_key,
+        tags={name: value for name, value in request.tags.items() if name != AGAIN_TAG},
+    )

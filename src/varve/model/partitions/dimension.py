@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +22,8 @@ from varve.model.partitions.time_dimension import Members, TimeDimension, check_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from varve.model.schema import ColumnType
 
 # A longer list of static keys is more likely a mistake than intended; a dimension can have a limit of its own.
 STATIC_LIMIT = 10_000
@@ -128,11 +130,14 @@ class DynamicDimension:
     Attributes:
         set_name: the name of the set; dimensions of several datasets that name the same set share its keys.
         value_type: the type of the keys: str, int, date, Interval or a class of rich keys.
+        column_type: the type of the partition column; None: as the keys.
     """
 
     name: str
     set_name: str
     value_type: type = str
+    # repr=False: Dagster's folded sets are named after the repr.
+    column_type: ColumnType | None = field(default=None, repr=False)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -250,16 +250,12 @@ class ScanPlan:
 
         Together they say more than one after the other: year, month and day of both, not any day of the month.
         """
-        together: dict[tuple[frozenset[str], frozenset[str]], exp.Expr] = {}
-        partitioning = self.upstreams[scan.dataset].partitioning
-        if partitioning is None:
-            return []
+        together: dict[object, exp.Expr] = {}
         for condition in scan.conditions:
             if _links(condition, scan):
-                tables = frozenset(column.table for column in columns_of(condition)) - {SCOPE}
-                related = tables, frozenset(_own_dimensions(condition, scan, partitioning))
-                other_columns = _of_one_dimension(condition, self._partitionings)
-                key = related if other_columns else (tables, frozenset({condition.sql()}))
+                related = _dimensions_of(condition, self._partitionings)
+                # Conditions that relate more than one dimension of each scan are evaluated one by one.
+                key = related if len(related) == len({alias for alias, _ in related}) else condition.sql()
                 together[key] = exp.And(this=together[key], expression=condition) if key in together else condition
         return [*together.values()]
 
@@ -328,13 +324,13 @@ def _unknown(count: int) -> Vector:
     return Vector("unknown", np.zeros(count, dtype=object), np.zeros(count, dtype=bool))
 
 
-def _of_one_dimension(condition: exp.Expr, partitionings: Mapping[str, Partitioning]) -> bool:
-    """Whether a condition names one dimension of each scan that it relates."""
-    tables: dict[str, set[str]] = {}
-    for column in columns_of(condition):
-        if column.table in partitionings:
-            tables.setdefault(column.table, set()).add(partitionings[column.table][column.name].name)
-    return len(tables) == 2 and all(len(names) == 1 for names in tables.values())
+def _dimensions_of(condition: exp.Expr, partitionings: Mapping[str, Partitioning]) -> frozenset[tuple[str, str]]:
+    """The dimensions that a condition names, each with the alias of its scan."""
+    return frozenset(
+        (column.table, partitionings[column.table][column.name].name)
+        for column in columns_of(condition)
+        if column.table in partitionings
+    )
 
 
 def _items(condition: exp.In, scan: Scan, time_column: OrderedColumn) -> list[exp.Expr]:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.history.history import History
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
@@ -83,6 +84,7 @@ def diff(
             return Diff(before, after, tuple(partitions), None)
         for side in (before, after):
             refuse_swept(side, paths)
+            Generations(connection).refuse_unreadable(side.dataset, [side.batches[path] for path in paths])
             holding.enter_context(held(history, side, paths))
         session = cache(lambda: open_session(settings))
         old, new = (

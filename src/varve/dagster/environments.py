@@ -138,11 +138,12 @@ class OpenEnvironment:
         effects: bool = False,
         before: Callable[[Run], None] = lambda run: None,  # noqa: ARG005
         done: EnvironmentWork | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> EnvironmentWork:
         """Compute what is due of the wanted partitions, or take what was made like it before.
 
-        `before` is called with each run; what is done is added to `done`. Raises VarveError where a run fails: what was
-        computed stays in the overlay, and the same call goes on from there.
+        `before` is called with each run; what is done is added to `done`; no run begins once it is `stopped`. Raises
+        VarveError where a run fails: what was computed stays in the overlay, and the same call goes on from there.
         """
         environments = Environments(self.connection)
         environments.set_code(self.name, self.graph)
@@ -155,6 +156,8 @@ class OpenEnvironment:
                 done.taken[name] = done.taken.get(name, 0) + len(taken)
                 for part in parts_of(run, [key for key in run.partitions if key.path not in taken]):
                     for accepted in self._accepted(part):
+                        if stopped():
+                            return done
                         before(accepted)
                         self._execute(accepted, effects=effects)
                         done.computed[name] = done.computed.get(name, 0) + len(accepted.partitions)

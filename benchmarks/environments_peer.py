@@ -1,6 +1,6 @@
 """A change, a correction and the way back, beside SQLMesh on PostgreSQL: `python -m benchmarks.environments_peer`.
 
-    python -m benchmarks.environments_peer [--days 28] [--peer-python PYTHON] [--ours-only]
+    python -m benchmarks.environments_peer [--days 28] [--peer-python PYTHON] [--only ours|peer]
 
 Delays by day, origin and carrier, and the trailing seven days of them, from real flights; both sides are whole
 processes of their command lines against one PostgreSQL. A reader asks one statement over both views all the while: an
@@ -319,8 +319,8 @@ def measure(side: Side, days: int) -> list[tuple[str, ...]]:
             reader.join()
             (wrong,) = connection.execute(_WRONG, {"over": over}).fetchone() or (0,)  # type: ignore[arg-type, unused-ignore]
         figures.append((
-            name, side.name, f"{seconds:.0f}", f"{(after - before) / 1e6:.1f}", f"{watched.mixed} of {watched.answers}",
-            str(wrong),
+            name, side.name, f"{seconds:.0f}", f"{float(after - before) / 1e6:.1f}",
+            f"{watched.mixed} of {watched.answers}", str(wrong),
         ))  # fmt: skip
         print(*figures[-1], sep="; ", flush=True)
 
@@ -349,16 +349,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--peer-python", help="a Python that has SQLMesh already")
-    parser.add_argument("--ours-only", action="store_true", help="leave SQLMesh out")
+    parser.add_argument("--only", choices=["ours", "peer"], help="leave the other one out")
     given = parser.parse_args()
     flights, figures = list(flights_of(given.days)), list[tuple[str, ...]]()
     with home_of_its_own() as settings, tempfile.TemporaryDirectory(prefix="varve-peer-") as folder:
         server = PostgresServer(settings.home_dir)
         server.ensure_up()
-        ours = Varve(Path(folder) / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days))
-        ours.lay(flights)
-        sides: list[Side] = [ours]
-        if not given.ours_only:
+        sides: list[Side] = []
+        if given.only != "peer":
+            ours = Varve(Path(folder) / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days))
+            ours.lay(flights)
+            sides.append(ours)
+        if given.only != "ours":
             python = given.peer_python or _peer_python(Path(folder) / "peer-python")
             with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
                 connection.execute("create database peer")

@@ -18,6 +18,7 @@ import pytest
 from tests.catalog.test_deployments import DAYS, NOW, Process
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
@@ -528,13 +529,14 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
     deployed = dict(process.codes)
     living: dict[str, Environment] = {}
     edited: dict[str, set[str]] = {}
-    promoted = 0
     for step in range(80):
-        actions = ["correct", "create", "edit", "run", "promote", "promote", "sweep", "drop"]
-        action = chance.choice(actions if living else actions[:2])
+        actions = ["correct", "create", "back", "edit", "edit", *["promote"] * 4, "run", "sweep", "drop"]
+        action = chance.choice(actions if living else actions[:3])
         chosen = chance.choice(list(living.values())) if living else None
         if action == "correct":
             correct(replace(process, codes=dict(deployed)), chance.choice([1, 2, 3]), f"f{step}")
+        elif action == "back":
+            deployed |= taken_back(process, deployed, f"b{step}")
         elif chosen is None or (action == "create" and len(living) < 2):
             living[f"e{step}"] = environment(replace(process, codes=dict(deployed)), f"e{step}")
             edited[f"e{step}"] = set()
@@ -568,15 +570,43 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
                 # Nothing that others have deployed is undone.
                 assert promotion.codes.keys() <= edited[chosen.name]
                 deployed |= promotion.codes
-                promoted += promotion.partitions > 0
         elif action == "sweep":
             swept(process)
         elif action == "drop" and chance.random() < 0.3:
             living.pop(chosen.name).environments.drop(chosen.name)
         assert_consistent(replace(process, codes=dict(deployed)))
-    assert promoted
+    # Whatever has happened, a change can be promoted now, and taken back.
+    before = dict(deployed)
+    last = environment(replace(process, codes={**deployed, "shop.revenue": "end"}), "end")
+    last.run()
+    deployed |= last.promote().codes
+    assert deployed == {**before, "shop.revenue": "end"}
+    assert_consistent(replace(process, codes=dict(deployed)))
+    deployed |= taken_back(process, deployed, "back")
+    assert deployed == before
+    assert_consistent(replace(process, codes=dict(deployed)))
     final = replace(process, codes=dict(deployed))
     assert {name: deployment.code_version for name, deployment in final.deployments.current().items()} == deployed
+
+
+def taken_back(process: Process, deployed: dict[str, str], name: str) -> dict[str, str]:
+    """Take back the last promotion that deployed code, where nothing followed; returns what is deployed by that."""
+    promotions = Promotions(process.connection)
+    last = process.connection.execute(
+        "select max(id) from varve.plan where applied_at is not null and contents -> 'codes' <> '{}'"
+    ).fetchone()
+    if last is None or last[0] is None:
+        return {}
+    try:
+        before = promotions.code_before(promotions.made(str(last[0])))
+    except VarveError:
+        return {}
+    codes = {dataset: deployment.code_version for dataset, deployment in before.items() if deployment is not None}
+    undo = environment(replace(process, codes={**deployed, **codes}), name)
+    undo.run()
+    assert undo.promote().codes == codes
+    undo.environments.drop(name)
+    return codes
 
 
 def assert_consistent(process: Process) -> None:

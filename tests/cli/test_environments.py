@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
+import signal
 import sys
 import threading
 import time
@@ -20,8 +21,10 @@ import varve
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
+from varve.cli.environments import following
 from varve.dagster.assets.sql_assets import sql_datasets
 from varve.dagster.discovery import load_project
+from varve.dagster.environments import EnvironmentWork
 from varve.model.errors import BadInput, VarveError
 from varve.project import Project
 from varve.services.postgres import connect
@@ -273,9 +276,50 @@ def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_be
     assert "The code here is another one" in output
     assert shop.totals() == before
     assert shop.rows("select count(*) from varve.batch") == batches
-    assert shop.json("env", "list") == []
+    assert [each["name"] for each in shop.json("env", "list")] == [name]
     with pytest.raises(VarveError, match="is not a promotion that was made"):
         shop.varve("revert", "99999")
+
+
+def test_a_live_environment_is_kept_at_what_production_has(shop: Store) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    with pytest.raises(BadInput, match="stands on a publish of production"):
+        shop.varve("env", "run", name, "--follow")
+    shop.varve("env", "drop", name)
+    shop.varve("env", "create", name, "--live")
+    shop.only_dearer_than(150)
+    rounds: list[dict[str, int]] = []
+
+    def go_on() -> bool:
+        """A file is corrected between two rounds; production waits for a decision about the query."""
+        rounds.append(dict(done.computed))
+        if len(rounds) == 1:
+            shop.send(DAYS[0], ("pen", 100), ("ink", 9_000))
+            shop.run_due()
+        return len(rounds) < 2
+
+    done = EnvironmentWork()
+    followed = following.follow(
+        None, name, [f"{shop.db}.totals"], first=None, last=None, effects=False, go_on=go_on, stopped=lambda: False,
+        done=done,
+    )  # fmt: skip
+    assert followed.computed == {f"{shop.db}.revenue": 7, f"{shop.db}.totals": 7}
+    assert rounds[0] == {f"{shop.db}.revenue": 6, f"{shop.db}.totals": 6}
+    with varve.open(shop.root, env=name) as data:
+        (row,) = data.table(f"{shop.db}.totals", where={"day": str(DAYS[0])}).collect()
+        assert row["cents"] == 9_000
+    assert shop.totals()[DAYS[0]] == 300
+
+
+def test_the_first_ctrl_c_lets_a_run_end_and_the_second_one_does_not() -> None:
+    with following.until_ctrl_c(seconds=60) as (go_on, stopped):
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+        assert not go_on()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_plan_that_is_not_what_would_be_promoted_any_more_is_refused(shop: Store) -> None:

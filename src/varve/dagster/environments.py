@@ -144,12 +144,14 @@ class OpenEnvironment:
         rewrite: bool = False,
         before: Callable[[Run], None] = lambda run: None,  # noqa: ARG005
         done: EnvironmentWork | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> EnvironmentWork:
         """Compute what is due of the wanted partitions, or take what was made like it before.
 
         With `rewrite`, batches of a new generation are made of the rows of the one before where that is possible; for
-        rows from outside that is so anyway. `before` is called with each run; what is done is added to `done`. Raises
-        VarveError where a run fails: what was computed stays in the overlay, and the same call goes on from there.
+        rows from outside that is so anyway. `before` is called with each run; what is done is added to `done`; no run
+        begins once it is `stopped`. Raises VarveError where a run fails: what was computed stays in the overlay, and the
+        same call goes on from there.
         """
         environments = Environments(self.connection)
         environments.set_code(self.name, self.graph)
@@ -164,6 +166,8 @@ class OpenEnvironment:
                 done.taken[name] = done.taken.get(name, 0) + len(taken)
                 for part in parts_of(run, [key for key in run.partitions if key.path not in taken]):
                     for accepted in self._accepted(part):
+                        if stopped():
+                            return done
                         before(accepted)
                         self._execute(accepted, effects=effects)
                         done.computed[name] = done.computed.get(name, 0) + len(accepted.partitions)

@@ -45,37 +45,37 @@ def create(
 
     Example: [bold]varve env create alice[/], then [bold]varve env run alice --from 2026-11-01 --to 2026-11-07[/]
     """
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
     made = work.create(name, live=live, ttl=ttl)
     if as_json:
         console.print_json(json.dumps(work.values_of(made)))
     else:
-        work.show_created(console, made)
+        report.show_created(console, made)
 
 
 @app.command("list")
 def list_all(*, as_json: Json = False) -> None:
     """List the environments: whose they are, what they stand on, and the data that only they need."""
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
     found = work.listed()
     if as_json:
         console.print_json(json.dumps([work.values_of(environment) for environment in found]))
     else:
-        work.show_list(console, found)
+        report.show_list(console, found)
 
 
 @app.command()
 def show(name: Name, *, as_json: Json = False) -> None:
     """Show what an environment has instead of production: by dataset, how many partitions differ."""
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
     found = work.compared(name)
     if as_json:
         console.print_json(json.dumps(found))
     else:
-        work.show_compared(console, found)
+        report.show_compared(console, found)
 
 
 @app.command()
@@ -89,6 +89,9 @@ def run(
         bool, typer.Option("--effects", help="Run foreign programs and functions too, which may change other systems.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as production moves, one run at a time, until Ctrl-C; if --live.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compute, with the code that is here, what differs from production in code or inputs, and what follows downstream.
@@ -98,15 +101,29 @@ def run(
 
     Example: [bold]varve env run alice shop.revenue day=2026-11-05[/]
     """
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
+    if follow:
+        from varve.cli.environments import following
+
+        with following.until_ctrl_c() as (go_on, stopped):
+            done = following.follow(
+                None if as_json else console, name, words or [],
+                first=first, last=last, effects=effects, go_on=go_on, stopped=stopped,
+            )  # fmt: skip
+        result = {"environment": name, "computed": done.computed, "taken": done.taken, "stuck": {}}
+        if as_json:
+            console.print_json(json.dumps(result))
+        else:
+            report.show_run(console, result)
+        return
     result = work.run(
         None if as_json else console, name, words or [], first=first, last=last, effects=effects, dry_run=dry_run
     )
     if as_json:
         console.print_json(json.dumps(result))
     else:
-        work.show_run(console, result)
+        report.show_run(console, result)
 
 
 @app.command()
@@ -172,13 +189,13 @@ def views(name: Name, *, as_json: Json = False) -> None:
 @app.command()
 def drop(name: Name, *, as_json: Json = False) -> None:
     """Forget an environment. A later sweep deletes the data that only it needs."""
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
     dropped = work.drop(name)
     if as_json:
         console.print_json(json.dumps(work.values_of(dropped)))
     else:
-        work.show_dropped(console, dropped)
+        report.show_dropped(console, dropped)
 
 
 @promoting.command()
@@ -204,14 +221,14 @@ def promote(
 
     Example: [bold]varve promote alice --dry-run[/]
     """
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
 
     behind = work.behind_of(then_run=then_run, only_consistent=only_consistent)
     promotion = work.promote(None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run)
     if as_json:
         console.print_json(json.dumps(work.promotion_values(promotion)))
     else:
-        work.show_promotion(console, promotion, dry_run=dry_run)
+        report.show_promotion(console, promotion, dry_run=dry_run)
     if dry_run and work.is_refused(promotion, behind):
         raise typer.Exit(3)
 

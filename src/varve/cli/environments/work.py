@@ -1,6 +1,6 @@
-"""What the commands over environments do, and what they print.
+"""What the commands over environments do.
 
-Not here: their words and options (commands.py).
+Not here: their words and options (commands.py), and what they print (report.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
-from varve.cli.printing import Table
-from varve.cli.selection import size_text, span, who
-from varve.model.errors import BadInput, VarveError, counted, some
+from varve.cli.selection import span, who
+from varve.model.errors import BadInput, VarveError, some
 from varve.planning.environment_runs import Wanted
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
@@ -170,7 +169,7 @@ def run(
 
     Raises VarveError where a run fails; what was computed before stays.
     """
-    wanted = _wanted(words, first, last)
+    wanted = wanted_of(words, first, last)
     with opened(name) as environment:
         if dry_run:
             plan = environment.plan(wanted)
@@ -308,125 +307,6 @@ def promotion_values(promotion: Promotion) -> dict[str, Any]:
     }
 
 
-def show_created(console: Console, environment: Environment) -> None:
-    """Print what was made, and what to do with it."""
-    base = "whatever is current" if environment.base is None else f"publish {environment.base}"
-    console.print(f"Environment {environment.name} stands on {base}; nothing was copied.", highlight=False)
-    console.print(
-        f"Change your datasets, then: varve env run {environment.name} [DATASET [COL=VALUE]...] [--from --to]",
-        highlight=False,
-    )
-
-
-def show_list(console: Console, environments: Sequence[Environment]) -> None:
-    """Print the environments as a table."""
-    if not environments:
-        console.print("There is no environment. varve env create NAME makes one.")
-        return
-    table = Table("name", "stands on", "of", "last used", "datasets", "partitions", "only here")
-    for each in environments:
-        base = "production (live)" if each.base is None else f"publish {each.base}"
-        used = f"{each.used_at:%Y-%m-%d %H:%M}{' (expired)' if each.expired else ''}"
-        table.add_row(
-            each.name, base, each.created_by, used, f"{each.datasets:,}", f"{each.partitions:,}", size_text(each.size)
-        )
-    console.print(table)
-
-
-def show_compared(console: Console, found: dict[str, Any]) -> None:
-    """Print what an environment has instead of production."""
-    base = "production" if found["base"] is None else f"publish {found['base']} of {found['base_at']}"
-    console.print(
-        f"{found['name']} stands on {base}; {size_text(found['bytes_only_here'])} are only here.", highlight=False
-    )
-    if not found["overlay"]:
-        console.print(f"It has computed nothing yet: varve env run {found['name']}")
-        return
-    table = Table("dataset", "partitions", "equal", "differ", "new", "rows", "such as")
-    for name, counts in found["overlay"].items():
-        table.add_row(
-            name, f"{counts['partitions']:,}", f"{counts['equal']:,}", f"{counts['differ']:,}", f"{counts['new']:,}",
-            f"{counts['rows']:,}", some(counts["differing"], limit=2) if counts["differing"] else "",
-        )  # fmt: skip
-    console.print(table)
-    console.print(f"Rows: varve diff DATASET --to env:{found['name']}", highlight=False)
-
-
-def show_run(console: Console, result: dict[str, Any]) -> None:
-    """Print what was computed, or would be."""
-    if "due" in result:
-        if not result["due"]:
-            console.print("Nothing differs in code or inputs: there is nothing to compute.")
-        for dataset, paths in result["due"].items():
-            console.print(f"{dataset}: {counted(len(paths), 'partition')}: {some(paths, limit=4)}", highlight=False)
-        if result["due"]:
-            console.print(
-                "and then what reads them, where their rows differ. Nothing was computed: this was a dry run."
-            )
-        return
-    for verb, key in (
-        ("Computed", "computed"),
-        ("Taken, as the same code made it from the same inputs before:", "taken"),
-    ):
-        if counts := result[key]:
-            texts = [f"{counted(count, 'partition')} of {dataset}" for dataset, count in counts.items()]
-            console.print(f"{verb} {', '.join(texts)}.", highlight=False)
-    if not result["computed"] and not result["taken"]:
-        console.print("Nothing differs in code or inputs: nothing was computed.")
-    for dataset, paths in result["stuck"].items():
-        path, reason = next(iter(paths.items()))
-        console.print(
-            f"[yellow]{dataset}: {counted(len(paths), 'partition')} cannot be computed[/], such as {path}: {reason}"
-        )
-    console.print(f"varve env show {result['environment']} compares it with production.", highlight=False)
-
-
-def show_dropped(console: Console, environment: Environment) -> None:
-    """Print what was forgotten."""
-    console.print(
-        f"Environment {environment.name} is forgotten, with {counted(environment.partitions, 'partition')} "
-        f"({size_text(environment.size)} that nobody else needs, which varve sweep deletes when its time has come).",
-        highlight=False,
-    )
-
-
-def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> None:
-    """Print what became current, or would."""
-    if not promotion.batches and not promotion.codes:
-        console.print(f"Environment {promotion.environment} has nothing that production has not.", highlight=False)
-    verb = "would become current" if dry_run else "became current"
-    for name, batches in promotion.batches.items():
-        code = f", with code {promotion.codes[name]}" if name in promotion.codes else ""
-        console.print(f"{name}: {counted(len(batches), 'partition')} {verb}{code}.", highlight=False)
-    for name in sorted(set(promotion.codes) - set(promotion.batches)):
-        console.print(f"{name}: its code {'would be' if dry_run else 'is'} deployed.", highlight=False)
-    for title, found in (
-        ("made from inputs that were replaced since", promotion.closure.moved),
-        ("left behind with old inputs or old code", promotion.closure.behind),
-        ("left out", promotion.left_out),
-    ):
-        for name, paths in found.items():
-            path, reason = next(iter(paths.items()))
-            console.print(
-                f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {reason}",
-                highlight=False,
-            )
-    for name in promotion.removed:
-        console.print(
-            f"{name}: the code of {promotion.environment} declares it no more. Its partitions stay for readers until: "
-            f"varve drop {name}", highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    if promotion.run_id:
-        console.print(
-            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: varve revert "
-            f"{promotion.number}", highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    elif promotion.number is not None:
-        console.print(
-            f"Plan {promotion.number}. varve apply {promotion.number} promotes exactly this.", highlight=False
-        )
-
-
 @contextmanager
 def opened(name: str) -> Iterator[OpenEnvironment]:
     """Open an environment with the code of the project. Raises what `opened_environment` raises."""
@@ -447,7 +327,8 @@ def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Col
     )  # fmt: skip
 
 
-def _wanted(words: Sequence[str], first: str | None, last: str | None) -> Wanted:
+def wanted_of(words: Sequence[str], first: str | None, last: str | None) -> Wanted:
+    """Return what the words ask for. Raises BadInput for columns without a dataset."""
     datasets = tuple(word.replace("/", ".") for word in words if "=" not in word)
     values = dict(word.split("=", 1) for word in words if "=" in word)
     if values and not datasets:

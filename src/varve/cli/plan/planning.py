@@ -137,7 +137,7 @@ def apply(
 
     Example: [bold]varve plan[/], then [bold]varve apply 7 --rebuild[/]
     """
-    from varve.cli.environments import work
+    from varve.cli.environments import report, work
     from varve.cli.plan import apply as apply_command
 
     if (promotion_plan := work.plan_of(number)) is not None:
@@ -146,7 +146,7 @@ def apply(
         if as_json:
             console.print_json(json.dumps(work.promotion_values(promotion)))
         else:
-            work.show_promotion(console, promotion, dry_run=False)
+            report.show_promotion(console, promotion, dry_run=False)
         return
     decision = apply_command.decision_of(rebuild=rebuild, hold=hold, forward_from=forward_from)
     applied = apply_command.apply(number, datasets or [], decision)

@@ -89,8 +89,11 @@ def read(content: bytes) -> list[dict[str, Any]]:
     return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
-def entry_of(file: DataFile, document: Document, snapshot_id: int) -> dict[str, Any]:
-    """The record of a file that a snapshot adds; it inherits its sequence number from its manifest."""
+def entry_of(file: DataFile, document: Document, kinds: Mapping[str, str], snapshot_id: int) -> dict[str, Any]:
+    """The record of a file that a snapshot adds; it inherits its sequence number from its manifest.
+
+    `kinds` are the types of the partition columns.
+    """
     lower, upper = [], []
     if file.bounds:
         fields = {column["name"]: column for column in schema_of(document)["fields"]}
@@ -108,7 +111,7 @@ def entry_of(file: DataFile, document: Document, snapshot_id: int) -> dict[str, 
             "content": 0,
             "file_path": file.path,
             "file_format": "PARQUET",
-            "partition": types.partition_values(file.partition, partition_types(document)),
+            "partition": types.partition_values(file.partition, kinds),
             "record_count": file.rows,
             "file_size_in_bytes": file.size,
             "lower_bounds": lower or None,

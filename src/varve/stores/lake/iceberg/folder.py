@@ -157,12 +157,12 @@ def data_files(
     ]
 
 
-def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch]) -> list[str]:
+def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
     """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by today's types."""
     files, _ = open_files(layout.root)
     declared = {column.name: str(column.type) for column in dataset.schema.columns}
 
-    def look(batch: Batch) -> list[str]:
+    def look(batch: Batch | CurrentFolder) -> list[str]:
         try:
             columns = columns_of(manifest.read(files, batch.location).declaration).data
         except (FileNotFoundError, VarveError):

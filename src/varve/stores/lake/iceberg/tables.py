@@ -238,6 +238,11 @@ class IcebergTables:
             self.layout, [batch.location for batch in current.values() if batch.location not in found]
         )
         touched = differing(table_folder, document, current, found) if whole else build.paths
+        older = [current[path] for path in touched if path in current and current[path].batch_id != build.batch_id]
+        if older and (problems := folders.unfollowed_batches(self.layout, dataset, older)):
+            logger.warning("%s: its Iceberg table is hidden. %s", dataset, " ".join(problems))
+            self.pointers.hide(dataset.name, " ".join(problems))
+            return
         change = self._change(dataset, current, found, touched, build.batch_id.millis)
         try:
             changed = snapshots.add(table_folder, document, change, at=at, keep=self.keep)

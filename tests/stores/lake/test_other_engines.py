@@ -82,7 +82,7 @@ def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, ty
     assert len(current) == len(keys)
     assert len(duckdb_result) == 7 + 20 * (len(STORES) - 1)
     table = iceberg_table(workbench.settings, typed)
-    expected = [str(row) for row in by_text(by_name)]
+    expected = list(map(_with_utc, by_text(by_name)))
     assert list(map(_with_utc, by_pyiceberg(table))) == expected
     assert list(map(_with_utc, by_polars(table))) == expected
     # As texts, in which NaN equals itself.

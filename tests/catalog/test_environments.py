@@ -59,9 +59,9 @@ class LookingAtAll(Promoter):
     def _swapped(
         self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
     ) -> tuple[Closure, int]:
-        before = self._judged(promotion)
+        before, former = self._judged(promotion), self._former(promotion)
         number = self._point_all(promotion, behind, point, by)
-        return self._unclosed(promotion, before, self._judged(promotion)), number
+        return self._unclosed(promotion, before, self._judged(promotion), former), number
 
     def _judged(self, promotion: Promotion) -> Judged:
         del promotion

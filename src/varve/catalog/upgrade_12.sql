@@ -105,6 +105,7 @@ create index iceberg_snapshot_of_build on varve.iceberg_snapshot (dataset, build
 
 -- What engines read, by the names that the JDBC catalog of Iceberg gives its tables. An environment shows what is its own,
 -- and for all other tables what was current at its base, or is now where it has none.
+-- It may be there: who lost the catalog has dropped the schema varve, and with it these views.
 create schema if not exists varve_iceberg;
 
 create view varve_iceberg.iceberg_tables as

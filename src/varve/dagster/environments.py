@@ -150,14 +150,18 @@ class OpenEnvironment:
 
         With `rewrite`, batches of a new generation are made of the rows of the one before where that is possible; for
         rows from outside that is so anyway. `before` is called with each run; what is done is added to `done`; no run
-        begins once it is `stopped`. Raises VarveError where a run fails: what was computed stays in the overlay, and the
-        same call goes on from there.
+        begins once it is `stopped`. Raises VarveError where a run fails: what was computed stays in the overlay,
+        and the same call goes on from there.
         """
         environments = Environments(self.connection)
         environments.set_code(self.name, self.graph)
         Generations(self.connection).enter(self.name, self.graph)
         done = done or EnvironmentWork()
-        done.rewritten, done.taken = self.carrying_over(everything=rewrite).carry(wanted)
+        for kept, carried in zip(
+            (done.rewritten, done.taken), self.carrying_over(everything=rewrite).carry(wanted), strict=True
+        ):
+            for name, count in carried.items():
+                kept[name] = kept.get(name, 0) + count
         while (plan := self.plan(wanted)).runs:
             for run in plan.runs:
                 environments.use(self.name)

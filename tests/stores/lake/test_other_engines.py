@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from tests.stores.lake.iceberg.readers import by_polars, by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import DAY, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
@@ -80,5 +81,14 @@ def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, ty
     duckdb_result = duckdb_rows(current.values(), names.replace("`", '"'))
     assert len(current) == len(keys)
     assert len(duckdb_result) == 7 + 20 * (len(STORES) - 1)
+    table = iceberg_table(workbench.settings, typed)
+    expected = list(map(_with_utc, by_text(by_name)))
+    assert list(map(_with_utc, by_pyiceberg(table))) == expected
+    assert list(map(_with_utc, by_polars(table))) == expected
     # As texts, in which NaN equals itself.
     assert list(map(str, duckdb_result)) == list(map(str, by_name))
+
+
+def _with_utc(row: dict[str, object]) -> str:
+    """A row as text, with the name of UTC that pyarrow gives it where Spark has made the table."""
+    return str(row).replace("zoneinfo.ZoneInfo(key='UTC')", "<UTC>")

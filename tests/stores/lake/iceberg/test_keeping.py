@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
+from varve.cli.batches import snapshot
 from varve.cli.batches.sweep import Report, delete_swept, mark, sweep_leftovers
+from varve.model.errors import VarveError
+from varve.model.store_options import LakeOptions
 from varve.services.postgres import connect
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.iceberg import examine
@@ -274,3 +278,38 @@ def test_a_live_environment_follows_production_where_it_has_nothing_of_its_own(
         builder.publish(sales, {PARIS: sold("later"), ZURICH: sold("later")})
         assert products(builder, sales, name) == ["later", "tried"]
         Environments(connection).drop(name)
+
+
+def test_one_command_shows_and_names_the_tables_of_one_moment(builder: Builder, sales: Dataset) -> None:
+    first = builder.publish(sales, {PARIS: sold("one")})
+    tables = {(row["namespace"], row["table"]): row["metadata_location"] for row in snapshot.take("closing", None)}
+    assert tables[sales.db, sales.table] == iceberg_table(builder.settings, sales).metadata_location
+    builder.publish(sales, {PARIS: sold("two")})
+    sweep(builder, sales)
+    table = iceberg_table(builder.settings, sales)
+    named = table.snapshot_by_name("closing")
+    assert named is not None
+    assert [row["product"] for row in by_pyiceberg(table, snapshot_id=named.snapshot_id)] == ["one"]
+    assert named.summary is not None
+    assert named.summary["varve.build"] == str(first)
+    with pytest.raises(VarveError, match="is no name for a snapshot"):
+        snapshot.take("no name", None)
+
+
+def test_where_pyiceberg_is_not_installed_publishes_go_on_and_only_a_clause_is_refused(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.publish(sales, {PARIS: sold("one")})
+    with builder.store() as store:
+        assert store.iceberg is not None
+        without = replace(store, iceberg=replace(store.iceberg, installed=False))
+        build, staged = builder.stage(without, sales, {PARIS: sold("two")})
+        without.publish(build, staged)
+        with pytest.raises(NoSuchTableError):
+            iceberg_table(builder.settings, sales)
+        asking = replace(sales, lake=LakeOptions(iceberg=True))
+        build, staged = builder.stage(without, asking, {ZURICH: sold("three")})
+        with pytest.raises(VarveError, match=r"says ICEBERG ON, and pyiceberg is not installed.*varve\[iceberg\]"):
+            without.publish(build, staged)
+    builder.publish(sales, {ZURICH: sold("four")})
+    agree(builder, sales)

@@ -132,7 +132,7 @@ def test_a_type_that_iceberg_cannot_follow_hides_the_table_until_all_is_rewritte
     builder: Builder, sales: Dataset, before: str, after: str
 ) -> None:
     first = replace(sales, schema=Schema((Column("price", ColumnType(before)),)))
-    builder.publish(first, {PARIS: [{"price": 1}], ZURICH: [{"price": 2}]})
+    old = builder.publish(first, {PARIS: [{"price": 1}], ZURICH: [{"price": 2}]})
     wider = replace(sales, schema=Schema((Column("price", ColumnType(after)),)))
     builder.publish(wider, {PARIS: [{"price": 3}]})
     with pytest.raises(NoSuchTableError):
@@ -149,6 +149,9 @@ def test_a_type_that_iceberg_cannot_follow_hides_the_table_until_all_is_rewritte
         assert store.iceberg.write_again(wider) == 2
     all_agree(builder, wider)
     assert sorted(float(row["price"]) for row in by_pyiceberg(iceberg_table(builder.settings, sales))) == [3.0, 4.0]
+    builder.go_back(wider, {PARIS: old.millis})
+    with pytest.raises(NoSuchTableError):
+        iceberg_table(builder.settings, sales)
 
 
 def test_where_it_is_turned_off_nobody_is_shown_what_is_not_current(builder: Builder, sales: Dataset) -> None:

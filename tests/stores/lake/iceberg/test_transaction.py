@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,7 +15,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from tests.killing import kill_all
-from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_catalog, iceberg_table
+from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import StalePublish
@@ -206,7 +208,7 @@ def test_a_server_that_is_killed_at_any_step_leaves_one_state_in_both(
 def test_readers_of_three_tables_never_see_a_mixed_state(builder: Builder) -> None:
     datasets = [sales_dataset(StoreKind.LAKE) for _ in range(3)]
     builder.publish_together([(dataset, {PARIS: sold("0")}) for dataset in datasets])
-    looks, mixed, ended = 0, 0, threading.Event()
+    ended, names = threading.Event(), [(dataset.db, dataset.table) for dataset in datasets]
 
     def publish() -> None:
         number = 0
@@ -214,24 +216,34 @@ def test_readers_of_three_tables_never_see_a_mixed_state(builder: Builder) -> No
             number += 1
             builder.publish_together([(dataset, {PARIS: sold(str(number))}) for dataset in datasets])
 
+    looks = mixed = separately = 0
     thread = threading.Thread(target=publish)
     thread.start()
-    separately = 0
-    names = [(dataset.db, dataset.table) for dataset in datasets]
     try:
         with builder.store() as store:
+            assert store.iceberg is not None
+            pointers = store.iceberg.pointers
             while looks < 1_000:
-                assert store.iceberg is not None
-                shown = {(db, table): location for db, table, location in store.iceberg.pointers.all()}
-                products = {
-                    row["product"] for name in names for row in by_pyiceberg(StaticTable.from_metadata(shown[name]))
-                }
-                catalog = iceberg_catalog(builder.settings)
-                instants = {catalog.load_table(name).current_snapshot().timestamp_ms for name in names}
-                catalog.engine.dispose()
-                looks, mixed, separately = looks + 1, mixed + (len(products) > 1), separately + (len(instants) > 1)
+                shown = {(db, table): location for db, table, location in pointers.all()}
+                one_by_one = [pointers.of(dataset.name) for dataset in datasets]
+                together = {_instant(shown[name]) for name in names}
+                mixed += len(together) > 1
+                separately += len({_instant(pointer.location) for pointer in one_by_one if pointer}) > 1
+                if looks % 50 == 0:
+                    tables = [StaticTable.from_metadata(shown[name]) for name in names]
+                    assert len({row["product"] for table in tables for row in by_pyiceberg(table)}) == 1
+                    as_of = [table.snapshot_as_of_timestamp(min(together)) for table in tables]
+                    assert len({snapshot.timestamp_ms for snapshot in as_of if snapshot}) == 1
+                looks += 1
     finally:
         ended.set()
         thread.join()
-    print(f"{looks} looks: {mixed} mixed by one statement, {separately} by one load for each table")  # noqa: T201
+    print(f"{looks} looks: {mixed} mixed by one statement, {separately} by one statement for each table")  # noqa: T201
     assert mixed == 0
+
+
+def _instant(location: str | None) -> int:
+    """The instant of what the metadata at a location shows."""
+    assert location is not None
+    document = json.loads(Path(location.removeprefix("file://")).read_bytes())
+    return int(document["snapshots"][-1]["timestamp-ms"])

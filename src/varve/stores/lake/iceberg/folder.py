@@ -6,6 +6,7 @@ Not here: what is in the metadata (metadata.py, snapshots.py, manifests.py).
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.folders.layout import Layout
     from varve.stores.lake.iceberg.metadata import Document
+    from varve.stores.lake.iceberg.pointers import CurrentFolder
 
 NAME = "_iceberg"
 _THREADS = 8
@@ -100,6 +102,9 @@ def listed(layout: Layout, locations: Iterable[str]) -> Listed:
     """The data files of batch folders; an empty list for a folder that is not there."""
     files, _ = open_files(layout.root)
 
+    if "://" not in layout.root:
+        return {location: _listed_here(location) for location in locations}
+
     def look(location: str) -> list[tuple[str, int, int | None]]:
         try:
             entries = [each for each in files.ls(location, detail=True) if each["name"].endswith(".parquet")]
@@ -115,14 +120,29 @@ def listed(layout: Layout, locations: Iterable[str]) -> Listed:
         ]
 
     chosen = list(locations)
-    if "://" not in layout.root:
-        return {location: look(location) for location in chosen}
     with ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(chosen, pool.map(look, chosen), strict=True))
 
 
+def _listed_here(location: str) -> list[tuple[str, int, int | None]]:
+    """The same of a folder of this machine, where a thousand of them take a tenth of the time."""
+    try:
+        with os.scandir(location) as entries:
+            files = [
+                (f"{location}/{entry.name}", entry.stat().st_size)
+                for entry in entries
+                if entry.name.endswith(".parquet")
+            ]
+    except FileNotFoundError:
+        return []
+    if len(files) == 1:
+        return [(*files[0], None)]
+    here, _ = open_files(location)
+    return [(path, size, footers.footer_rows(here, path)) for path, size in files]
+
+
 def data_files(
-    batches: Iterable[Batch], found: Listed, bounds: Mapping[str, Mapping[str, tuple[str, str]]]
+    batches: Iterable[Batch | CurrentFolder], found: Listed, bounds: Mapping[str, Mapping[str, tuple[str, str]]]
 ) -> list[DataFile]:
     """The data files of batches that were `listed`.
 
@@ -137,12 +157,12 @@ def data_files(
     ]
 
 
-def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch]) -> list[str]:
+def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
     """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by today's types."""
     files, _ = open_files(layout.root)
     declared = {column.name: str(column.type) for column in dataset.schema.columns}
 
-    def look(batch: Batch) -> list[str]:
+    def look(batch: Batch | CurrentFolder) -> list[str]:
         try:
             columns = columns_of(manifest.read(files, batch.location).declaration).data
         except (FileNotFoundError, VarveError):

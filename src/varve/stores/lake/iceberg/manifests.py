@@ -14,6 +14,7 @@ import re
 import uuid
 import zlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -89,8 +90,11 @@ def read(content: bytes) -> list[dict[str, Any]]:
     return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
-def entry_of(file: DataFile, document: Document, snapshot_id: int) -> dict[str, Any]:
-    """The record of a file that a snapshot adds; it inherits its sequence number from its manifest."""
+def entry_of(file: DataFile, document: Document, kinds: Mapping[str, str], snapshot_id: int) -> dict[str, Any]:
+    """The record of a file that a snapshot adds; it inherits its sequence number from its manifest.
+
+    `kinds` are the types of the partition columns.
+    """
     lower, upper = [], []
     if file.bounds:
         fields = {column["name"]: column for column in schema_of(document)["fields"]}
@@ -108,7 +112,7 @@ def entry_of(file: DataFile, document: Document, snapshot_id: int) -> dict[str, 
             "content": 0,
             "file_path": file.path,
             "file_format": "PARQUET",
-            "partition": types.partition_values(file.partition, partition_types(document)),
+            "partition": types.partition_values(file.partition, kinds),
             "record_count": file.rows,
             "file_size_in_bytes": file.size,
             "lower_bounds": lower or None,
@@ -132,7 +136,8 @@ def manifest(document: Document, bucket: str, entries: list[dict[str, Any]]) -> 
         "schema": json.dumps(schema), "partition-spec": json.dumps(spec["fields"]),
         "partition-spec-id": str(spec["spec-id"]), "format-version": "2", "content": "data",
     }  # fmt: skip
-    return Written(f"{uuid.uuid4()}-b{bucket}.avro", _avro(_entry_schema(document), entries, about))
+    kinds = tuple(partition_types(document).items())
+    return Written(f"{uuid.uuid4()}-b{bucket}.avro", _avro(_entry_schema(kinds), entries, about))
 
 
 def row_of(
@@ -175,7 +180,7 @@ def _own_form(value: Any) -> Any:
     return value if isinstance(value, str | int | None) else types.days(value)
 
 
-def _avro(schema: dict[str, Any], records: list[dict[str, Any]], about: dict[str, str]) -> bytes:
+def _avro(schema: Any, records: list[dict[str, Any]], about: dict[str, str]) -> bytes:
     content = io.BytesIO()
     fastavro.writer(content, schema, records, codec="deflate", metadata=about)
     return content.getvalue()
@@ -196,10 +201,13 @@ def _bounds(name: str, number: int) -> dict[str, Any]:
     return _optional(name, number, kind)
 
 
-def _entry_schema(document: Document) -> dict[str, Any]:
-    """The Avro schema of a manifest's records, which depends on the partition columns (Iceberg's specification)."""
-    kinds = partition_types(document)
-    values = [_optional(name, 1000 + place, _AVRO[kind]) for place, (name, kind) in enumerate(kinds.items())]
+@lru_cache(maxsize=64)
+def _entry_schema(kinds: tuple[tuple[str, str], ...]) -> Any:
+    """The Avro schema of a manifest's records, which depends on the partition columns (Iceberg's specification).
+
+    Parsed once: a publish of a thousand partitions writes tens of manifests.
+    """
+    values = [_optional(name, 1000 + place, _AVRO[kind]) for place, (name, kind) in enumerate(kinds)]
     file = [
         _field("content", 134, "int"),
         _field("file_path", 100, "string"),
@@ -210,17 +218,14 @@ def _entry_schema(document: Document) -> dict[str, Any]:
         _bounds("lower_bounds", 125),
         _bounds("upper_bounds", 128),
     ]
-    return {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            _field("status", 0, "int"),
-            _optional("snapshot_id", 1, "long"),
-            _optional("sequence_number", 3, "long"),
-            _optional("file_sequence_number", 4, "long"),
-            _field("data_file", 2, {"type": "record", "name": "r2", "fields": file}),
-        ],
-    }
+    fields = [
+        _field("status", 0, "int"),
+        _optional("snapshot_id", 1, "long"),
+        _optional("sequence_number", 3, "long"),
+        _optional("file_sequence_number", 4, "long"),
+        _field("data_file", 2, {"type": "record", "name": "r2", "fields": file}),
+    ]
+    return fastavro.parse_schema({"type": "record", "name": "manifest_entry", "fields": fields})
 
 
 _SUMMARY = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.model.batch import BatchId
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
@@ -52,6 +54,14 @@ _AT_BASE = """
     union all
     select t.metadata_location from varve.environment e, varve.iceberg_table t
     where e.name = %(environment)s and e.base is null and t.dataset = %(dataset)s and t.environment is null
+"""
+_CURRENT = """
+    select c.partition, c.batch_id, b.location, b.rows
+    from varve.current c cross join lateral (
+        select * from varve.batch x
+        where (x.dataset, x.partition, x.batch_id) = (c.dataset, c.partition, c.batch_id) offset 0
+    ) b
+    where c.dataset = %s and (%s::text[] is null or c.partition = any(%s))
 """
 _STATISTICS = """
     select b.partition, b.statistics from varve.batch b
@@ -111,6 +121,16 @@ _TABLES = """
             select namespace || '__' || %(environment)s from varve.iceberg_table where environment is null)
     order by 1, 2
 """
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentFolder:
+    """What of a current batch its data files are made of."""
+
+    partition: str
+    batch_id: BatchId
+    location: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +198,13 @@ class Pointers:
             return None
         row = self.connection.execute(_AT_BASE, {"dataset": dataset, "environment": self.environment}).fetchone()
         return None if row is None else row[0]
+
+    def current(self, dataset: str, paths: list[str] | None) -> dict[str, CurrentFolder]:
+        """What is current in production of these partitions (None: of all), without what only traces need."""
+        return {
+            path: CurrentFolder(path, BatchId(batch_id), location, rows)
+            for path, batch_id, location, rows in self.connection.execute(_CURRENT, (dataset, paths, paths))
+        }
 
     def statistics(self, dataset: str, batches: Mapping[str, int]) -> dict[str, dict[str, tuple[str, str]]]:
         """The bounds of batches (ids by partition), by partition and column; only where both ends are known."""

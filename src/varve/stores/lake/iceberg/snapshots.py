@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.stores.lake.iceberg import manifests
 from varve.stores.lake.iceberg.manifests import ADDED, DELETED, DataFile
+from varve.stores.lake.iceberg.metadata import partition_types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -79,8 +80,9 @@ def add(folder: MetadataFolder, document: Document, change: Change, *, at: int, 
             if wanted.pop(path, None) is None and partition_of(document, path) in partitions:
                 kept |= {"status": DELETED, "snapshot_id": snapshot_id}
             entries.append(kept)
+    kinds = partition_types(document)
     for file in wanted.values():
-        touched[manifests.bucket_of(file.partition)].append(manifests.entry_of(file, document, snapshot_id))
+        touched[manifests.bucket_of(file.partition)].append(manifests.entry_of(file, document, kinds, snapshot_id))
     for bucket, entries in touched.items():
         written = manifests.manifest(document, bucket, entries)
         path = folder.write(written)

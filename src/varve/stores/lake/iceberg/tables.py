@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from varve.stores.folders.layout import Layout
     from varve.stores.lake.iceberg.folder import Listed
     from varve.stores.lake.iceberg.metadata import Document
-    from varve.stores.lake.iceberg.pointers import Pointer
+    from varve.stores.lake.iceberg.pointers import CurrentFolder, Pointer
 
 logger = logging.getLogger(__name__)
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -243,25 +243,36 @@ class IcebergTables:
             self.pointers.hide(dataset.name, str(error))
             return
         table_folder = self.folder(dataset.name)
-        current = self.catalog.current(dataset.name, None if whole else build.partitions)
+        current = self._current(dataset, None if whole else build)
         found = found | folders.listed(
             self.layout, [batch.location for batch in current.values() if batch.location not in found]
         )
         touched = differing(table_folder, document, current, found) if whole else build.paths
+        older = [current[path] for path in touched if path in current and current[path].batch_id != build.batch_id]
+        if older and (problems := folders.unfollowed_batches(self.layout, dataset, older)):
+            logger.warning("%s: its Iceberg table is hidden. %s", dataset, " ".join(problems))
+            self.pointers.hide(dataset.name, " ".join(problems))
+            return
         change = self._change(dataset, current, found, touched, build.batch_id.millis)
         try:
             changed = snapshots.add(table_folder, document, change, at=at, keep=self.keep)
         except MetadataLost as error:
             logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
-            current = self.catalog.current(dataset.name)
+            current = self._current(dataset, None)
             found = folders.listed(self.layout, [batch.location for batch in current.values()])
             change = self._change(dataset, current, found, list(current), build.batch_id.millis)
             fresh = metadata.first(dataset, self.layout.table(dataset))
             changed = snapshots.add(table_folder, fresh, change, at=at, keep=self.keep)
         self._move(dataset, pointer, changed, build.batch_id.millis)
 
+    def _current(self, dataset: Dataset, build: Build | None) -> Mapping[str, Batch | CurrentFolder]:
+        """What is current of all partitions, or of those of a build."""
+        if self.catalog.environment:
+            return self.catalog.current(dataset.name, None if build is None else build.partitions)
+        return self.pointers.current(dataset.name, None if build is None else build.paths)
+
     def _change(
-        self, dataset: Dataset, current: Mapping[str, Batch], found: Listed, partitions: Iterable[str],
+        self, dataset: Dataset, current: Mapping[str, Batch | CurrentFolder], found: Listed, partitions: Iterable[str],
         build_id: int | None,
     ) -> Change:  # fmt: skip
         touched = list(partitions)
@@ -288,7 +299,9 @@ def milliseconds(moment: dt.datetime) -> int:
     return -((_EPOCH - moment) // _MILLISECOND)
 
 
-def differing(folder: MetadataFolder, document: Document, current: Mapping[str, Batch], found: Listed) -> list[str]:
+def differing(
+    folder: MetadataFolder, document: Document, current: Mapping[str, Batch | CurrentFolder], found: Listed
+) -> list[str]:
     """The partitions in which a table has other files than are current; empty where it has exactly those."""
     shown: dict[str, dict[str, int]] = {}
     snapshot = snapshots.current_snapshot(document)

@@ -7,14 +7,17 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.stores.lake.iceberg.readers import by_polars, by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions
 
@@ -162,3 +165,24 @@ def test_where_it_is_turned_off_nobody_is_shown_what_is_not_current(builder: Bui
         iceberg_table(builder.settings, sales)
     builder.publish(sales, {PARIS: sold("pad")})
     all_agree(builder, sales)
+
+
+def test_columns_of_time_are_partition_values_of_their_own_types(builder: Builder, sales: Dataset) -> None:
+    """An hour by its year, its day, its number and its moment, on the day on which New York has 25."""
+    columns = (
+        TimeColumn("year", "%Y", ColumnType.INT), TimeColumn("day", "%Y-%m-%d", ColumnType.DATE),
+        TimeColumn("second", "%s", ColumnType.BIGINT), TimeColumn("moment", "%s", ColumnType.TIMESTAMP),
+    )  # fmt: skip
+    hours = TimeDimension("t", "@hourly", pendulum.datetime(2022, 11, 6, tz="America/New_York"), columns=columns)
+    dataset = replace(sales, partitioning=Partitioning((hours,)))
+    keys = list(dataset.partitioning.keys(now=pendulum.datetime(2022, 11, 7, tz="America/New_York")))
+    assert len(keys) == 25
+    builder.publish(dataset, {each: sold(str(place)) for place, each in enumerate(keys)})
+    all_agree(builder, dataset)
+    builder.publish(dataset, {keys[1]: sold("a", "b")})
+    all_agree(builder, dataset)
+    table = iceberg_table(builder.settings, dataset)
+    # The first of two hours that the clock shows as one.
+    for condition in ("second = 1667710800", "moment = '2022-11-06T05:00:00+00:00'"):
+        assert [row["product"] for row in by_pyiceberg(table, row_filter=condition)] == ["a", "b"], condition
+    assert table.scan(row_filter="year = 2022 and day = '2022-11-06'").count() == 26

@@ -8,6 +8,7 @@ Not here: which files change (commit.py), and the document (metadata.py, snapsho
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import re
@@ -32,7 +33,10 @@ _COUNTED = ((EXISTING, "existing"), (ADDED, "added"), (DELETED, "deleted"))
 # How many manifests share the partitions of a dataset without a time, and those of one month of others.
 _SHARES, _SHARES_OF_MONTH = 64, 4
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}(?=-|$)")
-_AVRO = {"date": {"type": "int", "logicalType": "date"}, "long": "long", "string": "string"}
+_AVRO = {
+    "date": {"type": "int", "logicalType": "date"}, "int": "int", "long": "long", "string": "string",
+    "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,9 @@ def manifest_list(rows: list[dict[str, Any]], snapshot_id: int, parent_id: int |
 
 
 def _own_form(value: Any) -> Any:
-    # Avro gives a date for what was written as a number of days.
+    # Avro gives a date for what was written as a number of days, and a moment for one of microseconds.
+    if isinstance(value, dt.datetime):
+        return types.microseconds(value)
     return value if isinstance(value, str | int | None) else types.days(value)
 
 

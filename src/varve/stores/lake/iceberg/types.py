@@ -110,12 +110,20 @@ def partition_values(path: str, types: Mapping[str, str]) -> dict[str, Any]:
 def _parsed(text: str, kind: str) -> Any:
     if kind == "date":
         return days(dt.date.fromisoformat(text))
-    return int(text) if kind == "long" else text
+    if kind == "timestamptz":
+        return microseconds(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC))
+    return int(text) if kind in {"int", "long"} else text
 
 
 def days(date: dt.date) -> int:
     """A date as Iceberg has it."""
     return (date - _EPOCH).days
+
+
+def microseconds(moment: dt.datetime) -> int:
+    """A moment as Iceberg has it; one without a zone is a clock time."""
+    clock = moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    return (clock - _FIRST_INSTANT) // dt.timedelta(microseconds=1)
 
 
 def bound(text: str, kind: str) -> bytes | None:
@@ -124,11 +132,9 @@ def bound(text: str, kind: str) -> bytes | None:
         # Longer texts would make manifests large; a bound that is cut off would have to be rounded.
         return text.encode() if len(text) <= 256 else None
     if kind in {"int", "long", "date"}:
-        return struct.pack("<q" if kind == "long" else "<i", int(_parsed(text, "long" if kind == "int" else kind)))
+        return struct.pack("<q" if kind == "long" else "<i", _parsed(text, kind))
     if kind in {"timestamp", "timestamptz"}:
-        moment = dt.datetime.fromisoformat(text)
-        since = (moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment) - _FIRST_INSTANT
-        return struct.pack("<q", since // dt.timedelta(microseconds=1))
+        return struct.pack("<q", microseconds(dt.datetime.fromisoformat(text)))
     if kind.startswith("decimal"):
         number = int(Fraction(text) * 10 ** int(kind.rstrip(")").split(",")[1]))
         return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
@@ -140,4 +146,4 @@ def packed(value: Any, kind: str) -> bytes:
     """A partition value in Iceberg's own form, as the manifest list has it."""
     if kind == "string":
         return str(value).encode()
-    return struct.pack("<i" if kind == "date" else "<q", value)
+    return struct.pack("<i" if kind in {"date", "int"} else "<q", value)

@@ -41,12 +41,13 @@ class Death:
 
 
 WRITE, PUBLISH = "varve.stores.folders.write:write_batches", "varve.catalog.catalog:Catalog.publish"
+COMMIT = "varve.stores.lake.store:LakeStore.commit"
 DEATHS = [
     Death("Spark, while it writes", "spark", "during", WRITE, published=False),
-    Death("Spark, before the Hive table follows", "spark", "after", PUBLISH, published=True),
+    Death("Spark, before the Hive table follows", "spark", "after", COMMIT, published=True),
     Death("PostgreSQL, while Spark writes", "postgres", "during", WRITE, published=False),
     Death("PostgreSQL, before the publish", "postgres", "before", PUBLISH, published=False),
-    Death("PostgreSQL, after the publish", "postgres", "after", PUBLISH, published=True),
+    Death("PostgreSQL, after the publish", "postgres", "after", COMMIT, published=True),
 ]
 
 

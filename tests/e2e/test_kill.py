@@ -48,7 +48,8 @@ LAKE = [
     Moment("after the footers were read", "after", "varve.stores.folders.write:survey"),
     Moment("after the batch was staged", "after", "varve.catalog.catalog:Catalog.staged"),
     Moment("before the publish", "before", "varve.catalog.catalog:Catalog.publish"),
-    Moment("after the publish", "after", "varve.catalog.catalog:Catalog.publish", catalog_is_new=True),
+    Moment("inside it, after Iceberg's row moved", "after", "varve.stores.lake.iceberg.pointers:Pointers.move"),
+    Moment("after the publish", "after", "varve.stores.lake.store:LakeStore.commit", catalog_is_new=True),
     Moment(
         "after the Hive table followed, before the catalog notes it",
         "before", "varve.catalog.catalog:Catalog.projected", catalog_is_new=True, table_is_new=True,

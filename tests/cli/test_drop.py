@@ -277,7 +277,8 @@ def test_every_table_of_the_catalog_that_names_a_dataset_is_thought_of(catalog: 
     from varve.catalog.history.drops import ENDED, RENAMED
 
     notes_of_the_warehouse = {"view", "leaf", "compacted", "view_comment", "view_grant"}
-    thought_of = {*ENDED, *RENAMED, "batch", "dataset", *notes_of_the_warehouse, "cdc_position"}
+    notes_of_the_lake = {"iceberg_table", "iceberg_snapshot"}
+    thought_of = {*ENDED, *RENAMED, "batch", "dataset", *notes_of_the_warehouse, *notes_of_the_lake, "cdc_position"}
     assert {table for (table,) in catalog.connection.execute(TABLES)} <= thought_of
 
 

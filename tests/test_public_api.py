@@ -26,18 +26,18 @@ PACKAGE = Path(varve.__file__).parent
 # Parameters by name; `=` has a default, what follows `*` is given by name only.
 API = {
     "All": "",
-    "CapturedTable": "dataset, source, partition_by, renames=, history=, ignore_null_updates=, files=",
+    "CapturedTable": "dataset, source, partition_by, renames=, history=, ignore_null_updates=, files=, verify=",
     "Column": "name, type, comment=, nullable=, was=",
     "ColumnType": "text",
     "Custom": "function, of, readers=",
     "Dataset": "name, partitioning, schema, store, comment, landing=, owners=, warehouse=, lake=, "
     "expectations=, policy=, external=, incremental=, reject_into=, rejected_of=",
-    "DynamicDimension": "name, set_name, value_type=",
+    "DynamicDimension": "name, set_name, value_type=, column_type=",
     "Every": "duration, anchor",
     "Expectation": "name, condition, of=",
     "Grain": "enum HOUR, DAY, WEEK, MONTH, QUARTER, YEAR",
     "Index": "columns, unique=",
-    "LakeOptions": "sort=, bounds=, file_bytes=, file_rows=",
+    "LakeOptions": "sort=, bounds=, file_bytes=, file_rows=, iceberg=",
     "LandingResource": "",
     "LandingOptions": "files=, format=, separator=, quote=, encoding=, header=, extra_columns=, "
     "decimal=, thousands=, date_format=, timestamp_format=, timezone=, null=, last_line=",
@@ -49,7 +49,7 @@ API = {
     "Only": "keys",
     "Overlap": "first=, last=, unit=",
     "PartitionKey": "*args, **kwargs",
-    "Partitioning": "dimensions=",
+    "Partitioning": "dimensions=, order=",
     "Period": "enum DAY, WEEK, MONTH, YEAR",
     "Policy": "on_upstream_change=, on_code_change=, forward_from=, refresh_last=, retention=, "
     "partitions_per_run=, by_itself=, retain_batches=, retain_last=",
@@ -61,7 +61,8 @@ API = {
     "StaticDimension": "name, members, limit=",
     "StoreKind": "enum LAKE, WAREHOUSE",
     "TableReads": "of, keys",
-    "TimeDimension": "name, tiling, start, end=, key_format=, end_offset=, problem=",
+    "TimeColumn": "name, form, type=",
+    "TimeDimension": "name, tiling, start, end=, key_format=, end_offset=, problem=, columns=",
     "Unit": "enum READER, UPSTREAM",
     "VarveError": "error",
     "VarveProject": "*, project=, deployment=, sensors_on=, in_process=",

@@ -107,7 +107,8 @@ def normal(requirement: str) -> str:
 
 def test_every_package_that_the_library_imports_is_a_core_dependency_or_asked_for_where_it_is_needed() -> None:
     core = {normal(each) for each in PROJECT["dependencies"]}
-    local = {normal(each) for each in PROJECT["optional-dependencies"]["local"]}
+    extras = PROJECT["optional-dependencies"]
+    local = {normal(each) for each in (*extras["local"], *extras["iceberg"])}
     # What comes with one that is declared: the manager of ADBC drivers, Spark's bridge to Java, a metastore's protocol.
     core |= {"adbc-driver-manager", "py4j", "thrift"}
     distributions = metadata.packages_distributions()

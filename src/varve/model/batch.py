@@ -135,7 +135,7 @@ class StagedBatch:
     bounds: tuple[Bounds, ...] = ()
     seal: str | None = None
     parts: tuple[Part, ...] = ()
-    digests: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,17 @@ def batch_of(location: str) -> int | None:
     return int(digits) if digits.isdecimal() else None
 
 
-def remove(layout: Layout, locations: Sequence[str]) -> None:
-    """Delete these folders and their contents. Raises VarveError for one that is no batch and no staging folder."""
+def refuse_others(layout: Layout, locations: Sequence[str]) -> None:
+    """Raise VarveError for a location that is no batch and no staging folder."""
     for location in locations:
         inside = location.startswith(f"{layout.root}/") and ".." not in location.split("/")
         if not inside or not _is_unit(location.rsplit("/", 1)[-1]):
             raise VarveError(f"{location} is no batch folder of the lake {layout.root}. Nothing was deleted.")
+
+
+def remove(layout: Layout, locations: Sequence[str]) -> None:
+    """Delete these folders and their contents. Raises VarveError for one that is no batch and no staging folder."""
+    refuse_others(layout, locations)
     files, _ = open_files(layout.root)
 
     def remove_one(location: str) -> None:

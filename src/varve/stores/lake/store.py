@@ -154,6 +154,7 @@ class LakeStore:
         """See `Store.sweep`: no Iceberg snapshot may have files that are gone, so that it goes first."""
         metadata = [location for location in locations if iceberg_clean.is_metadata(location)]
         batches = [location for location in locations if location not in set(metadata)]
+        clean.refuse_others(self.layout, batches)
         if self.iceberg is not None:
             iceberg_clean.remove(self.iceberg, metadata)
             if batches:
@@ -193,11 +194,13 @@ class LakeStore:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        return [
-            *examine.folders(self.layout, dataset, batches, deep=deep),
-            *examine.table(dataset, current, shown),
-            *([] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)),
-        ]
+        findings = [
+            *examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown),
+        ]  # fmt: skip
+        # Where a folder is not as it was published, its table is said to differ for that reason alone.
+        damaged = {finding.partition for finding in findings}
+        others = [] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)
+        return [*findings, *(finding for finding in others if finding.partition not in damaged - {""})]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`. The table of a dropped dataset of the same name goes first."""

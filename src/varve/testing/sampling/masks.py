@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HASH_BYTES = 16
 _DAYS = 365
 _SECONDS_A_DAY = 86_400
+_LARGEST_FLOAT = {Kind.FLOAT: int(3.4028234663852886e38), Kind.DOUBLE: int(sys.float_info.max)}
 # Of TINYINT, SMALLINT, INT and BIGINT.
 _LARGEST = (2**7 - 1, 2**15 - 1, 2**31 - 1, 2**63 - 1)
 
@@ -57,7 +59,7 @@ def _masked_scalar(value: Any, kind: ColumnType) -> Any:
         case Kind.BOOLEAN:
             other = bool(number % 2)
         case Kind.FLOAT | Kind.DOUBLE:
-            other = _masked_float(value, number)
+            other = _masked_float(value, number, _LARGEST_FLOAT[kind.kind])
         case Kind.DECIMAL:
             other = _masked_decimal(value, number, kind.digits[1])
         case Kind.DATE:
@@ -97,8 +99,12 @@ def _masked_decimal(value: Decimal, number: int, scale: int) -> Decimal:
     return (_masked_whole(whole, number) + fraction.copy_sign(value)).quantize(Decimal(1).scaleb(-scale))
 
 
-def _masked_float(value: float, number: int) -> float:
+def _masked_float(value: float, number: int, largest: int) -> float:
     if not math.isfinite(value):
         return value
     whole = int(value)
-    return float(_masked_whole(whole, number)) + (math.copysign(number % 97 / 97, value) if value != whole else 0.0)
+    other = _masked_whole(whole, number)
+    if abs(other) > largest:
+        # As many digits may be more than the type holds.
+        other = (largest if whole > 0 else -largest) // (2 + number % 97)
+    return float(other) + (math.copysign(number % 97 / 97, value) if value != whole else 0.0)

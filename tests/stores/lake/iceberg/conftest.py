@@ -13,7 +13,5 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def builder(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Builder:
-    # Else Polars warns that it could plan faster with one more package.
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+def builder(settings: Settings) -> Builder:
     return Builder(settings)

@@ -126,6 +126,9 @@ class IcebergTables:
             except MetadataLost as error:
                 logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
                 document, is_new, different = metadata.first(dataset, self.layout.table(dataset)), True, list(current)
+            if not is_new:
+                # A damaged folder is not shown as if it were whole: readers go on being refused by a file that is gone.
+                different = [path for path in different if path not in current or _is_whole(current[path], found)]
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
             change = self._change(dataset, current, found, different, None)
@@ -292,6 +295,10 @@ class IcebergTables:
         self.pointers.move(dataset.name, location)
         at = _EPOCH + document["last-updated-ms"] * _MILLISECOND
         self.pointers.note(dataset.name, document["current-snapshot-id"], build_id, location, at)
+
+
+def _is_whole(batch: Batch, found: Listed) -> bool:
+    return sum(size for _, size, _ in found[batch.location]) == batch.size
 
 
 def milliseconds(moment: dt.datetime) -> int:

@@ -13,7 +13,7 @@ BATCHES = """
 """
 CHANGES = """
     select partition, batch_id, kind, run_id, reason, published_at from varve.publication
-    where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc limit %s
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc, partition limit %s
 """
 # Ordered by id and not by time: clocks may go back, and readers saw what was recorded last.
 AS_OF = """

@@ -26,7 +26,7 @@ _SUMS = """
     select {slice}, count(*), sum(('x' || substr(md5({row}), 1, 16))::bit(64)::bigint)
     from only {table} group by 1
 """
-_ROWS = "select {texts} from only {table} where {slice} = any(%s)"
+_ROWS = "select {texts} from only {table} where {slice} = any({slices})"
 _ESTIMATE = "select greatest(reltuples, 0)::bigint from pg_class where oid = %s"
 _ENCODING = "show server_encoding"
 
@@ -54,9 +54,11 @@ def source_rows(
     utf8 = _is_utf8(connection)
     shown_texts = [_shown(column, text, utf8=utf8) for column, text in _texts(comparison.columns, utf8=utf8)]
     query = sql.SQL(_ROWS).format(
-        texts=sql.SQL(", ").join(shown_texts), table=_table(table), slice=_slice(comparison, utf8=utf8)
-    )
-    yield from connection.execute(query, (list(slices),))
+        texts=sql.SQL(", ").join(shown_texts), table=_table(table), slice=_slice(comparison, utf8=utf8),
+        slices=sql.Literal(list(slices)),
+    )  # fmt: skip
+    # Without parameters: the remainder's % would be taken for the beginning of one.
+    yield from connection.execute(query)
 
 
 def _is_utf8(connection: psycopg.Connection) -> bool:
